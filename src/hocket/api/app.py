@@ -1,0 +1,226 @@
+"""The routes. Each takes its request apart, asks the engine, and puts the answer together; no rule is decided here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from hocket import __version__, config
+from hocket.api import stream, wire
+from hocket.api.guard import caller_of
+from hocket.engine.bind import StartRequest
+from hocket.engine.engine import Engine
+from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
+from hocket.keeper import files
+from hocket.model import Run
+
+_FAILURES: dict[int | str, dict[str, Any]] = {
+    status: {"model": wire.Failure, "description": text}
+    for status, text in {
+        400: "The request cannot be understood",
+        401: "The token is missing or wrong",
+        403: "A Host, an Origin or a scope that is not served",
+        404: "There is no such run",
+        409: "The run's state, or a limit, forbids it",
+        413: "The body is too large",
+        415: "The body is not JSON",
+        500: "A fault of the server's own",
+        507: "Too little free disk",
+    }.items()
+}
+_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The run's events, and those of everything below it", "content": {"text/event-stream": {}}}
+}
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What the agent wrote, byte for byte", "content": {"application/octet-stream": {}}}
+}
+
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0)]
+
+
+def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
+    """The app of one server."""
+    app = FastAPI(title="Hocket", version=__version__, docs_url=None, redoc_url=None, responses=_FAILURES)
+    app.state.engine = engine
+    app.state.health = health
+    app.state.stop = stop
+    for kind, handler in _HANDLERS.items():
+        app.add_exception_handler(kind, handler)
+    add = app.add_api_route
+    add("/api/runs", list_runs, methods=["GET"], response_model=wire.Answer[list[wire.RunOut]])
+    add("/api/runs", start_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201)
+    add("/api/runs/{ref}", show_run, methods=["GET"], response_model=wire.Answer[wire.RunDetail])
+    add("/api/runs/{ref}/events", run_events, methods=["GET"], response_class=Response, responses=_EVENTS)
+    add("/api/runs/{ref}/output", run_output, methods=["GET"], response_class=Response, responses=_BYTES)
+    add("/api/runs/{ref}/stop", stop_run, methods=["POST"], response_model=wire.Answer[wire.Stopped])
+    add("/api/runs/{ref}/messages", send_message, methods=["POST"], response_model=wire.Answer[wire.Taken])
+    add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
+    add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
+    return app
+
+
+def _engine(request: Request) -> Engine:
+    engine = request.app.state.engine
+    assert isinstance(engine, Engine)
+    return engine
+
+
+def _face(engine: Engine, run: Run) -> dict[str, Any]:
+    return wire.run_out(run, engine.hub.last.get(run.id))
+
+
+async def list_runs(
+    request: Request, all: bool = False, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+) -> Response:
+    """Runs that have not ended, or with ``all`` the newest of every kind, oldest first."""
+    engine = _engine(request)
+    runs = engine.read.recent(limit) if all else engine.live()[-limit:]
+    return wire.answer([_face(engine, run) for run in runs])
+
+
+async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key = None) -> Response:
+    """Start an agent or a chain. The same Idempotency-Key gives the same run."""
+    engine = _engine(request)
+    parent = _parent(request, body)
+    run = await engine.start(_start_request(body, parent), idempotency_key, parent)
+    return wire.answer(_face(engine, run), 201)
+
+
+def _parent(request: Request, body: wire.StartBody) -> Run | None:
+    """A run speaks for itself alone; the operator may name any live run."""
+    mine = caller_of(request.scope).run
+    if body.parent is None:
+        return mine
+    named = _engine(request).find(body.parent)
+    if mine is not None and named.id != mine.id:
+        raise Forbidden("a run can start children of its own only")
+    if named.ended:
+        raise Conflict(f"run {named.number} has ended; it can start nothing more")
+    return named
+
+
+def _start_request(body: wire.StartBody, parent: Run | None) -> StartRequest:
+    cwd = body.cwd or (parent.cwd if parent else None)
+    if cwd is None:
+        raise UsageError("a start needs a working directory", "Add `cwd`, an absolute path")
+    return StartRequest(
+        cwd=cwd,
+        env=config.caller_environment() if body.env is None else body.env,
+        agent=body.agent,
+        dsl=body.dsl,
+        chain=body.chain,
+        prompt=body.prompt,
+        args=tuple(body.args),
+        variables=body.variables,
+        marker=body.marker,
+        until=body.until,
+        timeout=body.timeout,
+    )
+
+
+async def show_run(request: Request, ref: str) -> Response:
+    """One run by id, unique prefix or number, with its children."""
+    engine = _engine(request)
+    run = engine.find(ref)
+    more = {
+        "children": [_face(engine, child) for child in engine.read.children(run.id)],
+        "dir": str(engine.directory(run)),
+        "steps": [dict(step) for step in run.steps],
+    }
+    return wire.answer(_face(engine, run) | more)
+
+
+async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:
+    """Server-sent events after ``Last-Event-ID``; following ends with the run's own end."""
+    engine = _engine(request)
+    lines = stream.events(engine, engine.find(ref), last_event_id, follow)
+    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def run_output(
+    request: Request,
+    ref: str,
+    stream_name: Annotated[str, Query(alias="stream", pattern="^(out|err)$")] = "out",
+    offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    follow: bool = False,
+) -> Response:
+    """The bytes that the agent wrote, from ``offset`` on."""
+    engine = _engine(request)
+    run = engine.find(ref)
+    path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
+    chunks = stream.output(engine, run, path, offset, follow)
+    return StreamingResponse(chunks, media_type="application/octet-stream")
+
+
+async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -> Response:
+    """End a run and everything below it; answers when all of it is gone."""
+    engine = _engine(request)
+    run = engine.find(ref)
+    mine = caller_of(request.scope).run
+    if mine is not None and mine.id not in {one.id for one in engine.above(run)}:
+        raise Forbidden("a run can stop itself and its descendants only")
+    return wire.answer(await engine.stop(run))
+
+
+async def send_message(request: Request, ref: str, body: wire.Message, idempotency_key: Key = None) -> Response:
+    """Say something to a live run that listens."""
+    engine = _engine(request)
+    run = engine.find(ref)
+    key = idempotency_key or os.urandom(8).hex()
+    await engine.send(run, body.text, key)
+    return wire.answer({"run": run.id, "id": key})
+
+
+async def show_health(request: Request) -> Response:
+    """The server about itself."""
+    return wire.answer(request.app.state.health())
+
+
+async def stop_server(request: Request, body: wire.Empty | None = None) -> Response:
+    """Let the server go. Runs live on and are taken over by the next one."""
+    if caller_of(request.scope).run is not None:
+        raise Forbidden("only the operator can stop the server")
+    request.app.state.stop()
+    return wire.answer({"pid": os.getpid()}, 202)
+
+
+# --- Errors -------------------------------------------------------------------------------------------------
+
+
+async def _ours(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HocketError)
+    return wire.error_response(error)
+
+
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part != "body")
+    return wire.error_response(UsageError(f"{where or 'the request'}: {first['msg']}"))
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    known = NotFound(f"there is no route {request.url.path}") if error.status_code == 404 else None
+    response = wire.error_response(known or UsageError(str(error.detail)))
+    response.status_code = error.status_code
+    return response
+
+
+async def _fault(request: Request, error: Exception) -> JSONResponse:
+    return wire.error_response(HocketError("the server made a mistake", "Its log, server.log in HOCKET_HOME, has more"))
+
+
+_HANDLERS: dict[int | type[Exception], Any] = {
+    HocketError: _ours,
+    RequestValidationError: _invalid,
+    HTTPException: _http,
+    Exception: _fault,
+}

@@ -1,0 +1,232 @@
+"""The server process: one per HOCKET_HOME, safe to kill at any moment.
+
+Whoever holds ``server.lock`` may open the database and bind the socket; nobody else even tries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from hocket import __version__, config
+from hocket.api.app import build
+from hocket.api.guard import Door, Guard, tcp_door
+from hocket.engine.engine import Engine
+from hocket.engine.home import DATABASE, PORT, SECRET, SERVER_LOCK, TOKEN, prepare, secret_of
+from hocket.engine.limits import Limits
+from hocket.errors import HocketError, ServerRunning, UsageError
+from hocket.keeper.platform import start_time
+from hocket.store import open_store
+
+DEFAULT_PORT = 7420
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+_PORTS_TRIED = 100
+
+log = logging.getLogger("hocket")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    socket: str
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_remote: bool = False) -> int:
+    """Run a server in the foreground until it is told to go."""
+    if host not in LOOPBACK and not allow_remote:
+        raise UsageError(
+            f"{host} is reachable from other machines",
+            "Add --allow-remote if that is meant, and put TLS in front of it: the token travels in the clear",
+        )
+    place = Path(home)
+    prepare(place)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    with _lock(place) as descriptor:
+        asyncio.run(_serve(place, descriptor, port, host))
+    return 0
+
+
+@contextlib.contextmanager
+def _lock(home: Path) -> Iterator[int]:
+    """Held for life, closed with the process however it ends, and inherited by nobody."""
+    descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _running(os.read(descriptor, 65536), home) from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _running(content: bytes, home: Path) -> ServerRunning:
+    try:
+        pid = json.loads(content)["pid"]
+    except (ValueError, KeyError, TypeError):
+        pid = "not known yet"
+    return ServerRunning(f"a server is running already for {home} (pid {pid})", "`hocket server status` tells more")
+
+
+def _describe(descriptor: int, about: dict[str, Any]) -> None:
+    """What the lock file says of its holder."""
+    content = json.dumps(about).encode() + b"\n"
+    os.pwrite(descriptor, content, 0)
+    os.ftruncate(descriptor, len(content))
+
+
+async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
+    about = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": __version__}
+    _describe(lock, about)
+    settings = config.load(str(home), str(home)).limits
+    limits = Limits(settings.depth, settings.children, settings.leaves, settings.min_free_mb * 1024**2)
+    token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
+    unix_path = config.socket_path(str(home))
+    tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)
+    address = Address(host, tcp.getsockname()[1], unix_path)
+    engine = Engine(home, unix_path, secret, open_store(home / DATABASE), limits)
+    engine.open()
+    leaving = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, leaving.set)
+    app = build(engine, _health(home, address, engine), leaving.set)
+    outside = tcp_door(address.port, token, *([host] if host not in LOOPBACK else []))
+    _describe(lock, about | {"socket": unix_path, "url": address.url})
+    doors = [(_bind_unix(unix_path), Door(None, token)), (tcp, outside)]
+    log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
+    await _listen(app, doors, engine, leaving)
+
+
+async def _listen(
+    app: ASGIApp, doors: list[tuple[socket.socket, Door]], engine: Engine, leaving: asyncio.Event
+) -> None:
+    servers = [_Http(Guard(app, door, engine.run_of_token)) for _, door in doors]
+    tasks = [
+        asyncio.create_task(server.serve(sockets=[listening]))
+        for server, (listening, _) in zip(servers, doors, strict=True)
+    ]
+    await leaving.wait()
+    log.info("hocket leaves; %d runs live on", engine.count)
+    engine.hub.close()
+    for server in servers:
+        server.should_exit = True
+    await asyncio.gather(*tasks)
+    await engine.close()
+
+
+class _Http(uvicorn.Server):
+    """uvicorn behind one door, with the signals left to us."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                http="h11",
+                ws="none",
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[str, Any]]:
+    began = time.time()
+
+    def health() -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "runs_live": engine.count,
+            "home": str(home),
+            "socket": address.socket,
+            "url": address.url,
+            "token_file": str(home / TOKEN),
+            "started_at": began,
+        }
+
+    return health
+
+
+def _bind_unix(path: str) -> socket.socket:
+    """Ours to unlink, because we hold the lock."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    before = os.umask(0o177)
+    try:
+        listening.bind(path)
+    finally:
+        os.umask(before)
+    listening.listen(512)
+    return listening
+
+
+def _bind_tcp(home: Path, host: str, wanted: int | None) -> socket.socket:
+    """The port asked for, or the one chosen before, or the default; the next free one if it is taken."""
+    kept = home / PORT
+    for port in _candidates(wanted, _kept_port(kept)):
+        listening = _try_port(host, port)
+        if listening is not None:
+            with contextlib.suppress(OSError):
+                kept.write_text(f"{listening.getsockname()[1]}\n")
+            return listening
+    raise HocketError("no free port was found", "Set HOCKET_PORT=0 to take any")
+
+
+def _candidates(wanted: int | None, kept: int | None) -> list[int]:
+    if wanted == 0:
+        return [kept, 0] if kept else [0]
+    first = wanted or kept or DEFAULT_PORT
+    return [*range(first, min(first + _PORTS_TRIED, 65536)), 0]
+
+
+def _try_port(host: str, port: int) -> socket.socket | None:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(512)
+    except OSError as error:
+        listening.close()
+        if error.errno in (errno.EADDRINUSE, errno.EACCES):
+            return None
+        raise HocketError(f"cannot listen on {host}: {error.strerror}") from error
+    return listening
+
+
+def _kept_port(path: Path) -> int | None:
+    try:
+        port = int(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return port if 0 < port < 65536 else None

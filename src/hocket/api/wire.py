@@ -1,0 +1,189 @@
+"""The JSON that leaves and enters: the only place that knows its names, and the only one that uses pydantic."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from hocket.errors import HocketError
+from hocket.model import Run
+
+T = TypeVar("T")
+
+
+class Meta(BaseModel):
+    """About the answer itself."""
+
+    timestamp: float
+
+
+class Answer(BaseModel, Generic[T]):
+    """Every success."""
+
+    data: T
+    meta: Meta
+
+
+class ErrorBody(BaseModel):
+    """What went wrong, for programs and for people."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Failure(BaseModel):
+    """Every error."""
+
+    error: ErrorBody
+
+
+class StepOut(BaseModel):
+    """One step of a chain, as it stood at the end."""
+
+    agent: str
+    status: str
+    reason: str | None
+    iterations: int
+    max_iterations: int
+    exit_code: int | None
+    runs: list[str]
+
+
+class RunOut(BaseModel):
+    """A run as scripts see it."""
+
+    id: str
+    number: int
+    kind: str
+    agent: str
+    provider: str | None
+    status: str
+    reason: str | None
+    parent: str | None
+    root: str
+    depth: int
+    task: str | None
+    cwd: str
+    pid: int | None
+    session_id: str | None
+    transcript: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    exit_code: int | None
+    result: str | None
+    cost_usd: float | None
+    tokens: int | None
+    needs_you: bool
+    step: int | None
+    iteration: int | None
+    error: str | None
+    last: str | None
+
+
+class RunDetail(RunOut):
+    """A run with what is below it and where its files are."""
+
+    children: list[RunOut]
+    dir: str
+    steps: list[StepOut]
+
+
+class Stopped(BaseModel):
+    """What a stop ended, once all of it is gone."""
+
+    run: str
+    status: str
+    reason: str | None
+    stopped: list[str]
+    survivors: list[int]
+
+
+class Taken(BaseModel):
+    """A message that will reach its run."""
+
+    run: str
+    id: str
+
+
+class Health(BaseModel):
+    """The server about itself."""
+
+    version: str
+    pid: int
+    runs_live: int
+    home: str
+    socket: str
+    url: str
+    token_file: str
+    started_at: float
+
+
+class Stopping(BaseModel):
+    """The server is about to go; runs stay."""
+
+    pid: int
+
+
+Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
+Word = Annotated[str, Field(min_length=1, max_length=64 * 1024)]
+
+
+class StartBody(BaseModel):
+    """What to start: exactly one of ``agent``, ``chain`` and ``dsl``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent: Word | None = None
+    chain: Word | None = None
+    dsl: Word | None = None
+    prompt: Text | None = None
+    cwd: Word | None = None
+    args: list[str] = Field(default_factory=list, max_length=4096)
+    env: dict[str, str] | None = None
+    variables: dict[str, str] = Field(default_factory=dict)
+    marker: Word | None = None
+    until: Word | None = None
+    timeout: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    parent: Word | None = None
+
+
+class Message(BaseModel):
+    """Something to say to a live run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Text
+
+
+class Empty(BaseModel):
+    """A body with nothing in it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def meta() -> Meta:
+    return Meta(timestamp=time.time())
+
+
+def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
+    """A run's public face."""
+    plain: dict[str, Any] = msgspec.to_builtins(run)
+    return {name: plain.get(name) for name in RunOut.model_fields} | {"needs_you": run.needs_you, "last": last}
+
+
+def answer(data: Any, status: int = 200) -> Response:
+    """A success."""
+    body = msgspec.json.encode({"data": data, "meta": {"timestamp": time.time()}})
+    return Response(body, status, media_type="application/json")
+
+
+def error_response(error: HocketError) -> JSONResponse:
+    """A failure."""
+    body = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
+    return JSONResponse(body, error.status)

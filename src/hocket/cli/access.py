@@ -1,0 +1,153 @@
+"""How commands reach the server, and the small things that several of them need."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+from hocket import config
+from hocket.cli.format import seconds_of
+from hocket.client import Client
+from hocket.errors import BadDirectory, HomeError, PromptError
+
+EXIT_TIMED_OUT = 3
+EXIT_BUDGET = 5
+
+
+def make_home() -> str:
+    """HOCKET_HOME, made private when it is new."""
+    home = config.home()
+    try:
+        os.makedirs(home, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise HomeError(
+            f"cannot make {home}: {error.strerror}", "choose another place with HOCKET_HOME"
+        ) from error
+    return home
+
+
+def connect(starting: bool = True, talk: bool = True) -> Client:
+    """The client of this user's server. With ``starting`` the server is brought up when it is needed."""
+    home = make_home() if starting else config.home()
+    return Client(
+        home,
+        (lambda: _start_server(home)) if starting else None,
+        socket_path=config.socket_path(home),
+        token=config.caller().token,
+        notice=_notice if talk else None,
+    )
+
+
+def _start_server(home: str) -> None:
+    from hocket.keeper.server import start_server
+
+    start_server(home, config.process_environment())
+
+
+def _notice(text: str) -> None:
+    print(f"hocket: {text}", file=sys.stderr, flush=True)
+
+
+def directory(given: str | None) -> str:
+    """The absolute working directory. That it exists is checked where everything else about a start is."""
+    try:
+        return os.path.abspath(os.path.expanduser(given) if given else os.getcwd())
+    except OSError as error:
+        raise BadDirectory(
+            "the current directory does not exist any more", "change to one that does, or give --cwd"
+        ) from error
+
+
+def environment(cwd: str) -> dict[str, str]:
+    """What the caller's environment contributes to an agent's."""
+    return config.caller_environment(config.env_names(cwd, config.home()))
+
+
+def exit_code(status: str, reason: str | None) -> int:
+    """What a run's end means to a script."""
+    if status == "done":
+        return 0
+    return EXIT_BUDGET if reason == "budget" else 1
+
+
+def write(text: str) -> None:
+    """Data, for standard output."""
+    sys.stdout.write(text)
+
+
+def write_json(value: Any) -> None:
+    """One value on one line. Only ASCII, so that nothing inside can steer a terminal."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal; None when the output is no terminal, where nothing needs to be cut to fit."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def seconds(text: str) -> float:
+    """The type of an option that takes ``90``, ``90s``, ``10m`` or ``2h``."""
+    found = seconds_of(str(text))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration such as 90, 90s, 10m or 2h")
+    return found
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
+
+
+def split_arguments(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before ``--`` and what is passed on to the agent."""
+    if "--" not in words:
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+class PassingCommand(click.Command):
+    """A command with ``-- ARGS``; an arrow that stands alone is a word of the chain, not an option.
+
+    The mark cannot be part of any real argument, so marking and unmarking cannot meet a word of the user's.
+    """
+
+    MARK = "\0"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, ctx.meta["hocket.args"] = split_arguments(args)
+        rest = super().parse_args(ctx, [self.MARK + word if word.startswith("->") else word for word in own])
+        ctx.params = {name: self._unmark(value) for name, value in ctx.params.items()}
+        return rest
+
+    def _unmark(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.removeprefix(self.MARK)
+        return tuple(self._unmark(item) for item in value) if isinstance(value, tuple) else value
+
+
+def passed_arguments() -> list[str]:
+    """What stood behind ``--``."""
+    found: list[str] = click.get_current_context().meta["hocket.args"]
+    return found
+
+
+def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:
+    """The prompt given on the command line: text, standard input, or a file when there is no text."""
+    if prompt == "-":
+        return _decode(sys.stdin.buffer.read(config.MAX_PROMPT + 1), "standard input")
+    return config.read_prompt(file, cwd) if prompt is None and file is not None else prompt
+
+
+def _decode(raw: bytes, source: str) -> str:
+    if len(raw) > config.MAX_PROMPT:
+        raise PromptError(f"the prompt from {source} is larger than {config.MAX_PROMPT // 2**20} MB")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise PromptError(f"the prompt from {source} is not UTF-8 text") from None

@@ -1,0 +1,214 @@
+"""``hocket doctor``: each check looks at one thing that can be wrong, and says what it saw and what helps."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from hocket import __version__, config
+from hocket.cli import access
+from hocket.cli.commands import command
+from hocket.client import lock_held, read_lock
+from hocket.errors import HocketError
+
+FIXED_SQLITE = (3, 51, 3)
+"""The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
+
+
+class Check(NamedTuple):
+    """What one look gave."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str | None = None
+
+
+@command("hocket doctor", "hocket doctor --json")
+@access.json_option
+def doctor(as_json: bool) -> int:
+    """Check that Hocket can work here. Starts nothing and changes nothing."""
+    found = list(checks(config.home()))
+    healthy = all(check.ok for check in found)
+    if as_json:
+        access.write_json({"ok": healthy, "checks": [check._asdict() for check in found]})
+    else:
+        access.write("".join(_shown(check) for check in found))
+    return 0 if healthy else 1
+
+
+def _shown(check: Check) -> str:
+    hint = f"\n    hint: {check.hint}" if check.hint else ""
+    return f"{'✓' if check.ok else '✗'} {check.name:<12} {check.detail}{hint}\n"
+
+
+def checks(home: str) -> Iterator[Check]:
+    """Every check, in the order in which one would look."""
+    yield _guarded("python", check_python)
+    yield _guarded("home", lambda: check_home(home))
+    yield _guarded("disk", lambda: check_disk(home))
+    yield _guarded("locks", lambda: check_locks(home))
+    yield _guarded("socket", lambda: check_socket(home))
+    yield _guarded("config", lambda: check_config(home))
+    yield _guarded("server", lambda: check_server(home))
+    yield _guarded("version", lambda: check_version(home))
+    yield _guarded("database", lambda: check_database(home))
+    yield _guarded("sqlite", check_sqlite)
+    yield _guarded("processes", check_processes)
+    yield _guarded("programs", check_programs)
+
+
+def _guarded(name: str, look: Callable[[], tuple[bool, str, str | None]]) -> Check:
+    """A check that cannot be made has failed; the others are still worth seeing."""
+    try:
+        return Check(name, *look())
+    except HocketError as error:
+        return Check(name, False, error.message, error.hint)
+    except (OSError, ImportError, ValueError) as error:
+        return Check(name, False, f"{type(error).__name__}: {error}")
+
+
+Look = tuple[bool, str, str | None]
+
+
+def check_python() -> Look:
+    version = ".".join(map(str, sys.version_info[:3]))
+    return sys.version_info >= (3, 11), f"{version} at {sys.executable}", None
+
+
+def check_home(home: str) -> Look:
+    if not os.path.lexists(home):
+        return _can_be_made(home)
+    if not os.path.isdir(home):
+        return False, f"{home} is not a directory", "move it away, or set HOCKET_HOME"
+    found = os.stat(home)
+    if found.st_uid != os.getuid():
+        return False, f"{home} belongs to user {found.st_uid}", "set HOCKET_HOME to a directory of your own"
+    if found.st_mode & 0o077:
+        return False, f"{home} is open to others (mode {found.st_mode & 0o777:o})", f"chmod 700 {home}"
+    if not os.access(home, os.W_OK | os.X_OK) or _read_only(home):
+        return False, f"{home} cannot be written", "is the file system mounted read-only?"
+    return True, home, None
+
+
+def _read_only(path: str) -> bool:
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _can_be_made(home: str) -> Look:
+    parent = _existing(os.path.dirname(home))
+    good = os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK) and not _read_only(parent)
+    where = "will be made by the first run" if good else f"cannot be made: {parent} cannot be written"
+    return good, f"{home} {where}", None if good else "set HOCKET_HOME to a place that can be written"
+
+
+def check_disk(home: str) -> Look:
+    room = os.statvfs(_existing(home))
+    free = room.f_bavail * room.f_frsize // 2**20
+    least = config.load(os.path.expanduser("~"), home).limits.min_free_mb
+    hint = f"below {least} MB nothing new is started: free some space, or change [limits] min_free_mb"
+    return free >= least, f"{free} MB free, {least} MB needed", None if free >= least else hint
+
+
+def check_locks(home: str) -> Look:
+    """Two descriptors of one file must exclude each other, else nobody can tell whether a run lives."""
+    import fcntl
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(dir=_existing(home), prefix=".hocket-doctor-") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with open(file.name, "rb") as second:
+            try:
+                fcntl.flock(second, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True, "file locks exclude each other", None
+    return False, "file locks do not hold on this file system", "set HOCKET_HOME to a local file system"
+
+
+def check_socket(home: str) -> Look:
+    path = config.socket_path(home)
+    size = len(os.fsencode(path))
+    moved = "" if path.startswith(home) else " (HOCKET_HOME is too deep for a socket of its own)"
+    return (
+        size <= config.SOCKET_PATH_LIMIT,
+        f"{path}, {size} of {config.SOCKET_PATH_LIMIT} bytes{moved}",
+        None,
+    )
+
+
+def check_config(home: str) -> Look:
+    loaded = config.load(access.directory(None), home)
+    return True, ", ".join(loaded.files) or "no configuration file, which is fine", None
+
+
+def check_server(home: str) -> Look:
+    if not lock_held(home):
+        return True, "not running; it starts when it is needed", None
+    health = access.connect(starting=False).request("GET", "/api/health")
+    return True, f"pid {health['pid']} answers, {health['runs_live']} live runs", None
+
+
+def check_version(home: str) -> Look:
+    theirs = read_lock(home).get("version") if lock_held(home) else None
+    if theirs in (None, __version__):
+        return True, __version__, None
+    return False, f"this is {__version__}, the server is {theirs}", "stop it with: hocket server stop"
+
+
+def check_database(home: str) -> Look:
+    from pathlib import Path
+
+    from hocket.store import check
+
+    path = Path(home) / DATABASE
+    if not path.exists():
+        return True, "none yet", None
+    trouble = check(path)
+    return trouble is None, trouble or f"{path} is sound", None if trouble is None else "restore a copy of it"
+
+
+DATABASE = "hocket.db"
+
+
+def check_sqlite() -> Look:
+    from hocket.store.opening import sqlite_version
+
+    version = sqlite_version()
+    fixed = tuple(map(int, version.split("."))) >= FIXED_SQLITE
+    note = "" if fixed else "; has a bug between two writers, which one server per home avoids"
+    return True, f"{version}{note}", None
+
+
+def check_processes() -> Look:
+    from hocket.keeper import platform
+
+    if sys.platform != "linux":
+        return True, "works, but only Linux lets Hocket verify that nothing is left behind", None
+    watcher = platform.Inotify()
+    watcher.close()
+    own = platform.start_time(os.getpid())
+    if own is None or not platform.boot_id():
+        return False, "/proc does not show processes", "mount /proc"
+    identity = platform.open_identity(os.getpid(), own)
+    if identity is None:
+        return False, "this kernel has no pidfd", "Linux 5.3 or newer is needed"
+    os.close(identity)
+    return True, "pidfd, inotify and /proc work", None
+
+
+def check_programs() -> Look:
+    path = config.caller_environment().get("PATH", "")
+    folders = [folder for folder in path.split(os.pathsep) if folder]
+    there = [folder for folder in folders if os.path.isdir(folder)]
+    if not there:
+        return False, f"no directory on PATH exists: {path!r}", "set PATH"
+    shell = os.access("/bin/sh", os.X_OK)
+    return shell, f"{len(there)} directories on PATH; /bin/sh {'works' if shell else 'is missing'}", None

@@ -1,0 +1,138 @@
+"""Text for people: durations, state words, columns, and agents' words made harmless. Nothing here prints.
+
+On the path of ``ps``, so it imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+WORDS = {
+    "starting": "◌ starting",
+    "running": "● running",
+    "waiting": "○ waiting",
+    "done": "✓ done",
+    "failed": "✗ failed",
+    "stopped": "■ stopped",
+    "lost": "? lost",
+    "skipped": "- skipped",
+}
+NEEDS_YOU = "◆ needs you"
+
+# Escape sequences first (string types end with BEL or ST, or run on to the end of the text), then whatever
+# control character is left, including the eight-bit forms. A terminal may see tab and newline alone.
+_ESCAPES = re.compile(
+    r"\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?",
+    re.DOTALL,
+)
+# The bidirectional overrides can make a line read as something else, so they go with the control characters.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def harmless(text: str) -> str:
+    """What an agent said, without anything that a terminal would obey."""
+    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+
+
+def one_line(text: str) -> str:
+    """Harmless, and on one line."""
+    return " ".join(harmless(text).split())
+
+
+def state_word(run: dict[str, Any]) -> str:
+    """Glyph and word: a state never depends on colour alone."""
+    return NEEDS_YOU if run.get("needs_you") else WORDS.get(run["status"], str(run["status"]))
+
+
+def duration(seconds: float | None) -> str:
+    """``0:48``, ``1:02:03``, ``2d 03h``."""
+    if seconds is None:
+        return "-"
+    whole = max(0, int(seconds))
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}h"
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+def elapsed(run: dict[str, Any], now: float) -> float | None:
+    """How long a run has taken, or took."""
+    begun = run.get("started_at") or run.get("created_at")
+    if begun is None:
+        return None
+    return float((run.get("ended_at") or now) - begun)
+
+
+def clock(ts: float) -> str:
+    """The time of day, local."""
+    return time.strftime("%H:%M:%S", time.localtime(ts))
+
+
+def moment(ts: float | None) -> str:
+    """A point in time for a person to read."""
+    return "-" if ts is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+
+
+def seconds_of(text: str) -> float | None:
+    """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None when it is none of these."""
+    found = _DURATION.findall(text)
+    spelled = "".join(number + unit for number, unit in found)
+    if (
+        not found
+        or spelled != re.sub(r"\s+", "", text)
+        or (len(found) > 1 and not all(unit for _, unit in found))
+    ):
+        return None
+    return sum(float(number) * _UNITS[unit or "s"] for number, unit in found)
+
+
+def width(text: str) -> int:
+    """Columns on a terminal. East Asian letters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    return sum(
+        0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def fit(text: str, columns: int) -> str:
+    """The text, cut with an ellipsis where it is too wide."""
+    if width(text) <= columns:
+        return text
+    if columns <= 0:
+        return ""
+    kept: list[str] = []
+    room = columns - 1
+    for letter in text:
+        room -= width(letter)
+        if room < 0:
+            break
+        kept.append(letter)
+    return "".join(kept) + "…"
+
+
+def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
+    """Aligned lines. With ``columns`` the last cell gives way, so that no line is wider."""
+    widths = [max(width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
+    used = sum(widths) + 2 * len(widths)
+    room = None if columns is None else max(8, columns - used)
+    return [_row(row, widths, room) for row in rows]
+
+
+def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:
+    cells = [cell + " " * (wide - width(cell)) for cell, wide in zip(row, widths, strict=False)]
+    last = row[-1] if room is None else fit(row[-1], room)
+    return "  ".join([*cells, last]).rstrip()

@@ -1,0 +1,72 @@
+"""``hocket logs``: what a run said, for people, for programs, or byte for byte."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from hocket.cli import access
+from hocket.cli.commands import command
+from hocket.client import Client
+
+
+@command("hocket logs -f 42", "hocket logs 42 --raw > out.txt")
+@click.argument("ref")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("--raw", is_flag=True, help="The agent's standard output, byte for byte.")
+@click.option("--err", is_flag=True, help="Its standard error instead.")
+@access.json_option
+def logs(ref: str, follow: bool, raw: bool, err: bool, as_json: bool) -> None:
+    """Print what a run said. For a chain: everything its processes said, in order."""
+    if raw and as_json:
+        raise click.UsageError("--raw and --json exclude each other")
+    client = access.connect(talk=not as_json)
+    if raw:
+        _raw(client, ref, "err" if err else "out", follow)
+    elif as_json:
+        _json(client, ref, follow)
+    else:
+        _lines(client, ref, follow, err)
+
+
+def _raw(client: Client, ref: str, stream: str, follow: bool) -> None:
+    sys.stdout.flush()
+    for leaf in _leaves(client, ref, follow):
+        for piece in client.output(leaf, stream, follow):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+
+
+def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
+    """The processes of a run, in the order of their start: itself, or those of its chain."""
+    run = client.run(ref)
+    if run["kind"] == "leaf":
+        yield run["id"]
+        return
+    for event in client.follow(run["id"], follow=follow):
+        if event["type"] == "run.created" and event["data"].get("kind") == "leaf":
+            yield event["run"]
+
+
+def _json(client: Client, ref: str, follow: bool) -> None:
+    for event in client.follow(ref, follow=follow):
+        access.write_json(event)
+        if follow:
+            sys.stdout.flush()
+
+
+def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
+    from hocket.cli.plain import lines_of
+    from hocket.cli.progress import Progress
+
+    progress = Progress(client.run(ref)["id"])
+    for event in client.follow(progress.root, follow=follow):
+        progress.add(event)
+        if err and event["type"] != "raw":
+            continue
+        for line in lines_of(progress, event):
+            access.write(line + "\n")
+        if follow:
+            sys.stdout.flush()

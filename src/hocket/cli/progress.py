@@ -1,0 +1,216 @@
+"""What a followed tree of runs looks like so far: a fold of its events for the eye. Both views draw from it.
+
+The truth about a run is ``model.fold`` on the server. This is less: steps, passes, the last line said.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.cli.format import WORDS, duration, harmless, one_line, table, width
+
+Event = dict[str, Any]
+
+
+class StepView:
+    """One step of the chain."""
+
+    __slots__ = ("agent", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at", "status")
+
+    def __init__(self, agent: str, maximum: int) -> None:
+        self.agent = agent
+        self.maximum = maximum
+        self.iteration = 0
+        self.status = "pending"
+        self.reason: str | None = None
+        self.run: str | None = None
+        self.last = ""
+        self.started_at: float | None = None
+        self.ended_at: float | None = None
+
+    @property
+    def over(self) -> bool:
+        return self.status not in ("pending", "starting", "running", "waiting")
+
+    def passes(self) -> str:
+        return f"{self.iteration or '-'}/{self.maximum}"
+
+    def taken(self, now: float) -> float | None:
+        return None if self.started_at is None else (self.ended_at or now) - self.started_at
+
+
+class LeafView:
+    """One process of the tree: whose words they are."""
+
+    __slots__ = ("agent", "iteration", "number", "parent", "step")
+
+    def __init__(self, event: Event) -> None:
+        data = event["data"]
+        self.agent = str(data.get("agent", "?"))
+        self.number = data.get("number")
+        self.step: int | None = data.get("step")
+        self.iteration: int | None = data.get("iteration")
+        self.parent: str | None = data.get("parent")
+
+
+class Progress:
+    """The tree below ``root``. Feed it every event, in order."""
+
+    def __init__(self, root: str, steps: list[tuple[str, int]] | None = None) -> None:
+        self.root = root
+        self.number: int | None = None
+        self.steps = [StepView(agent, maximum) for agent, maximum in steps or []]
+        self.leaves: dict[str, LeafView] = {}
+        self._own: set[str | None] = {root, None}
+        """The chain and its loops: what they start are the chain's steps, what anybody else starts is not."""
+        self.started_at: float | None = None
+        self.ended: Event | None = None
+
+    def add(self, event: Event) -> None:
+        """One more thing happened."""
+        kind, run = event["type"], event["run"]
+        if self.started_at is None:
+            self.started_at = event["ts"]
+        if kind == "run.created":
+            self._created(event)
+        elif kind == "run.ended" and run == self.root:
+            self._root_ended(event)
+        elif (step := self.step_of(run)) is not None and step.run == run:
+            self._changed(step, event)
+
+    def step_of(self, run: str) -> StepView | None:
+        """The step that a run belongs to, if it is one of the chain's own."""
+        leaf = self.leaves.get(run)
+        if leaf is None or leaf.step is None or leaf.step >= len(self.steps):
+            return None
+        return self.steps[leaf.step] if leaf.parent in self._own else None
+
+    def speaker(self, run: str) -> str:
+        """Who said a line: ``builder[2/3]``, or the name alone where nothing is repeated."""
+        leaf = self.leaves.get(run)
+        if leaf is None:
+            return run[:8]
+        step = self.step_of(run)
+        if step is None or leaf.iteration is None or step.maximum <= 1:
+            return leaf.agent
+        return f"{leaf.agent}[{leaf.iteration}/{step.maximum}]"
+
+    def current(self) -> StepView | None:
+        return next((step for step in self.steps if not step.over and step.status != "pending"), None)
+
+    def _created(self, event: Event) -> None:
+        run, data = event["run"], event["data"]
+        if run == self.root:
+            self.number = data.get("number")
+            if not self.steps:
+                self.steps = [_step_view(step) for step in data.get("steps") or ()]
+            if data.get("kind") != "leaf":
+                return
+            self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
+            data = {**data, "step": 0, "iteration": 1, "parent": None}
+        if data.get("kind", "leaf") != "leaf":
+            if data.get("kind") == "loop" and data.get("parent") == self.root:
+                self._own.add(run)
+            return
+        leaf = self.leaves[run] = LeafView({**event, "data": data})
+        self._make_room(leaf)
+        if (step := self.step_of(run)) is not None:
+            step.run = run
+            step.iteration = leaf.iteration or 1
+            step.maximum = max(step.maximum, step.iteration)
+            step.status = "starting"
+            step.started_at = step.started_at or event["ts"]
+
+    def _make_room(self, leaf: LeafView) -> None:
+        """A chain whose steps were not announced shows them as they come."""
+        if leaf.parent in self._own and leaf.step is not None:
+            while len(self.steps) <= leaf.step:
+                self.steps.append(StepView(leaf.agent, 1))
+
+    def _changed(self, step: StepView, event: Event) -> None:
+        kind, data = event["type"], event["data"]
+        if kind == "text":
+            step.last = one_line(str(data.get("text", ""))) or step.last
+        elif kind == "run.started":
+            step.status = "running"
+        elif kind == "run.ended":
+            step.ended_at = event["ts"]
+            step.reason = data.get("reason")
+
+    def _root_ended(self, event: Event) -> None:
+        self.ended = event
+        data = event["data"]
+        reports = data.get("steps") or []
+        for step, report in zip(self.steps, reports, strict=False):
+            step.status = report["status"]
+            step.reason = report["reason"]
+            step.iteration = report["iterations"]
+            step.maximum = report["max_iterations"]
+        if not reports and len(self.steps) == 1:
+            self.steps[0].status, self.steps[0].reason = data["status"], data.get("reason")
+            self.steps[0].ended_at = event["ts"]
+
+    def finish_earlier_steps(self) -> list[StepView]:
+        """Mark as done every step before the current one, and name those that were newly found so.
+
+        A chain goes on only when a step is complete, so a later one that has begun says so of the earlier.
+        """
+        begun = [place for place, step in enumerate(self.steps) if step.run is not None]
+        found = [step for step in self.steps[: begun[-1]] if not step.over] if begun else []
+        for step in found:
+            step.status = "done"
+        return found
+
+
+def _step_view(step: dict[str, Any]) -> StepView:
+    return StepView(
+        str(step.get("agent", "?")), int(step.get("iterations") or step.get("max_iterations") or 1)
+    )
+
+
+def step_cells(step: StepView, now: float) -> list[str]:
+    """One line of the summary."""
+    taken = step.taken(now)
+    return [
+        WORDS.get(step.status, "· " + step.status),
+        step.agent,
+        f"{step.iteration}/{step.maximum}",
+        step.reason or "-",
+        duration(taken) if taken is not None else "-",
+    ]
+
+
+def summary(progress: Progress, now: float) -> list[str]:
+    """The last lines of every run: each step, the verdict, and what to type next."""
+    lines = table([step_cells(step, now) for step in progress.steps]) if progress.steps else []
+    name = str(progress.number or progress.root)
+    if progress.ended is None:
+        return [
+            *lines,
+            f"run {name} goes on: hocket wait {name} · hocket logs -f {name} · hocket stop {name}",
+        ]
+    data = progress.ended["data"]
+    taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
+    verdict = f"{WORDS.get(data['status'], data['status'])}  run {name}  {data.get('reason') or ''}  {taken}"
+    lines.append(" ".join(verdict.split(" ")).rstrip())
+    if data.get("error"):
+        lines.append(f"  {one_line(str(data['error']))}")
+    lines.append(f"  hocket show {name} · hocket logs {name}")
+    return lines
+
+
+def result_text(ended: Event) -> str:
+    """The run's result as text that may be shown; ends with one newline unless it is empty."""
+    text = harmless(str(ended["data"].get("result") or ""))
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def arrows(progress: Progress) -> str:
+    """The chain in one line."""
+    parts = (f"{step.agent}:{step.maximum}" if step.maximum > 1 else step.agent for step in progress.steps)
+    return " → ".join(parts)
+
+
+def column(texts: list[str]) -> int:
+    """How wide a column of these must be."""
+    return max((width(text) for text in texts), default=0)

@@ -1,0 +1,210 @@
+"""``hocket run``: start a chain, watch it to its end, end with its exit code."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hocket import config
+from hocket.cli import access
+from hocket.cli.commands import command
+
+if TYPE_CHECKING:
+    from hocket.cli.progress import Progress
+    from hocket.cli.watch import Signals, View
+    from hocket.client import Client
+
+EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
+
+
+@command(
+    EXAMPLE,
+    "hocket run --chain ship TICKET=42",
+    'hocket run builder:5 --until "make test" --json',
+    cls=access.PassingCommand,
+)
+@click.argument("words", nargs=-1, metavar="[CHAIN] [NAME=value]... [-- ARGS]")
+@click.option("--chain", "chain_name", metavar="NAME", help="Run a chain of the configuration.")
+@click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
+@click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
+@click.option("--cwd", metavar="DIR", help="Work in this directory.")
+@click.option("--dry-run", is_flag=True, help="Show what would be started, and start nothing.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each step's program, arguments and directory.")
+@click.option("--detach", is_flag=True, help="Print the run's id and leave it to the server.")
+@click.option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
+@click.option(
+    "--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h."
+)
+@click.option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
+@click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
+@access.json_option
+def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
+    """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times.
+
+    The result goes to standard output, everything else to standard error. A chain's text may be given as one
+    word or several; NAME=value sets a variable of the chain.
+    """
+    request = _request(words, access.directory(cwd), options)
+    if options["dry_run"]:
+        return _dry_run(request, options["as_json"])
+    if options["verbose"] and not options["as_json"]:
+        for line in _described(request):
+            print(line, file=sys.stderr)
+    return _start(request, options)
+
+
+def _request(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The body of the start. Only what was given is in it."""
+    from hocket.chain import join, substitute
+
+    dsl, variables = join(words)
+    if not dsl and not options["chain_name"]:
+        raise click.UsageError(f"nothing to run\n  {EXAMPLE}", click.get_current_context())
+    if dsl and options["chain_name"]:
+        raise click.UsageError(
+            f"give --chain or a chain's text, not both: {dsl!r}", click.get_current_context()
+        )
+    file = options["prompt_file"]
+    body = {
+        "dsl": dsl or None,
+        "chain": options["chain_name"],
+        "prompt": access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd),
+        "cwd": cwd,
+        "args": access.passed_arguments(),
+        "env": access.environment(cwd),
+        "variables": variables,
+        "until": options["until"],
+        "timeout": options["timeout"],
+        "marker": options["marker"],
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _dry_run(request: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        access.write_json(_bound(request))
+    else:
+        access.write("".join(f"{line}\n" for line in _described(request)))
+    return 0
+
+
+def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each step with nothing left to look up, found here and not by the server."""
+    from hocket.engine.bind import StartRequest, bind, describe
+
+    cwd = request["cwd"]
+    return describe(bind(StartRequest(**request), config.load(cwd, config.home())))
+
+
+def _described(request: dict[str, Any]) -> list[str]:
+    import shlex
+
+    lines = []
+    for step in _bound(request):
+        times = f" up to {step['iterations']} times" if step.get("loop") else ""
+        lines.append(f"step {step['step']}: {step['agent']}{times}")
+        shown = {
+            "program": step.get("path"),
+            "argv": shlex.join(step["argv"]),
+            "cwd": step["cwd"],
+            "prompt": step.get("prompt"),
+            "gate": step.get("gate"),
+        }
+        lines += [f"  {name:8} {value}" for name, value in shown.items() if value]
+    return lines
+
+
+def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
+    from hocket.cli.watch import Leave, Signals
+
+    as_json, quiet = options["as_json"], options["quiet"]
+    client = access.connect(talk=not as_json and not quiet)
+    live = not (as_json or quiet) and config.interactive(sys.stdout.isatty(), options["plain"])
+    signals = Signals(client, on_terminal=live)
+    if not options["detach"]:
+        signals.install()
+    try:
+        started = client.request("POST", "/api/runs", request)
+        if options["detach"]:
+            access.write_json({"run": started["id"]}) if as_json else access.write(started["id"] + "\n")
+            return 0
+        signals.watching(started["id"])
+        if as_json:
+            return _report_json(client, started, signals)
+        return _report(client, started, signals, _view(live, options), _steps(request), quiet)
+    except Leave as leave:
+        return leave.code
+
+
+def _report_json(client: Client, started: dict[str, Any], signals: Signals) -> int:
+    from hocket.cli.watch import stream_json
+
+    ended = stream_json(client, started["id"], access.write_json, sys.stdout.flush)["data"]
+    return signals.exit_code(ended["status"], access.exit_code(ended["status"], ended.get("reason")))
+
+
+def _view(live: bool, options: dict[str, Any]) -> View:
+    if live:
+        from hocket.cli.terminal import LiveView
+
+        return LiveView(options["verbose"], config.colour_wanted(True))
+    from hocket.cli.plain import PlainView
+
+    return PlainView(options["quiet"])
+
+
+def _steps(request: dict[str, Any]) -> list[tuple[str, int]]:
+    """The chain's steps, so that those to come can be shown before they begin."""
+    from hocket.chain import parse
+
+    chains = config.load(request["cwd"], config.home()).chains
+    name = request.get("chain") or request["dsl"].strip()
+    if name in chains:
+        return [(step.agent, step.iterations or 1) for step in chains[name].steps]
+    return [(step.agent, step.iterations) for step in parse(request["dsl"])]
+
+
+def _report(
+    client: Client,
+    started: dict[str, Any],
+    signals: Signals,
+    view: View,
+    steps: list[tuple[str, int]],
+    quiet: bool,
+) -> int:
+    from hocket.cli.progress import Progress, result_text
+    from hocket.cli.watch import Leave, watch
+
+    progress = Progress(started["id"], steps)
+    progress.number = started.get("number")
+    client.notice = None if quiet else view.say
+    try:
+        ended = watch(client, progress, view, signals)
+    except Leave:
+        _say_where_it_is(progress)
+        raise
+    access.write(result_text(ended))
+    sys.stdout.flush()
+    if not quiet:
+        _summarise(progress)
+    data = ended["data"]
+    return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
+
+
+def _say_where_it_is(progress: Progress) -> None:
+    from hocket.cli.progress import summary
+
+    with suppress(OSError):  # a terminal that hung up cannot be told
+        print(summary(progress, time.time())[-1], file=sys.stderr, flush=True)
+
+
+def _summarise(progress: Progress) -> None:
+    from hocket.cli.progress import summary
+
+    for line in summary(progress, time.time()):
+        print(line, file=sys.stderr)

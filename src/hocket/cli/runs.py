@@ -1,0 +1,194 @@
+"""``spawn ps show wait stop``: the life of runs. On the hot path: no rich, no dataclasses, no asyncio."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from hocket.cli import access
+from hocket.cli.commands import command
+from hocket.cli.format import duration, elapsed, fit, harmless, moment, one_line, state_word, table
+from hocket.client import ENDED, quote
+
+Run = dict[str, Any]
+PIPE_LAST = 200
+"""How much of a last line is shown where no terminal limits it."""
+
+
+@command(
+    'spawn_id=$(hocket spawn builder -p "Fix the flaky test")',
+    "hocket spawn ./tool --json -- --fast",
+    cls=access.PassingCommand,
+)
+@click.argument("agent")
+@click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
+@click.option("--cwd", metavar="DIR", help="Work in this directory.")
+@click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after 90, 90s, 10m, 2h.")
+@access.json_option
+def spawn(agent: str, prompt: str | None, cwd: str | None, timeout: float | None, as_json: bool) -> None:
+    """Start one agent and print the run's id. It goes on whatever happens to this terminal."""
+    place = access.directory(cwd)
+    body = {
+        "agent": agent,
+        "prompt": access.pick_prompt(prompt, None, place),
+        "cwd": place,
+        "args": access.passed_arguments(),
+        "env": access.environment(place),
+        "timeout": timeout,
+    }
+    given = {name: value for name, value in body.items() if value is not None}
+    run = access.connect().request("POST", "/api/runs", given)
+    access.write_json({"run": run["id"]}) if as_json else access.write(f"{run['id']}\n")
+
+
+@command("hocket ps", "hocket ps -a --json")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also the runs that have ended.")
+@access.json_option
+def ps(everything: bool, as_json: bool) -> None:
+    """List the runs that have not ended, the processes of a chain below it."""
+    runs = access.connect().request("GET", "/api/runs?all=1" if everything else "/api/runs")
+    if as_json:
+        access.write_json(runs)
+    elif runs:
+        access.write("".join(f"{line}\n" for line in ps_table(runs, time.time(), access.terminal_width())))
+    else:
+        nothing = "No run yet." if everything else "Nothing is running."
+        more = "" if everything else " Ended runs: hocket ps -a."
+        print(f'{nothing}{more} Start one: hocket run "planner -> builder:3"', file=sys.stderr)
+
+
+def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
+    """The lines of ``ps``."""
+    rows = [["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "LAST"]]
+    rows += [_ps_row(run, level, now) for run, level in in_tree_order(runs)]
+    return table(rows, columns)
+
+
+def _ps_row(run: Run, level: int, now: float) -> list[str]:
+    indent = "  " * level
+    last = run.get("last") or run.get("error") or ""
+    if not last and run["status"] in ENDED:
+        last = _outcome(run)
+    return [
+        f"{indent}{run.get('number', '?')}",
+        fit(one_line(str(run["agent"])), 40),
+        _step(run),
+        state_word(run),
+        duration(elapsed(run, now)),
+        fit(one_line(str(last)), PIPE_LAST),
+    ]
+
+
+def _step(run: Run) -> str:
+    step, iteration = run.get("step"), run.get("iteration")
+    shown = "" if step is None else str(step + 1)
+    return f"{shown} ·{iteration}" if iteration and shown else shown
+
+
+def _outcome(run: Run) -> str:
+    reason = run.get("reason") or ""
+    if reason == "exit" and run.get("exit_code") is not None:
+        return f"exit {run['exit_code']}"
+    return "" if reason in ("single_run", run["status"]) else reason
+
+
+def in_tree_order(runs: list[Run]) -> list[tuple[Run, int]]:
+    """Every run behind its parent, with how deep it lies among those that are listed."""
+    listed = {run["id"] for run in runs}
+    below: dict[str | None, list[Run]] = {}
+    for run in sorted(runs, key=lambda run: run.get("number") or 0):
+        parent = run.get("parent")
+        below.setdefault(parent if parent in listed else None, []).append(run)
+    ordered: list[tuple[Run, int]] = []
+    waiting = [(run, 0) for run in reversed(below.get(None, []))]
+    while waiting:
+        run, level = waiting.pop()
+        ordered.append((run, level))
+        waiting += [(child, level + 1) for child in reversed(below.get(run["id"], []))]
+    return ordered
+
+
+@command("hocket show 42", "hocket show 42 --json")
+@click.argument("ref")
+@access.json_option
+def show(ref: str, as_json: bool) -> None:
+    """Show everything about one run. REF is its number, its id or the beginning of its id."""
+    run = access.connect().run(ref)
+    if as_json:
+        access.write_json(run)
+    else:
+        access.write("".join(f"{line}\n" for line in shown(run, time.time(), access.terminal_width())))
+
+
+def shown(run: Run, now: float, columns: int | None) -> list[str]:
+    """The lines of ``show``."""
+    facts = {
+        "run": f"{run.get('number')}  {run['id']}",
+        "agent": one_line(str(run["agent"])),
+        "state": " ".join(word for word in (state_word(run), run.get("reason")) if word),
+        "exit code": run.get("exit_code"),
+        "error": run.get("error"),
+        "started": moment(run.get("started_at") or run.get("created_at")),
+        "ended": moment(run["ended_at"]) if run.get("ended_at") else None,
+        "elapsed": duration(elapsed(run, now)),
+        "parent": run.get("parent"),
+        "cwd": run.get("cwd"),
+        "pid": run.get("pid") if run["status"] not in ENDED else None,
+        "files": run.get("dir"),
+    }
+    lines = table([[name, one_line(str(value))] for name, value in facts.items() if value is not None])
+    children = run.get("children") or []
+    if children:
+        lines += ["", *ps_table(children, now, columns)]
+    if run.get("result"):
+        lines += ["", harmless(str(run["result"])).rstrip("\n")]
+    return lines
+
+
+@command("hocket wait 42", "hocket wait 42 --timeout 10m --json")
+@click.argument("ref")
+@click.option("--timeout", type=access.seconds, metavar="TIME", help="Give up waiting; the run goes on.")
+@access.json_option
+def wait(ref: str, timeout: float | None, as_json: bool) -> int:
+    """Wait until a run has ended and print its result. Ends with its exit code, or 3 when time is up."""
+    from hocket.cli.watch import wait_for_end
+
+    client = access.connect(talk=not as_json)
+    run = client.run(ref)
+    if run["status"] not in ENDED:
+        if not wait_for_end(client, run["id"], timeout):
+            print(f"hocket: run {run.get('number')} has not ended; it goes on", file=sys.stderr)
+            return access.EXIT_TIMED_OUT
+        run = client.run(run["id"])
+    if as_json:
+        access.write_json(run)
+    elif run.get("result"):
+        text = harmless(str(run["result"]))
+        access.write(text if text.endswith("\n") else text + "\n")
+    return access.exit_code(run["status"], run.get("reason"))
+
+
+@command("hocket stop 42", "hocket stop 42 43 --json")
+@click.argument("refs", nargs=-1, required=True, metavar="REF...")
+@access.json_option
+def stop(refs: tuple[str, ...], as_json: bool) -> int:
+    """Stop runs with every process they started, and come back when all of it is gone."""
+    client = access.connect()
+    code = 0
+    for ref in refs:
+        stopped = client.request("POST", f"/api/runs/{quote(ref)}/stop", {})
+        code = max(code, 1 if stopped["survivors"] else 0)
+        if as_json:
+            access.write_json(stopped)
+        else:
+            access.write(f"{_stop_line(ref, stopped)}\n")
+    return code
+
+
+def _stop_line(ref: str, stopped: dict[str, Any]) -> str:
+    survivors = stopped["survivors"]
+    left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
+    return f"{ref}  {state_word(stopped)}  {stopped.get('reason') or ''}".rstrip() + left

@@ -1,0 +1,100 @@
+"""``serve``, and the background server seen from outside: ``server status`` and ``stop`` never start one."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from hocket import config
+from hocket.cli import access
+from hocket.cli.commands import HELP, command, examples
+from hocket.client import lock_held, read_lock, wait_unlocked
+from hocket.errors import HocketError, ServerUnreachable
+
+LEAVING_SECONDS = 30.0
+
+
+@command("hocket serve", "hocket serve --port 0")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="Loopback port; 0 takes any free one."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
+)
+@click.option("--allow-remote", is_flag=True, help="Permit an address that other machines can reach.")
+def serve(port: int | None, host: str, allow_remote: bool) -> int:
+    """Run the server in the foreground. Commands start one in the background when they need it."""
+    from hocket.api.server import serve as serve_here
+
+    return serve_here(access.make_home(), port, host, allow_remote)
+
+
+@click.group(context_settings=HELP, epilog=examples("hocket server status", "hocket server stop"))
+def server() -> None:
+    """Look at the background server, or stop it. Runs live on without it."""
+
+
+def status_of(home: str) -> dict[str, Any]:
+    """What is known about the server of a home, from its lock and from itself."""
+    found: dict[str, Any] = {
+        "running": lock_held(home),
+        "pid": None,
+        "socket": config.socket_path(home),
+        "url": None,
+        "token_file": None,
+        "version": None,
+        "runs_live": None,
+        "home": home,
+    }
+    if not found["running"]:
+        return found
+    found |= {name: value for name, value in read_lock(home).items() if name in found}
+    try:
+        health = access.connect(starting=False).request("GET", "/api/health")
+    except HocketError as error:
+        return {**found, "error": error.message}
+    return found | {name: value for name, value in health.items() if name in found}
+
+
+@server.command(epilog=examples("hocket server status --json"))
+@access.json_option
+def status(as_json: bool) -> None:
+    """Say whether a server is running, and where."""
+    found = status_of(config.home())
+    if as_json:
+        access.write_json(found)
+    elif not found["running"]:
+        access.write("not running; the next command that needs it starts it\n")
+    else:
+        access.write(
+            f"running  pid {found['pid']}  version {found['version']}  live runs {found['runs_live']}\n"
+            f"socket   {found['socket']}\nurl      {found['url']}\nhome     {found['home']}\n"
+        )
+    if "error" in found and not as_json:
+        print(f"hocket: it does not answer: {found['error']}", file=sys.stderr)
+
+
+@server.command(epilog=examples("hocket server stop"))
+@access.json_option
+def stop(as_json: bool) -> None:
+    """Stop the server. Its runs go on, and the next server takes them over."""
+    home = config.home()
+    was = lock_held(home)
+    pid = read_lock(home).get("pid") if was else None
+    if was:
+        _ask_to_leave()
+        if not wait_unlocked(home, LEAVING_SECONDS):
+            raise HocketError(f"the server (pid {pid}) does not leave", "look into server.log in HOCKET_HOME")
+    if as_json:
+        access.write_json({"stopped": was, "pid": pid})
+    else:
+        access.write(f"stopped  pid {pid}\n" if was else "no server was running\n")
+
+
+def _ask_to_leave() -> None:
+    try:
+        access.connect(starting=False).request("POST", "/api/server/stop", {})
+    except ServerUnreachable:
+        return  # it went before it could answer

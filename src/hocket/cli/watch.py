@@ -1,0 +1,213 @@
+"""Watching a run: events, a clock, keys and signals, brought together in the main thread.
+
+Only what is the same for every view is here; what is drawn belongs to ``plain`` and ``terminal``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Protocol
+
+from hocket.cli.progress import Progress
+from hocket.client import Client
+from hocket.errors import HocketError, ServerUnreachable
+
+Event = dict[str, Any]
+ASKING = "d detach, s stop, Enter to go on"
+PATIENCE = 2
+"""So many more signals while a stop is under way, and the client leaves without waiting for it."""
+STOP_ATTEMPTS = 600
+
+
+class View(Protocol):
+    """What a watched run is drawn on."""
+
+    tick: float
+
+    def __enter__(self) -> View: ...
+    def __exit__(self, *_: object) -> None: ...
+    def show(self, progress: Progress, event: Event) -> None: ...
+    def idle(self, progress: Progress) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+class Leave(Exception):
+    """The client ends while the run goes on."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class Signals:
+    """What SIGINT, SIGTERM and SIGHUP mean while a run is watched."""
+
+    def __init__(self, client: Client, on_terminal: bool) -> None:
+        self._client = client
+        self._on_terminal = on_terminal
+        self._run: str | None = None
+        self._stopping = False
+        self._further = 0
+        self.asking = False
+        self.code: int | None = None
+        """130 or 143 once this client has asked for the end."""
+        self.trouble: HocketError | None = None
+
+    def install(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        # Under nohup a hang-up means nothing, and that is to stay so.
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signal.signal(signal.SIGHUP, self._on_signal)
+
+    def watching(self, run: str) -> None:
+        """From now on there is something to stop; a signal that came earlier counts."""
+        self._run = run
+        if self.code is not None:
+            self._begin_stop()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            raise Leave(128 + number)
+        if self._stopping or (self.code is not None and self._run is None):
+            self._further += 1
+            if self._further >= PATIENCE:
+                raise Leave(128 + number)
+        elif number == signal.SIGINT and self._on_terminal and not self.asking and self._run is not None:
+            self.asking = True
+        else:
+            self.stop(128 + number)
+
+    def stop(self, code: int) -> None:
+        """Ask for the end of the run, once. Its own ``run.ended`` says when that has come."""
+        self.asking = False
+        self.code = self.code or code
+        if self._run is not None:
+            self._begin_stop()
+
+    def _begin_stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            # In a thread: a handler that waits for the answer would keep the last events from being shown.
+            threading.Thread(target=self._post_stop, args=(self._run,), daemon=True).start()
+
+    def _post_stop(self, run: str) -> None:
+        """Whoever follows brings a lost server back; starting one forks, which a thread must not."""
+        client = self._client.never_starting()
+        key = os.urandom(16).hex()
+        try:
+            for _ in range(STOP_ATTEMPTS):
+                with suppress(ServerUnreachable):
+                    client.request("POST", f"/api/runs/{run}/stop", {}, key)
+                    return
+                time.sleep(0.1)
+        except HocketError as error:
+            self.trouble = error
+
+    def exit_code(self, status: str, code: int) -> int:
+        """The run's own code, unless it ended because this client was told to end it."""
+        return self.code if status == "stopped" and self.code is not None else code
+
+
+class Keys:
+    """Single keys from the terminal itself, since standard input may be a file with the prompt."""
+
+    def __init__(self) -> None:
+        self._terminal: int | None = None
+        self._before: list[Any] | None = None
+
+    def __enter__(self) -> Keys:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def pressed(self) -> str | None:
+        """The key that was pressed since the last look, if any."""
+        if self._terminal is None:
+            self._open()
+        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
+            return None
+        return os.read(self._terminal, 1).decode("latin-1").lower()
+
+    def _open(self) -> None:
+        import termios
+        import tty
+
+        try:
+            self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            self._before = termios.tcgetattr(self._terminal)
+            tty.setcbreak(self._terminal)
+        except (OSError, termios.error):
+            self.close()
+
+    def close(self) -> None:
+        """Give the terminal back as it was."""
+        import termios
+
+        if self._terminal is None:
+            return
+        try:
+            if self._before is not None:
+                termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+        except (OSError, termios.error):
+            pass  # the terminal has gone, and its settings with it
+        os.close(self._terminal)
+        self._terminal = self._before = None
+
+
+def watch(client: Client, progress: Progress, view: View, signals: Signals) -> Event:
+    """Show a run up to its end; returns the root's ``run.ended``."""
+    asked = False
+    with view, Keys() as keys:
+        for event in client.follow_ticking(progress.root, view.tick):
+            if event is None:
+                view.idle(progress)
+            else:
+                progress.add(event)
+                view.show(progress, event)
+            if signals.asking != asked:
+                asked = signals.asking
+                view.say(ASKING) if asked else keys.close()
+            if asked:
+                _obey(keys.pressed(), signals)
+            if signals.trouble:
+                raise signals.trouble
+    assert progress.ended is not None  # noqa: S101 - following ends with it and with nothing else
+    return progress.ended
+
+
+def _obey(key: str | None, signals: Signals) -> None:
+    if key == "d":
+        raise Leave(0)
+    if key == "s":
+        signals.stop(128 + signal.SIGINT)
+    elif key in ("\r", "\n"):
+        signals.asking = False
+
+
+def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
+    """Wait until a run has ended; false when the time is up first."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    tick = None if seconds is None else min(0.1, max(seconds, 0.001))
+    for _ in client.follow_ticking(run, tick):
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+    return True
+
+
+def stream_json(client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None]) -> Event:
+    """Every event as it comes; returns the last one."""
+    last: Event = {}
+    for event in client.follow(run):
+        write(event)
+        flush()
+        last = event
+    return last

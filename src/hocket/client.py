@@ -1,0 +1,554 @@
+"""The thin client of the API: HTTP/1.1 over the server's unix socket, and what to do when that socket breaks.
+
+Here belong: asking, following, starting the server on demand, the rule about versions. Here do not belong:
+where HOCKET_HOME lies (``config``), how a server process is made (``keeper``; its function is handed in as
+``start``), and anything that prints. Every command loads this module, so it imports a handful of small stdlib
+modules and nothing else: ``http.client`` alone would cost more than the whole of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import select
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from hocket import __version__
+from hocket.errors import HocketError, ServerUnreachable, VersionMismatch, from_wire
+
+MAX_BODY = 64 * 1024 * 1024
+MAX_LINE = 64 * 1024
+CONNECT_SECONDS = 15.0
+ANSWER_SECONDS = 180.0
+"""Longer than any stop may take: the server answers a stop when the whole tree is gone."""
+SILENCE_SECONDS = 90.0
+"""A stream says something (a heartbeat at least) well within this time, or its connection is dead."""
+RETRY_SECONDS = 60.0
+RESTART_SECONDS = 4.0
+MAX_STARTS = 3
+LOG_TAIL = 2000
+
+ENDED = frozenset({"done", "failed", "stopped", "lost"})
+"""The statuses that nothing follows. ``model.Status`` says the same, but costs more to import than this."""
+
+Event = dict[str, Any]
+
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+_ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
+_BUSY = frozenset({errno.EAGAIN, errno.EINTR, errno.EINPROGRESS})
+
+
+class BrokenStreamError(ConnectionError):
+    """The connection ended before the answer did."""
+
+
+def quote(text: str) -> str:
+    """One path segment, percent-encoded."""
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode(errors="replace"))
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """The leading numbers of a version: enough to tell which of two is newer."""
+    numbers: list[int] = []
+    for part in text.split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)
+
+
+def read_lock(home: str) -> dict[str, Any]:
+    """What the newest server of this home wrote about itself; empty when there is nothing readable."""
+    try:
+        with open(os.path.join(home, "server.lock"), "rb") as file:
+            record = json.loads(file.read(MAX_LINE))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def lock_held(home: str) -> bool:
+    """Whether a server lives: it holds this lock as long as it does, so no process id has to be trusted."""
+    try:
+        handle = os.open(os.path.join(home, "server.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+class Connection:
+    """One request and its answer, with the framing of HTTP/1.1 taken off."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._buffer = b""
+        self._silence = 0.0
+        self.status = 0
+        self.headers: dict[str, str] = {}
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sock.close()
+
+    def send(self, data: bytes, seconds: float) -> None:
+        """Send a request, then read the head of its answer; ``seconds`` bounds each wait."""
+        self._sock.settimeout(seconds)
+        self._sock.sendall(data)
+        status = self._line().split(None, 2)
+        if len(status) < 2 or not status[1].isdigit():
+            raise BrokenStreamError("no HTTP answer")
+        self.status = int(status[1])
+        while line := self._line():
+            name, _, value = line.partition(b":")
+            self.headers[name.strip().lower().decode("latin-1")] = value.strip().decode("latin-1")
+
+    def body(self, tick: float | None = None) -> Iterator[bytes]:
+        """The pieces of the body. Ends normally only when the body did, not when the connection broke.
+
+        With ``tick`` an empty piece says, each time so many seconds have passed, that nothing has come.
+        """
+        if "chunked" in self.headers.get("transfer-encoding", ""):
+            yield from self._chunks(tick)
+        elif (length := self.headers.get("content-length")) is not None:
+            yield from self._counted(int(length))
+        else:
+            yield from self._rest()
+
+    def content(self) -> bytes:
+        """The whole body, bounded."""
+        pieces: list[bytes] = []
+        size = 0
+        for piece in self.body():
+            size += len(piece)
+            if size > MAX_BODY:
+                raise HocketError(f"the server's answer is larger than {MAX_BODY // 2**20} MB")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _receive(self) -> bytes:
+        data = self._sock.recv(65536)
+        if not data:
+            raise BrokenStreamError("the server closed the connection")
+        return data
+
+    def _line(self) -> bytes:
+        while (end := self._buffer.find(b"\n")) < 0:
+            if len(self._buffer) > MAX_LINE:
+                raise BrokenStreamError("a header line without an end")
+            self._buffer += self._receive()
+        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        return line.rstrip(b"\r")
+
+    def _counted(self, left: int) -> Iterator[bytes]:
+        while left > 0:
+            piece = self._buffer or self._receive()
+            piece, self._buffer = piece[:left], piece[left:]
+            left -= len(piece)
+            yield piece
+
+    def _chunks(self, tick: float | None) -> Iterator[bytes]:
+        while True:
+            while not self._ready(tick):
+                yield b""
+            if not (size := self._chunk_size()):
+                break
+            yield from self._counted(size)
+            self._line()
+        while self._line():
+            pass
+
+    def _ready(self, tick: float | None) -> bool:
+        """Whether there is something to read; waits for it up to ``tick``."""
+        if tick is None or self._buffer:
+            return True
+        if select.select([self._sock], [], [], tick)[0]:
+            self._silence = 0.0
+            return True
+        self._silence += tick
+        if self._silence > SILENCE_SECONDS:
+            raise BrokenStreamError("the server has gone silent")
+        return False
+
+    def _chunk_size(self) -> int:
+        text = self._line().partition(b";")[0].strip()
+        try:
+            return int(text, 16)
+        except ValueError:
+            raise BrokenStreamError("a chunk without a size") from None
+
+    def _rest(self) -> Iterator[bytes]:
+        if self._buffer:
+            yield self._buffer
+        while data := self._sock.recv(65536):
+            yield data
+
+
+def lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
+    """Whole lines, wherever the pieces were cut; None for each empty piece."""
+    parts: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        if not piece:
+            yield None
+            continue
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            yield b"".join([*parts, line]) if parts else line
+            parts, size = [], 0
+        if rest:
+            parts.append(rest)
+            size += len(rest)
+        if size > MAX_BODY:
+            raise HocketError(f"the server sent a line larger than {MAX_BODY // 2**20} MB")
+
+
+def sse_events(pieces: Iterator[bytes]) -> Iterator[Event | None]:
+    """The events of a stream. An event counts when its blank line has come: a torn one is never seen."""
+    data: list[bytes] = []
+    for raw in lines(pieces):
+        if raw is None:
+            yield None
+            continue
+        line = raw.rstrip(b"\r")
+        if line.startswith(b"data:"):
+            data.append(line[5:])
+        elif not line and data:
+            yield json.loads(b"\n".join(data))
+            data = []
+
+
+class Client:
+    """The server of one HOCKET_HOME, whether it lives at the moment or not.
+
+    ``start`` makes a server process; without it nothing is ever started and the version rule is not applied.
+    ``notice`` is told when following is interrupted for longer than a moment, and when it goes on.
+    """
+
+    def __init__(
+        self,
+        home: str,
+        start: Callable[[], None] | None = None,
+        *,
+        socket_path: str | None = None,
+        token: str | None = None,
+        notice: Callable[[str], None] | None = None,
+    ) -> None:
+        self.home = os.fspath(home)
+        self._start = start
+        self._socket_path = socket_path or os.path.join(self.home, "sock")
+        self._token = token
+        self.notice = notice
+        self._version_checked = start is None
+
+    def never_starting(self) -> Client:
+        """A client of the same server that leaves starting it to others; safe to use in a thread."""
+        return Client(self.home, socket_path=self._socket_path, token=self._token)
+
+    # Asking
+
+    def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
+        """The ``data`` of an answer. After a broken connection it asks again: the key makes a POST safe."""
+        if method == "POST":
+            key = key or os.urandom(16).hex()
+        payload = b"" if body is None else json.dumps(body).encode()
+        deadline = time.monotonic() + RETRY_SECONDS
+        pause = 0.02
+        while True:
+            try:
+                with self._connect() as connection:
+                    connection.send(self._head(method, path, payload, key) + payload, ANSWER_SECONDS)
+                    content = connection.content()
+                if connection.status != 503:
+                    return _unwrap(connection.status, content)
+                trouble = "the server is shutting down"
+            except OSError as broken:
+                trouble = str(broken) or type(broken).__name__
+            if time.monotonic() > deadline:
+                raise ServerUnreachable(f"the server does not answer: {trouble}", "see: hocket doctor")
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    def run(self, ref: str) -> dict[str, Any]:
+        """One run by id, unique prefix or number."""
+        found: dict[str, Any] = self.request("GET", f"/api/runs/{quote(ref)}")
+        return found
+
+    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
+        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
+        if method == "POST":
+            head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
+        if key:
+            head.append(f"Idempotency-Key: {key}")
+        if self._token:
+            head.append(f"Authorization: Bearer {self._token}")
+        return ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
+
+    # Following
+
+    def follow(self, ref: str, after: int = 0, follow: bool = True) -> Iterator[Event]:
+        """Every event of a run and of its tree after ``after``, each once, up to the run's own ``run.ended``.
+
+        Whatever happens to the server meanwhile, the stream is taken up again behind the last event yielded.
+        """
+        return (event for event in self.follow_ticking(ref, None, after, follow) if event is not None)
+
+    def follow_ticking(
+        self, ref: str, tick: float | None, after: int = 0, follow: bool = True
+    ) -> Iterator[Event | None]:
+        """The same, with None in between whenever ``tick`` seconds have passed without an event."""
+        run = self.run(ref)["id"]
+
+        def behind_the_last(live: bool) -> Iterator[Event | None]:
+            return self._events(run, after, live, tick)
+
+        for event in self._resumed(run, behind_the_last, follow, tick):
+            if event is None:
+                yield None
+                continue
+            if event["seq"] <= after:
+                continue
+            after = event["seq"]
+            yield event
+            if event["type"] == "run.ended" and event["run"] == run:
+                return
+
+    def output(self, ref: str, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
+        """What the agent wrote, byte for byte; taken up again at the byte where a connection broke."""
+        run = self.run(ref)["id"]
+        offset = 0
+        path = f"/api/runs/{quote(run)}/output?stream={quote(stream)}"
+        pieces = self._resumed(
+            run, lambda live: self._stream(f"{path}&follow={live:d}&offset={offset}"), follow
+        )
+        for piece in pieces:
+            offset += len(piece)
+            yield piece
+
+    def _resumed(
+        self, run: str, open_stream: Callable[[bool], Iterator[Any]], follow: bool, tick: float | None = None
+    ) -> Iterator[Any]:
+        """The items of ``open_stream(live)``, opened again until the run is over and nothing is left to read.
+
+        A stream that ends in good order may only mean that the server was asked to leave, so the run decides.
+        """
+        pause = 0.02
+        interrupted = False
+        while True:
+            try:
+                for item in open_stream(follow):
+                    if item is not None:
+                        interrupted = interrupted and self._say("connected again")
+                        pause = 0.02
+                    yield item
+                if not follow:
+                    return
+                follow = self.run(run)["status"] not in ENDED
+            except (OSError, ServerUnreachable) as broken:
+                if pause >= 1.0 and not interrupted:
+                    interrupted = not self._say(f"lost the server, still trying: {broken}")
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
+            if tick is not None:
+                yield None
+
+    def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[Event | None]:
+        path = f"/api/runs/{quote(run)}/events?follow={follow:d}"
+        return sse_events(self._stream(path, f"Last-Event-ID: {after}", tick=tick))
+
+    def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
+        with self._connect() as connection:
+            connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
+            if connection.status == 503:
+                raise BrokenStreamError("the server is shutting down")
+            if connection.status != 200:
+                _unwrap(connection.status, connection.content())
+            yield from connection.body(tick)
+
+    def _say(self, text: str) -> bool:
+        """Tell the caller; false, so that callers can use it to set a flag."""
+        if self.notice:
+            self.notice(text)
+        return False
+
+    # Reaching the server
+
+    def _connect(self) -> Connection:
+        """A connection to a server of a version we can talk to, started if that is allowed and needed."""
+        sock = self._try_connect() or self._start_and_connect()
+        if self._version_checked:
+            return Connection(sock)
+        try:
+            outdated = self._server_is_outdated()
+        except VersionMismatch:
+            sock.close()
+            raise
+        self._version_checked = True
+        if not outdated:
+            return Connection(sock)
+        sock.close()
+        self._ask_to_leave()
+        return Connection(self._try_connect() or self._start_and_connect())
+
+    def _try_connect(self) -> socket.socket | None:
+        """None when nobody listens. A full queue is waited for: that server lives and is busy."""
+        deadline = time.monotonic() + CONNECT_SECONDS
+        while True:
+            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            sock.setblocking(False)
+            try:
+                sock.connect(self._address())
+                return sock
+            except OSError as error:
+                sock.close()
+                if error.errno in _ABSENT:
+                    return None
+                if error.errno not in _BUSY or time.monotonic() > deadline:
+                    raise self._unreachable(str(error)) from error
+            time.sleep(0.01)
+
+    def _address(self) -> str:
+        """The running server knows best where it listens: its environment may have differed from ours."""
+        path = read_lock(self.home).get("socket")
+        return path if isinstance(path, str) and path else self._socket_path
+
+    def _start_and_connect(self) -> socket.socket:
+        if self._start is None:
+            raise ServerUnreachable(f"no server is running for {self.home}", "start one with: hocket serve")
+        attempt = _Attempt(self.home, self._start)
+        while True:
+            time.sleep(attempt.pause())
+            if sock := self._try_connect():
+                return sock
+            if attempt.hopeless():
+                raise self._unreachable("it did not come up", attempt.log())
+
+    def _unreachable(self, why: str, log: str = "") -> ServerUnreachable:
+        told = f"; its log ends with:\n{log}" if log else ""
+        return ServerUnreachable(
+            f"cannot reach the server of {self.home}: {why}{told}", "look at it with: hocket doctor"
+        )
+
+    def _server_is_outdated(self) -> bool:
+        """Whether the living server is older than we are; a newer one is refused: we might misread it."""
+        version = read_lock(self.home).get("version")
+        if not isinstance(version, str):
+            return False
+        theirs, ours = parse_version(version), parse_version(__version__)
+        if theirs > ours:
+            raise VersionMismatch(
+                f"the server is version {version} and this program is {__version__}",
+                f"install hocket {version} here, or stop that server with: hocket server stop",
+            )
+        return theirs < ours
+
+    def _ask_to_leave(self) -> None:
+        """Stop the older server and wait until its lock is free. Runs live on without it."""
+        leaving = self.never_starting()
+        with suppress(ServerUnreachable):
+            leaving.request("POST", "/api/server/stop", {})
+        if not wait_unlocked(self.home, CONNECT_SECONDS):
+            raise self._unreachable("the older server does not leave")
+
+
+def wait_unlocked(home: str, seconds: float) -> bool:
+    """Wait for the server to be gone; false if it is not within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while lock_held(home):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class _Attempt:
+    """Bringing a server up: how long to wait, when to start once more, when to give up.
+
+    The server decides by its lock who may live, so starting one too many does no harm. One more is needed
+    when ours met the lock of a server that was just leaving.
+    """
+
+    def __init__(self, home: str, start: Callable[[], None]) -> None:
+        self._home = home
+        self._start = start
+        self._deadline = time.monotonic() + CONNECT_SECONDS
+        self._pause = 0.005
+        self._starts = 0
+        self._log_from = self._log_size()
+        self._seen_from = self._log_from
+        self._start_once_more()
+
+    def pause(self) -> float:
+        self._pause = min(self._pause * 1.5, 0.1)
+        return self._pause
+
+    def hopeless(self) -> bool:
+        now = time.monotonic()
+        if now > self._deadline:
+            return True
+        failed = b"hocket: " in self._log_since(self._seen_from)
+        if not failed and now - self._started_at < RESTART_SECONDS:
+            return False
+        if lock_held(self._home):
+            return False
+        if self._starts >= MAX_STARTS:
+            return True
+        self._start_once_more()
+        return False
+
+    def log(self) -> str:
+        return self._log_since(self._log_from)[-LOG_TAIL:].decode(errors="replace").strip()
+
+    def _start_once_more(self) -> None:
+        self._starts += 1
+        self._started_at = time.monotonic()
+        self._seen_from = self._log_size()
+        try:
+            self._start()
+        except OSError as error:
+            raise ServerUnreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
+
+    def _log_path(self) -> str:
+        return os.path.join(self._home, "server.log")
+
+    def _log_size(self) -> int:
+        try:
+            return os.stat(self._log_path()).st_size
+        except OSError:
+            return 0
+
+    def _log_since(self, offset: int) -> bytes:
+        try:
+            with open(self._log_path(), "rb") as file:
+                file.seek(max(offset, self._log_size() - 64 * 1024))
+                return file.read(64 * 1024)
+        except OSError:
+            return b""
+
+
+def _unwrap(status: int, content: bytes) -> Any:
+    try:
+        answer = json.loads(content)
+    except ValueError:
+        answer = None
+    if isinstance(answer, dict):
+        if status < 400 and "data" in answer:
+            return answer["data"]
+        error = answer.get("error")
+        if isinstance(error, dict):
+            raise from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))
+    raise HocketError(f"the server's answer makes no sense (status {status})", "see: hocket doctor")

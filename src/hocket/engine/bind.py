@@ -1,0 +1,238 @@
+"""From a request to something that can be started, with nothing left to look up.
+
+Every agent of a chain is found, every prompt read and every limit on arguments checked before anything
+starts; a request that cannot work is refused as a whole. Needs neither a server nor an event loop, so that
+``--dry-run`` shows exactly what a run would do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hocket.catalog.resolve import resolve
+from hocket.chain import StepText, bare_marker, check_agent, is_variable_name, parse, substitute
+from hocket.config import ChainConfig, Config, PromptLevel, agent_environment, choose_prompt, read_prompt
+from hocket.errors import BadDirectory, ProgramNotFound, UsageError
+from hocket.model import Agent, BoundChain, Spec, Step
+from hocket.providers import PROVIDERS
+
+_SHOWN_PROMPT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What somebody wants to have run: one agent, a chain's text, or a chain by its name."""
+
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The caller's environment, as ``config.caller_environment`` gives it."""
+    agent: str | None = None
+    dsl: str | None = None
+    chain: str | None = None
+    prompt: str | None = None
+    prompt_file: str | None = None
+    prompt_literal: bool = False
+    """The prompt is somebody's text that was not typed for us (piped in, or sent by a program): a ``${NAME}``
+    in it is no variable."""
+    args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    marker: str | None = None
+    until: str | None = None
+    timeout: float | None = None
+
+
+class _Wish(NamedTuple):
+    """One step, before its agent is known."""
+
+    agent: str
+    iterations: int
+    loop: bool
+    args: tuple[str, ...] = ()
+    prompts: tuple[PromptLevel, ...] = ()
+    """Of the step and of its chain, in this order."""
+
+
+def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
+    """What the request means: a ``Spec`` for a single agent, else a chain."""
+    _check(request)
+    if request.agent is not None:
+        alone = _Wish(request.agent, 1, False)
+        return _spec(alone, request, config, _marker(request, None, config), request.timeout)
+    named = _named_chain(request, config)
+    wishes = _of_config(named) if named else _of_text(request.dsl or "")
+    marker = _marker(request, named, config)
+    steps = [_step(number, wish, request, config, marker) for number, wish in enumerate(wishes, 1)]
+    return BoundChain(
+        name=named.name if named else (request.dsl or "").strip(),
+        steps=tuple(steps),
+        cwd=request.cwd,
+        env=agent_environment(request.env, "executable", config.env_pass),
+        until=request.until or (named.until if named else None),
+        timeout=request.timeout or (named.timeout if named else None),
+    )
+
+
+# --- What was asked for -------------------------------------------------------------------------------------
+
+
+def _check(request: StartRequest) -> None:
+    if sum(wish is not None for wish in (request.agent, request.dsl, request.chain)) != 1:
+        raise UsageError("say what to run: an agent, a chain's text, or a chain's name, and only one of them")
+    if request.agent is not None and request.until is not None:
+        raise UsageError("a gate belongs to a chain; a single agent has none")
+    if request.timeout is not None and not 0 < request.timeout <= 1e9:
+        raise UsageError(f"a time limit is a number of seconds above 0, not {request.timeout}")
+    if request.until is not None and (not request.until.strip() or "\0" in request.until):
+        raise UsageError("the gate is not a command")
+    for name in request.variables:
+        if not is_variable_name(name):
+            raise UsageError(f"{name!r} is not the name of a variable", "use capital letters, digits and _")
+    check_directory(request.cwd)
+
+
+def check_directory(cwd: str) -> None:
+    """Raise unless work can be done in this directory."""
+    if not cwd.startswith("/") or "\0" in cwd:
+        raise BadDirectory(f"the working directory must be an absolute path: {cwd!r}")
+    if not os.path.exists(cwd):
+        raise BadDirectory(f"the working directory {cwd} does not exist")
+    if not os.path.isdir(cwd):
+        raise BadDirectory(f"the working directory {cwd} is not a directory")
+    if not os.access(cwd, os.X_OK):
+        raise BadDirectory(f"the working directory {cwd} cannot be entered")
+
+
+def _named_chain(request: StartRequest, config: Config) -> ChainConfig | None:
+    """The configured chain that is meant, if one is: by its name, or by a word that names nothing else."""
+    if request.chain is not None:
+        return config.chain(request.chain)
+    word = (request.dsl or "").strip()
+    if word not in config.chains or word in config.agents:
+        return None
+    try:
+        _resolve(word, request, config)
+    except (ProgramNotFound, UsageError):
+        return config.chains[word]
+    return None
+
+
+def _of_text(text: str) -> list[_Wish]:
+    return [_wish_of_text(step) for step in parse(text)]
+
+
+def _wish_of_text(step: StepText) -> _Wish:
+    return _Wish(step.agent, step.iterations, step.loop)
+
+
+def _of_config(chain: ChainConfig) -> list[_Wish]:
+    whole = PromptLevel(chain.prompt, chain.prompt_file)
+    return [
+        _Wish(
+            step.agent,
+            step.iterations or 1,
+            step.iterations is not None,
+            step.args,
+            (PromptLevel(step.prompt, step.prompt_file), whole),
+        )
+        for step in chain.steps
+    ]
+
+
+def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
+    marker = request.marker or (chain.marker if chain else None) or config.marker
+    if not bare_marker(marker) or len(marker.splitlines()) != 1:
+        raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
+    return marker
+
+
+# --- Steps --------------------------------------------------------------------------------------------------
+
+
+def _step(number: int, wish: _Wish, request: StartRequest, config: Config, marker: str) -> Step:
+    if wish.agent not in config.agents:
+        check_agent(wish.agent, f"step {number}")
+    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, marker, None))
+
+
+def _spec(wish: _Wish, request: StartRequest, config: Config, marker: str, timeout: float | None) -> Spec:
+    agent = _resolve(wish.agent, request, config)
+    agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
+    env = agent_environment(request.env, agent.provider, config.env_pass)
+    launch = PROVIDERS[agent.provider].launch(
+        replace(agent, args=agent_args), step_args, request.args, _prompt(wish, agent, request), env
+    )
+    return Spec(
+        agent=wish.agent,
+        provider=agent.provider,
+        argv=launch.argv,
+        cwd=request.cwd,
+        env=env,
+        prompt=launch.prompt,
+        stdin=launch.stdin,
+        loop=wish.loop,
+        marker=marker,
+        timeout=timeout,
+        max_output=config.limits.max_output_mb * 1024**2,
+        stop_grace=config.stop_grace,
+    )
+
+
+def _resolve(name: str, request: StartRequest, config: Config) -> Agent:
+    return resolve(name, request.cwd, request.env.get("PATH"), config, request.env.get("HOME"))
+
+
+def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(substitute(text, variables) for text in texts)
+
+
+def _prompt(wish: _Wish, agent: Agent, request: StartRequest) -> str | None:
+    """The caller's prompt, else the step's, the chain's, the agent's own. A file's content is left alone."""
+    if request.prompt and (request.prompt_literal or request.agent is not None):
+        return request.prompt
+    callers = PromptLevel(request.prompt, request.prompt_file)
+    agents = PromptLevel(agent.default_prompt, agent.default_prompt_file)
+    chosen = choose_prompt([callers, *wish.prompts, agents])
+    if chosen.file:
+        return read_prompt(substitute(chosen.file, request.variables), request.cwd)
+    return substitute(chosen.text, request.variables) if chosen.text else None
+
+
+# --- Showing ------------------------------------------------------------------------------------------------
+
+
+def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
+    """What would be started, step by step, for people and for programs."""
+    if isinstance(bound, Spec):
+        return [_description(1, Step(bound.agent, 1, False, bound), None)]
+    return [_description(number, step, bound.until) for number, step in enumerate(bound.steps, 1)]
+
+
+def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
+    spec = step.spec
+    by_argument = spec.prompt is not None and spec.stdin == "empty"
+    argv = list(spec.argv)
+    if by_argument:
+        argv[-1] = _head(argv[-1])
+    return {
+        "step": number,
+        "agent": step.agent,
+        "provider": spec.provider,
+        "path": spec.argv[0],
+        "argv": argv,
+        "cwd": spec.cwd,
+        "loop": step.loop,
+        "iterations": step.iterations,
+        "prompt": _head(spec.prompt) if spec.prompt else None,
+        "prompt_via": None if spec.prompt is None else "arg" if by_argument else "stdin",
+        "marker": spec.marker if step.loop else None,
+        "gate": gate,
+    }
+
+
+def _head(text: str) -> str:
+    """The beginning of a text, on one line."""
+    line = " ".join(text[: 4 * _SHOWN_PROMPT].split())
+    return line if len(text) <= _SHOWN_PROMPT and line == text else f"{line[:_SHOWN_PROMPT]}..."

@@ -1,0 +1,250 @@
+"""MAKING IT HAPPEN: ``Engine.start`` is the only way a run comes to life, so every rule is checked here, once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hocket import config
+from hocket.engine.bind import StartRequest, bind
+from hocket.engine.chains import Chains
+from hocket.engine.hub import Hub
+from hocket.engine.journal import Journal
+from hocket.engine.limits import Limits, check_children, check_disk, depth_below
+from hocket.engine.processes import Processes
+from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.errors import Conflict, Forbidden
+from hocket.keeper import files
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec
+from hocket.store import Committed, Line, NewRun, Store
+
+_leaf_spec = msgspec.json.Decoder(Spec)
+_chain_spec = msgspec.json.Decoder(BoundChain)
+
+
+class Engine:
+    """One per server. Everything it knows it can learn again from the store and the run directories."""
+
+    def __init__(self, home: Path, socket: str, secret: bytes, store: Store, limits: Limits) -> None:
+        self.home = home
+        self.limits = limits
+        self._secret = secret
+        self._store = store
+        self._journal = Journal(store, asyncio.get_running_loop())
+        self.read = self._journal.read
+        self.hub = Hub(self.read)
+        self._number = self.read.last_number()
+        self._processes = Processes(home, socket, secret, self._journal, limits.leaves)
+        self._chains = Chains(self._journal, self._new_run, self._processes)
+        self._births: dict[str, int] = {}
+        """Children that are being created, by parent: they count before they are committed."""
+        self._requests: dict[str, asyncio.Task[Run]] = {}
+        self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
+
+    def open(self) -> None:
+        """Start the machinery and take over every run that has not ended."""
+        self._journal.listen(self.hub.publish)
+        self._journal.listen(self._on_commit)
+        self._processes.open()
+        live = list(self._journal.live.values())
+        for run in live:
+            if run.kind is Kind.LEAF:
+                self._processes.adopt(run, _leaf_spec.decode(self.read.spec(run.id)))
+        for run in live:
+            if run.kind is Kind.CHAIN:
+                self._chains.adopt(run, _chain_spec.decode(self.read.spec(run.id)))
+
+    async def close(self) -> None:
+        """Let go. Runs live on with their keepers; the next server takes them over."""
+        self.hub.close()
+        await self._chains.close()
+        await self._processes.close()
+        for future in (f for waiting in self._waiting.values() for f in waiting):
+            future.cancel()
+        self._store.close()
+
+    # Starting
+
+    async def start(self, request: StartRequest, key: str | None = None, parent: Run | None = None) -> Run:
+        """Create a run and set it going. The same ``key`` gives the same run, however often it is asked for."""
+        if key is None:
+            return await self._start(request, None, parent)
+        known = self.read.by_request(key)
+        if known is not None:
+            return known
+        task = self._requests.get(key)
+        if task is None:
+            task = self._requests[key] = asyncio.create_task(self._start(request, key, parent))
+            task.add_done_callback(lambda _: self._requests.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _start(self, request: StartRequest, key: str | None, parent: Run | None) -> Run:
+        check_disk(self.home, self.limits)
+        if parent is not None and parent.stop_reason is not None:
+            raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
+        depth = depth_below(parent, self.limits)
+        bound = bind(request, config.load(request.cwd, str(self.home)))
+        with self._birth(parent):
+            if isinstance(bound, Spec):
+                run = await self._new_run(Kind.LEAF, bound, parent, depth, key=key)
+                self._processes.begin(run, bound)
+            else:
+                run = await self._new_run(Kind.CHAIN, bound, parent, depth, key=key)
+                self._chains.begin(run, bound)
+        return run
+
+    def _birth(self, parent: Run | None) -> _Birth:
+        """Reserve a child's place, in one go with the check, so that no race can exceed the limit by one."""
+        if parent is None:
+            return _Birth(self._births, None)
+        live = sum(run.parent == parent.id for run in self._journal.live.values())
+        check_children(parent, live + self._births.get(parent.id, 0), self.limits)
+        return _Birth(self._births, parent.id)
+
+    async def _new_run(
+        self,
+        kind: Kind,
+        spec: Spec | BoundChain,
+        parent: Run | None,
+        depth: int,
+        *,
+        key: str | None = None,
+        step: int | None = None,
+        iteration: int | None = None,
+        also: list[Event] | None = None,
+    ) -> Run:
+        """The transaction that brings a run into being. Flushed: somebody is about to be told."""
+        self._number += 1
+        run_id = new_id()
+        data = {
+            "number": self._number,
+            "kind": kind,
+            "agent": spec.agent if isinstance(spec, Spec) else spec.name,
+            "provider": spec.provider if isinstance(spec, Spec) and kind is Kind.LEAF else None,
+            "parent": parent.id if parent else None,
+            "depth": depth,
+            "cwd": spec.cwd,
+            "step": step,
+            "iteration": iteration,
+        }
+        event = Event(0, time.time(), run_id, parent.root if parent else run_id, "run.created", data)
+        birth = NewRun(msgspec.json.encode(spec), key)
+        committed = await self._journal.write([*(also or ()), event], new={run_id: birth}, durable=True)
+        return committed.runs[run_id]
+
+    # Looking
+
+    def find(self, ref: str) -> Run:
+        return self.read.find(ref)
+
+    def live(self) -> list[Run]:
+        return sorted(self._journal.live.values(), key=lambda run: run.number)
+
+    @property
+    def count(self) -> int:
+        return sum(run.kind is Kind.LEAF for run in self._journal.live.values())
+
+    def above(self, run: Run) -> list[Run]:
+        """The run and its ancestors."""
+        line = [run]
+        while (parent := line[-1].parent) is not None and (found := self._journal.run(parent)) is not None:
+            line.append(found)
+        return line
+
+    def directory(self, run: Run) -> Path:
+        return directory(self.home, run)
+
+    def follow(
+        self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
+    ) -> AsyncIterator[list[Line]]:
+        return self.hub.follow(run, after, wait=wait, heartbeat=heartbeat)
+
+    async def wait(self, run: Run) -> Run:
+        """The run as it ended."""
+        now = self._journal.run(run.id) or run
+        if now.ended:
+            return now
+        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(run.id, []).append(future)
+        return await future
+
+    def _on_commit(self, committed: Committed) -> None:
+        for run in committed.runs.values():
+            if run.ended:
+                for future in self._waiting.pop(run.id, ()):
+                    if not future.done():
+                        future.set_result(run)
+                self._chains.child_ended(run)
+
+    # Talking
+
+    async def stop(self, run: Run) -> dict[str, Any]:
+        """End a run and everything below it, and say so when all of it is gone."""
+        targets = [one for one in self.live() if self._is_below(one, run.id)]
+        await self._processes.ask_to_stop(targets, Reason.STOPPED)
+        self._chains.stopping(targets)
+        ended = [await self.wait(one) for one in targets]
+        now = self._journal.run(run.id) or run
+        return {
+            "run": run.id,
+            "status": now.status,
+            "reason": now.reason,
+            "stopped": [one.id for one in ended],
+            "survivors": [pid for one in ended for pid in self._survivors(one)],
+        }
+
+    def _is_below(self, run: Run, top: str) -> bool:
+        current: Run | None = run
+        while current is not None:
+            if current.id == top:
+                return True
+            current = self._journal.live.get(current.parent) if current.parent else None
+        return False
+
+    def _survivors(self, run: Run) -> list[int]:
+        record = files.read_exit(str(self.directory(run))) if run.kind is Kind.LEAF else None
+        return list(record.survivors) if record else []
+
+    async def send(self, run: Run, text: str, key: str) -> None:
+        """One line of input. It is in the run's own file before anybody is told that it was taken."""
+        now = self._journal.live.get(run.id)
+        if now is None:
+            raise Conflict(f"run {run.number} has ended; it cannot be sent anything")
+        if now.kind is not Kind.LEAF or _leaf_spec.decode(self.read.spec(run.id)).stdin != "lines":
+            raise Conflict(f"run {run.number} does not read messages")
+        place = str(self.directory(run))
+        await asyncio.to_thread(files.append_input, place, key, text)
+        files.ring(place, b"i")
+        data = {"kind": "message", "id": key, "text": text}
+        await self._journal.write([Event(0, time.time(), run.id, run.root, "input", data)], durable=True)
+
+    def run_of_token(self, token: str) -> Run:
+        """The live run that a capability speaks for."""
+        run_id = run_of_token(self._secret, token)
+        run = self._journal.live.get(run_id) if run_id else None
+        if run is None:
+            raise Forbidden("this token speaks for no live run")
+        return run
+
+
+class _Birth:
+    """Holds a child's place while it is being created."""
+
+    def __init__(self, births: dict[str, int], parent: str | None) -> None:
+        self._births = births
+        self._parent = parent
+
+    def __enter__(self) -> None:
+        if self._parent is not None:
+            self._births[self._parent] = self._births.get(self._parent, 0) + 1
+
+    def __exit__(self, *_: object) -> None:
+        if self._parent is not None:
+            self._births[self._parent] -= 1
+            if not self._births[self._parent]:
+                del self._births[self._parent]

@@ -1,0 +1,176 @@
+"""Following: every reader has a cursor and pulls from it, so a slow one costs nothing and loses nothing.
+
+The newest events of all runs are kept encoded, within one bound for everybody. Whoever is further behind than that reads
+the store until it has caught up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from hocket.model import Run
+from hocket.store import Committed, Line, Reading
+
+RECENT_BYTES = 8 * 1024 * 1024
+PAGE = 500
+
+
+class _Recent:
+    """The tail of one tree's events; complete for everything after ``floor``."""
+
+    __slots__ = ("floor", "lines")
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self.lines: deque[Line] = deque()
+
+
+class _Reader:
+    """One follower: how far it is, and, below the root of a tree, which runs are its own."""
+
+    __slots__ = ("cursor", "family", "run")
+
+    def __init__(self, run: Run, cursor: int) -> None:
+        self.run = run
+        self.cursor = cursor
+        self.family: set[str] | None = None
+
+
+class Hub:
+    """Told of every commit; wakes those who follow."""
+
+    def __init__(self, read: Reading) -> None:
+        self._read = read
+        self._recent: dict[str, _Recent] = {}
+        self._order: deque[str] = deque()
+        self._size = 0
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._closed = False
+        self.last: dict[str, str] = {}
+        """The last thing each live run said."""
+
+    def close(self) -> None:
+        """Let every follower go; whoever wants more comes back to the next server."""
+        self._closed = True
+        for root in list(self._waiting):
+            self._wake(root)
+
+    def publish(self, committed: Committed) -> None:
+        roots = set()
+        for event, text in zip(committed.events, committed.lines, strict=True):
+            recent = self._recent.get(event.root)
+            if recent is None:
+                recent = self._recent[event.root] = _Recent(event.seq - 1)
+            parent = event.data.get("parent") if event.type == "run.created" else None
+            recent.lines.append(Line(event.seq, event.run, event.type, text, parent))
+            self._order.append(event.root)
+            self._size += len(text)
+            roots.add(event.root)
+            self._note(event.run, event.type, event.data)
+        self._evict()
+        for root in roots:
+            self._wake(root)
+
+    def _note(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "text":
+            self.last[run] = data["text"][:200]
+        elif kind == "run.ended":
+            self.last.pop(run, None)
+
+    def _evict(self) -> None:
+        while self._size > RECENT_BYTES:
+            root = self._order.popleft()
+            recent = self._recent[root]
+            line = recent.lines.popleft()
+            recent.floor = line.seq
+            self._size -= len(line.text)
+            if not recent.lines:
+                del self._recent[root]
+
+    def _wake(self, root: str) -> None:
+        for future in self._waiting.pop(root, ()):
+            if not future.done():
+                future.set_result(None)
+
+    async def follow(
+        self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
+    ) -> AsyncIterator[list[Line]]:
+        """Events of the run and everything below it, after ``after``, until its own end (or, not waiting, until now).
+
+        With a ``heartbeat``, silence of that many seconds gives an empty list.
+        """
+        reader = _Reader(run, after)
+        while not self._closed:
+            lines, caught_up = self._collect(reader)
+            if lines:
+                yield lines
+                if any(line.run == run.id and line.type == "run.ended" for line in lines):
+                    return
+            if not caught_up or lines:
+                continue
+            if not wait or self._has_ended(run):
+                return
+            if not await self._news(run.root, heartbeat):
+                yield []
+
+    async def _news(self, root: str, patience: float | None) -> bool:
+        """Wait for the tree's next event; False when patience ran out first."""
+        waiting = self._waiting.setdefault(root, [])
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting.append(future)
+        try:
+            await asyncio.wait_for(future, patience)
+        except TimeoutError:
+            return False
+        finally:
+            # Whoever leaves by itself (a lost connection, say) must not be remembered.
+            if future in waiting:
+                waiting.remove(future)
+        return True
+
+    def _has_ended(self, run: Run) -> bool:
+        now = self._read.run(run.id)
+        return now is None or now.ended
+
+    def _collect(self, reader: _Reader) -> tuple[list[Line], bool]:
+        """The next lines, and whether nothing more is known at present."""
+        run = reader.run
+        recent = self._recent.get(run.root)
+        if recent is None or reader.cursor < recent.floor:
+            reader.family = None
+            lines = self._read.page(run, reader.cursor, PAGE)
+            if lines:
+                reader.cursor = lines[-1].seq
+                return lines, False
+            if recent is None:
+                return [], True
+            reader.cursor = max(reader.cursor, recent.floor)
+        fresh = _after(recent.lines, reader.cursor)
+        if fresh:
+            reader.cursor = fresh[-1].seq
+        return (fresh if run.id == run.root else self._own(reader, fresh)), True
+
+    def _own(self, reader: _Reader, lines: list[Line]) -> list[Line]:
+        """Those of a whole tree's lines that belong to the run and what is below it."""
+        if reader.family is None:
+            reader.family = {run.id for run in self._read.below(reader.run.id)}
+        own = []
+        for line in lines:
+            if line.parent in reader.family:
+                reader.family.add(line.run)
+            if line.run in reader.family:
+                own.append(line)
+        return own
+
+
+def _after(lines: deque[Line], cursor: int) -> list[Line]:
+    fresh: list[Line] = []
+    for line in reversed(lines):
+        if line.seq <= cursor:
+            break
+        fresh.append(line)
+    fresh.reverse()
+    return fresh

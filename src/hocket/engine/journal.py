@@ -1,0 +1,66 @@
+"""The event loop's side of the store: write and wait, with every live run in memory exactly as committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hocket.model import Event, Run
+from hocket.store import Batch, Committed, NewRun, Offsets, Store
+
+Listener = Callable[[Committed], None]
+
+
+class Journal:
+    """``write`` returns once the batch is committed, applied to ``live`` and told to the listeners, in that order."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self.read = store.read
+        self.live: dict[str, Run] = {run.id: run for run in store.read.live()}
+        self._listeners: list[Listener] = []
+        self._loop = loop
+        self._waiting: dict[int, asyncio.Future[Committed]] = {}
+        self._writer = store.start_writing(self._from_thread)
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def write(
+        self,
+        events: Sequence[Event],
+        *,
+        new: dict[str, NewRun] | None = None,
+        offsets: dict[str, Offsets] | None = None,
+        durable: bool = False,
+    ) -> Committed:
+        batch = Batch(list(events), new or {}, offsets or {}, durable)
+        future: asyncio.Future[Committed] = self._loop.create_future()
+        self._waiting[id(batch)] = future
+        self._writer.submit(batch)
+        # The commit happens whether or not the caller is still there to hear of it.
+        return await asyncio.shield(future)
+
+    def run(self, run_id: str) -> Run | None:
+        """The run as committed, live or long ended."""
+        return self.live.get(run_id) or self.read.run(run_id)
+
+    def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._committed, group)
+
+    def _committed(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
+        for batch, outcome in group:
+            future = self._waiting.pop(id(batch))
+            if isinstance(outcome, Exception):
+                if not future.done():
+                    future.set_exception(outcome)
+                continue
+            for run in outcome.runs.values():
+                if run.ended:
+                    self.live.pop(run.id, None)
+                else:
+                    self.live[run.id] = run
+            for listener in self._listeners:
+                listener(outcome)
+            if not future.done():
+                future.set_result(outcome)

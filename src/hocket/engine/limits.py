@@ -1,0 +1,52 @@
+"""The limits on what may be started, checked in the one place where runs are created."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from hocket.errors import DiskLow, LimitReached
+from hocket.model import Kind, Run
+
+
+class Limits(NamedTuple):
+    """Of one server; the user's configuration may change them, a project's may not."""
+
+    depth: int = 5
+    children: int = 8
+    leaves: int = 64
+    min_free: int = 200 * 1024**2
+
+
+def check_disk(home: Path, limits: Limits) -> None:
+    """A run is started only where its outcome can be written down."""
+    space = os.statvfs(home)
+    free = space.f_bavail * space.f_frsize
+    if free < limits.min_free:
+        raise DiskLow(
+            f"only {free // 1024**2} MB are free in {home}; nothing is started below {limits.min_free // 1024**2} MB",
+            "Free some space, or lower min_free_mb under [limits] in config.toml. Live runs go on",
+        )
+
+
+def depth_below(parent: Run | None, limits: Limits) -> int:
+    """The depth of a new run. Chains and loops add none: only an agent that starts an agent does."""
+    if parent is None:
+        return 0
+    depth = parent.depth + (1 if parent.kind in (Kind.LEAF, Kind.LEAD) else 0)
+    if depth > limits.depth:
+        raise LimitReached(
+            f"depth {depth} is over the limit of {limits.depth}",
+            "Agents that start agents may nest only so deep; raise depth under [limits] in config.toml",
+        )
+    return depth
+
+
+def check_children(parent: Run | None, live: int, limits: Limits) -> None:
+    """How many live children one agent may have at once."""
+    if parent is not None and parent.kind in (Kind.LEAF, Kind.LEAD) and live >= limits.children:
+        raise LimitReached(
+            f"children: run {parent.number} has {live} live ones, which is the limit",
+            "Wait for one to end, or raise children under [limits] in config.toml",
+        )

@@ -1,0 +1,81 @@
+"""From bytes in a file to whole lines, at whatever offset the last commit stopped. Nothing here keeps a file open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+CHUNK = 256 * 1024
+SCAN = 8 * 1024 * 1024
+"""How much of an endless line is searched in one go."""
+
+
+class Line(NamedTuple):
+    """One line without its end; ``size`` is the whole length where ``head`` is only its beginning."""
+
+    head: bytes
+    size: int
+
+
+class Piece(NamedTuple):
+    """Some lines, the offset behind them, how far the next one has been searched, and whether more can be read now."""
+
+    lines: list[Line]
+    offset: int
+    scanned: int
+    more: bool
+
+
+def read_lines(path: Path, offset: int, scanned: int, final: int | None) -> Piece:
+    """The lines that begin at ``offset``. ``final`` is the file's last size, once its writers are gone: what stands
+    before it without a line end is a line too."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Piece([], offset, scanned, False)
+    try:
+        wanted = CHUNK if final is None else min(CHUNK, final - offset)
+        data = os.pread(descriptor, wanted, offset) if wanted > 0 else b""
+        end = data.rfind(b"\n")
+        if end >= 0:
+            lines = [Line(line, len(line)) for line in data[:end].split(b"\n")]
+            return Piece(lines, offset + end + 1, 0, len(data) == wanted)
+        at_end = final is not None and offset + len(data) >= final
+        if at_end:
+            return Piece([Line(data, len(data))] if data else [], offset + len(data), 0, False)
+        if len(data) < CHUNK:
+            return Piece([], offset, 0, False)
+        return _endless(descriptor, data, offset, max(scanned, offset + len(data)), final)
+    finally:
+        os.close(descriptor)
+
+
+def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int | None) -> Piece:
+    """A line longer than we read at once: its end is looked for, its middle stays in the file."""
+    limit = scanned + SCAN
+    while scanned < limit:
+        wanted = CHUNK if final is None else min(CHUNK, final - scanned)
+        data = os.pread(descriptor, wanted, scanned) if wanted > 0 else b""
+        end = data.find(b"\n")
+        if end >= 0:
+            return Piece([Line(head, scanned + end - offset)], scanned + end + 1, 0, True)
+        scanned += len(data)
+        if final is not None and scanned >= final:
+            return Piece([Line(head, scanned - offset)], scanned, 0, False)
+        if not data:
+            return Piece([], offset, scanned, False)
+    return Piece([], offset, scanned, True)
+
+
+def read_tail(path: Path, limit: int) -> bytes:
+    """The last ``limit`` bytes of a file that may not be there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return b""
+    try:
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, limit, max(0, size - limit))
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,459 @@
+"""Leaves: the runs that own a process. Starting them, watching their files, reading them to the end, stopping them.
+
+Everything that must survive this server lies in the run's directory, written by its keeper; everything here can be
+rebuilt from there and from the store. The kernel says when to look (inotify); a slow scan catches what it missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hocket import config
+from hocket.engine.journal import Journal
+from hocket.engine.lines import read_lines, read_tail
+from hocket.engine.runs import directory, run_token
+from hocket.errors import HocketError
+from hocket.keeper import files, tree
+from hocket.keeper.platform import Inotify
+from hocket.keeper.zygote import Zygote, ZygoteGone
+from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status
+from hocket.providers import PROVIDERS
+from hocket.store import Offsets
+
+GATHER = 0.004
+"""How long a burst of output gathers before it is read."""
+SCAN_EVERY = 5.0
+RETRY_AFTER = 1.0
+FORK_PATIENCE = 10.0
+START_ATTEMPTS = 5
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
+"""Refusals of a fork that time may heal."""
+
+
+class Leaf:
+    """One process as the engine sees it: where its files are and how far they have been read."""
+
+    def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets) -> None:
+        self.id = run.id
+        self.root = run.root
+        self.spec = spec
+        self.directory = place
+        self.place = str(place)
+        self.offsets = offsets
+        self.provider = PROVIDERS[spec.provider]
+        self.reader = self.provider.reader(spec)
+        self.scanned = {"out": 0, "err": 0}
+        self.watch: int | None = None
+        self.dirty = False
+        self.suspect = False
+        """Its keeper's lock was seen closing: it may be dead."""
+        self.rung = False
+        self.attempts = 0
+        self.quiet_until = 0.0
+        """Until then a keeper may still be on its way."""
+        self.looks = 0
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+
+
+class Processes:
+    """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
+
+    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, places: int) -> None:
+        self._home = home
+        self._socket = socket
+        self._secret = secret
+        self._journal = journal
+        self._places = places
+        self._leaves: dict[str, Leaf] = {}
+        self._placed: set[str] = set()
+        self._queue: deque[Leaf] = deque()
+        self._watches: dict[int, Leaf] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._starter = ThreadPoolExecutor(1, "hocket-starter")
+        self._helpers = ThreadPoolExecutor(4, "hocket-helper")
+        self._zygote = Zygote(config.process_environment())
+        self._inotify = Inotify()
+        self._scan: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    def open(self) -> None:
+        self._zygote.start()
+        self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
+        self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
+
+    async def close(self) -> None:
+        """Let go of everything; the keepers do not notice."""
+        self._closing = True
+        self._loop.remove_reader(self._inotify.fileno())
+        for timer in (self._scan, *(t for leaf in self._leaves.values() for t in (leaf.timer, leaf.deadline))):
+            if timer is not None:
+                timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._starter.shutdown(wait=True, cancel_futures=True)
+        self._helpers.shutdown(wait=False, cancel_futures=True)
+        self._zygote.close()
+        self._inotify.close()
+
+    @property
+    def count(self) -> int:
+        return len(self._leaves)
+
+    def begin(self, run: Run, spec: Spec) -> None:
+        """Start a run that was just created, as soon as there is a place."""
+        self._enqueue(Leaf(run, spec, directory(self._home, run), Offsets()))
+
+    def adopt(self, run: Run, spec: Spec) -> None:
+        """Take over a run from a server that is gone."""
+        leaf = Leaf(run, spec, directory(self._home, run), self._journal.read.offsets(run.id))
+        if files.state(leaf.place) == "unstarted":
+            self._enqueue(leaf)
+            return
+        self._leaves[leaf.id] = leaf
+        self._placed.add(leaf.id)
+        self._watch(leaf)
+        self._arm(leaf, run)
+        leaf.suspect = True
+        self._touch(leaf, 0)
+
+    def stop(self, run_id: str) -> None:
+        """Carry out a stop that is already recorded in the run."""
+        leaf = self._leaves.get(run_id)
+        if leaf is None:
+            return
+        if leaf in self._queue:
+            self._queue.remove(leaf)
+            self._spawn(self._end(leaf, [], Status.STOPPED, Reason.STOPPED))
+        else:
+            self._touch(leaf, 0)
+
+    def look(self, run_id: str) -> Path | None:
+        """Where a live run's files are."""
+        leaf = self._leaves.get(run_id)
+        return leaf.directory if leaf else None
+
+    # Starting
+
+    def _enqueue(self, leaf: Leaf) -> None:
+        self._leaves[leaf.id] = leaf
+        self._queue.append(leaf)
+        self._fill_places()
+
+    def _fill_places(self) -> None:
+        while self._queue and len(self._placed) < self._places and not self._closing:
+            leaf = self._queue.popleft()
+            self._placed.add(leaf.id)
+            self._spawn(self._launch(leaf))
+
+    async def _launch(self, leaf: Leaf) -> None:
+        run = self._journal.live.get(leaf.id)
+        if run is None:
+            return
+        if run.stop_reason is not None:
+            await self._end(leaf, [], Status.STOPPED, Reason.STOPPED)
+            return
+        leaf.attempts += 1
+        leaf.quiet_until = time.monotonic() + SCAN_EVERY
+        try:
+            await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
+        except OSError as error:
+            await self._not_started(leaf, error)
+
+    async def _not_started(self, leaf: Leaf, error: OSError) -> None:
+        if error.errno in _PASSING or leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC:
+            delay = min(0.1 * 2**leaf.attempts, 10.0)
+            self._loop.call_later(delay, lambda: self._spawn(self._launch(leaf)))
+            return
+        await self._end(leaf, [], Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")
+
+    def _start_keeper(self, leaf: Leaf) -> None:
+        """In a thread of its own: a few small files, then one fork by the zygote."""
+        leaf.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if leaf.spec.stdin == "file":
+            (leaf.directory / files.PROMPT).write_text(leaf.spec.prompt or "", encoding="utf-8")
+        files.create(leaf.place, self._keeper_spec(leaf))
+        self._watch(leaf)
+        try:
+            self._zygote.fork(leaf.place, FORK_PATIENCE)
+        except ZygoteGone:
+            self._zygote.start()
+            self._zygote.fork(leaf.place, FORK_PATIENCE)
+
+    def _keeper_spec(self, leaf: Leaf) -> dict[str, Any]:
+        ours = {
+            "HOCKET_URL": f"unix:{self._socket}",
+            "HOCKET_HOME": str(self._home),
+            "HOCKET_RUN": leaf.id,
+            "HOCKET_TOKEN": run_token(self._secret, leaf.id),
+        }
+        return {
+            "v": 1,
+            "run": leaf.id,
+            "home": str(self._home),
+            "argv": list(leaf.spec.argv),
+            "cwd": leaf.spec.cwd,
+            "env": {**leaf.spec.env, **ours},
+            "stdin": leaf.spec.stdin,
+            "stop_grace": leaf.spec.stop_grace,
+        }
+
+    # Watching
+
+    def _watch(self, leaf: Leaf) -> None:
+        try:
+            leaf.watch = self._inotify.watch(leaf.place)
+            self._watches[leaf.watch] = leaf
+        except OSError:
+            leaf.watch = None  # No watches left: the scan alone looks after this run.
+
+    def _on_inotify(self) -> None:
+        for watch, _mask, name in self._inotify.read():
+            if watch < 0:  # The queue overflowed: anything may have happened.
+                self._touch_all()
+                return
+            leaf = self._watches.get(watch)
+            if leaf is None:
+                continue
+            if name == files.EXIT:
+                self._touch(leaf, 0)
+            elif name == files.LOCK:
+                leaf.suspect = True
+                self._touch(leaf, 0)
+            elif name in (files.OUT, files.ERR, files.PID):
+                self._touch(leaf, GATHER)
+
+    def _scan_all(self) -> None:
+        self._touch_all()
+        self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
+
+    def _touch_all(self) -> None:
+        now = time.monotonic()
+        for run_id in list(self._placed):
+            leaf = self._leaves[run_id]
+            if leaf.quiet_until < now:
+                self._suspect(leaf)
+
+    def _touch(self, leaf: Leaf, delay: float) -> None:
+        leaf.dirty = True
+        if leaf.task is not None or self._closing:
+            return
+        if delay:
+            if leaf.timer is None:
+                leaf.timer = self._loop.call_later(delay, self._touch, leaf, 0)
+            return
+        if leaf.timer is not None:
+            leaf.timer.cancel()
+            leaf.timer = None
+        leaf.task = self._spawn(self._tend(leaf))
+
+    def _spawn(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # Reading
+
+    async def _tend(self, leaf: Leaf) -> None:
+        """Look until there is nothing new. One at a time for each leaf."""
+        try:
+            while leaf.dirty and leaf.id in self._leaves:
+                leaf.dirty = False
+                await self._look_once(leaf)
+        except HocketError:
+            # It could not be recorded (a full disk, most likely). The run's files keep everything; look again later.
+            leaf.dirty = False
+            self._loop.call_later(RETRY_AFTER, self._touch, leaf, 0)
+        finally:
+            leaf.task = None
+        if leaf.dirty and leaf.id in self._leaves:
+            self._touch(leaf, 0)
+
+    async def _look_once(self, leaf: Leaf) -> None:
+        run = self._journal.live.get(leaf.id)
+        if run is None:
+            self._forget(leaf)
+            return
+        record = files.read_exit(leaf.place)
+        events = self._started(leaf, run)
+        finals = (record.out, record.err) if record else (None, None)
+        offsets, more = self._read(leaf, events, finals)
+        if record and not more:
+            status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
+            code = record.code if record.signal is None else 128 + record.signal
+            extra: dict[str, Any] = {"error": record.error} if record.error else {}
+            if record.signal is not None:
+                extra["signal"] = _signal_name(record.signal)
+            if record.swept:
+                extra["swept"] = record.swept
+            if record.survivors:
+                extra["survivors"] = list(record.survivors)
+            await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
+            return
+        await self._commit(leaf, events, offsets)
+        if events and events[0].type == "run.started":
+            self._arm(leaf, self._journal.live[leaf.id])
+        if more:
+            leaf.dirty = True
+        await self._check(leaf)
+
+    def _started(self, leaf: Leaf, run: Run) -> list[Event]:
+        known = files.read_pid(leaf.place) if run.status is Status.STARTING else None
+        if known is None:
+            return []
+        return [self._event(leaf, "run.started", {"pid": known.pid, "clock": time.monotonic()})]
+
+    def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
+        return Event(0, time.time(), leaf.id, leaf.root, kind, data)
+
+    def _read(
+        self, leaf: Leaf, events: list[Event], finals: tuple[int | None, int | None]
+    ) -> tuple[Offsets, bool]:
+        """New lines as events; the offsets behind them; whether there is more to read at once."""
+        old = leaf.offsets
+        state, ends, more = old.reader, [old.out, old.err], False
+        now = time.time()
+        for index, stream in enumerate(("out", "err")):
+            path = leaf.directory / stream
+            piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index])
+            leaf.scanned[stream] = piece.scanned
+            ends[index] = piece.offset
+            more = more or piece.more
+            for line in piece.lines:
+                state, said = leaf.reader(state, stream, line.head, line.size)
+                events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
+        return Offsets(ends[0], ends[1], state), more
+
+    async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
+        if events or offsets != leaf.offsets:
+            await self._journal.write(events, offsets={leaf.id: offsets})
+            leaf.offsets = offsets
+
+    # Ending
+
+    async def _check(self, leaf: Leaf) -> None:
+        """After a look that found no end: limits, a stop to pass on, a keeper that may be gone."""
+        run = self._journal.live[leaf.id]
+        if run.stop_reason is None and leaf.offsets.out + leaf.offsets.err > leaf.spec.max_output:
+            await self.ask_to_stop([run], Reason.LIMIT)
+            run = self._journal.live[leaf.id]
+        if run.stop_reason is not None and not leaf.rung:
+            leaf.rung = files.ring(leaf.place, b"s")
+        if leaf.suspect:
+            leaf.suspect = False
+            await self._examine(leaf)
+
+    async def _examine(self, leaf: Leaf) -> None:
+        state = files.state(leaf.place)
+        if state == "finished":
+            leaf.dirty = True
+        elif state == "lost":
+            await self._lost(leaf)
+        elif state == "unstarted":
+            await self._not_started(leaf, OSError(errno.ECHILD, "the keeper was gone before it began"))
+        elif leaf.looks < 3:
+            # The kernel tells of a closing file a moment before it drops the lock.
+            leaf.looks += 1
+            self._loop.call_later(0.02 * 5**leaf.looks, self._suspect, leaf)
+        else:
+            leaf.looks = 0
+
+    def _suspect(self, leaf: Leaf) -> None:
+        leaf.suspect = True
+        self._touch(leaf, 0)
+
+    async def _lost(self, leaf: Leaf) -> None:
+        """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
+        sweep = partial(tree.sweep_cookie, leaf.id)
+        swept, survivors = await self._loop.run_in_executor(self._helpers, sweep)
+        sizes = tuple(_size(leaf.directory / name) for name in (files.OUT, files.ERR))
+        events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
+        more = True
+        while more:
+            offsets, more = self._read(leaf, events, (sizes[0], sizes[1]))
+            if more:
+                await self._commit(leaf, events, offsets)
+                events = []
+        extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
+        await self._end(
+            leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error="its keeper was killed", **extra
+        )
+
+    async def _end(
+        self,
+        leaf: Leaf,
+        events: list[Event],
+        status: Status,
+        reason: Reason,
+        *,
+        offsets: Offsets | None = None,
+        exit_code: int | None = None,
+        **extra: Any,
+    ) -> None:
+        tail = read_tail(leaf.directory / files.OUT, RESULT_LIMIT)
+        data = {"status": status, "reason": reason, "exit_code": exit_code, "result": leaf.provider.result_of(tail)}
+        data |= {"cost_usd": None, "tokens": None, **extra}
+        ended = self._event(leaf, "run.ended", data)
+        await self._journal.write([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
+        self._forget(leaf)
+
+    def _forget(self, leaf: Leaf) -> None:
+        self._leaves.pop(leaf.id, None)
+        self._placed.discard(leaf.id)
+        for timer in (leaf.timer, leaf.deadline):
+            if timer is not None:
+                timer.cancel()
+        if leaf.watch is not None:
+            self._watches.pop(leaf.watch, None)
+            self._inotify.unwatch(leaf.watch)
+            leaf.watch = None
+        self._fill_places()
+
+    def _arm(self, leaf: Leaf, run: Run) -> None:
+        """Time limits count monotonic time from the start, whichever server is there to see it."""
+        if leaf.spec.timeout is None or run.started_clock is None or leaf.deadline is not None:
+            return
+        elapsed = max(0.0, time.monotonic() - run.started_clock)
+        delay = max(0.0, leaf.spec.timeout - elapsed)
+        leaf.deadline = self._loop.call_later(delay, self._time_out, leaf)
+
+    def _time_out(self, leaf: Leaf) -> None:
+        run = self._journal.live.get(leaf.id)
+        if run is not None:
+            self._spawn(self.ask_to_stop([run], Reason.TIMEOUT))
+
+    async def ask_to_stop(self, runs: list[Run], reason: Reason) -> None:
+        """Record the wish, so that it outlives us, then carry it out."""
+        asked = [run for run in runs if run.stop_reason is None]
+        now = time.time()
+        events = [Event(0, now, run.id, run.root, "input", {"kind": "stop", "reason": reason}) for run in asked]
+        if events:
+            await self._journal.write(events, durable=True)
+        for run in runs:
+            self.stop(run.id)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

@@ -1,0 +1,34 @@
+"""Names, places and tokens of runs."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import time
+from pathlib import Path
+
+from hocket.model import Run
+
+
+def new_id() -> str:
+    """75 random bits behind a letter, so that an id, or a prefix of one, is never taken for a run's number."""
+    return "r" + base64.b32encode(os.urandom(10)).decode().lower()[:15]
+
+
+def directory(home: Path, run: Run) -> Path:
+    """Where a run's own files lie, for ever."""
+    return home / "runs" / time.strftime("%Y-%m", time.gmtime(run.created_at)) / run.id
+
+
+def run_token(secret: bytes, run_id: str) -> str:
+    """A capability for one run. It can be derived again, so it is stored nowhere."""
+    proof = hmac.new(secret, run_id.encode(), hashlib.sha256).hexdigest()
+    return f"{run_id}.{proof}"
+
+
+def run_of_token(secret: bytes, token: str) -> str | None:
+    """The run that a token speaks for, if it is one of ours."""
+    run_id = token.partition(".")[0]
+    return run_id if hmac.compare_digest(run_token(secret, run_id).encode(), token.encode()) else None

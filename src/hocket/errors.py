@@ -1,0 +1,191 @@
+"""Every error that Hocket raises on purpose, in one tree.
+
+    HocketError
+    ├── UsageError             the request cannot be understood
+    │   ├── ChainSyntaxError   a chain's text
+    │   ├── ConfigError        a configuration file
+    │   ├── PromptError        a prompt that cannot be read or delivered
+    │   └── AmbiguousRun       a prefix that fits several runs
+    ├── ProgramNotFound        nothing to execute under that name
+    ├── UnsupportedAgent       an agent of a kind that this version cannot run
+    ├── BadDirectory           a working directory that is not there
+    ├── NotFound               no such run
+    ├── Conflict               the run is in a state that forbids it
+    │   └── LimitReached       depth or width
+    ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
+    ├── DiskLow                too little room to start anything
+    ├── StoreError             the database is damaged, newer than us, or cannot be written
+    ├── HomeError              HOCKET_HOME cannot be used
+    ├── ServerRunning          a second server on one HOCKET_HOME
+    ├── ServerUnreachable      no server, and none could be started
+    └── VersionMismatch        the server is newer than this program
+
+Each class has a ``code`` for programs, an HTTP ``status`` and the command line's ``exit_code``; each error may have a
+``hint`` that says what to do next. The same tree serves both ends of the API: ``from_wire`` turns an answer back into
+the error it was. Kept free of imports, because the command line's hot path loads it.
+"""
+
+from __future__ import annotations
+
+
+class HocketError(Exception):
+    """The root of the tree."""
+
+    code = "error"
+    status = 500
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(HocketError):
+    """The request cannot be understood; nothing was started."""
+
+    code = "usage"
+    status = 400
+
+
+class ChainSyntaxError(UsageError):
+    """The text of a chain is malformed."""
+
+    code = "chain_syntax"
+
+
+class ConfigError(UsageError):
+    """A configuration file is malformed."""
+
+    code = "config"
+
+
+class PromptError(UsageError):
+    """A prompt cannot be read, or cannot be delivered in the way asked for."""
+
+    code = "prompt"
+
+
+class AmbiguousRun(UsageError):
+    """A prefix fits more than one run."""
+
+    code = "ambiguous_run"
+
+
+class ProgramNotFound(HocketError):
+    """There is nothing to execute under that name."""
+
+    code = "program_not_found"
+    status = 400
+
+
+class UnsupportedAgent(HocketError):
+    """The agent exists, but this version cannot run its kind."""
+
+    code = "unsupported_agent"
+    status = 400
+
+
+class BadDirectory(HocketError):
+    """The working directory does not exist or is no directory."""
+
+    code = "bad_directory"
+    status = 400
+
+
+class NotFound(HocketError):
+    """No run, or no route, has that name."""
+
+    code = "not_found"
+    status = 404
+
+
+class Conflict(HocketError):
+    """The run is in a state that forbids what was asked."""
+
+    code = "conflict"
+    status = 409
+
+
+class LimitReached(Conflict):
+    """One of the limits on the shape of a tree of runs; the message names it."""
+
+    code = "limit"
+
+
+class TooLarge(HocketError):
+    """The body is larger than the server reads."""
+
+    code = "too_large"
+    status = 413
+
+
+class WrongMediaType(HocketError):
+    """Bodies are JSON; nothing else is parsed."""
+
+    code = "media_type"
+    status = 415
+
+
+class Unauthorized(HocketError):
+    """The token is missing or wrong."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(HocketError):
+    """A Host, an Origin or a scope that is not ours to serve."""
+
+    code = "forbidden"
+    status = 403
+
+
+class DiskLow(HocketError):
+    """Too little free disk to promise that a run's outcome can be kept."""
+
+    code = "disk_low"
+    status = 507
+
+
+class StoreError(HocketError):
+    """The database is damaged, newer than this program, or cannot be written."""
+
+    code = "store"
+
+
+class HomeError(HocketError):
+    """HOCKET_HOME cannot be used: read-only, not ours, or not a directory."""
+
+    code = "home"
+
+
+class ServerRunning(HocketError):
+    """Another server holds this HOCKET_HOME."""
+
+    code = "server_running"
+    exit_code = 1
+
+
+class ServerUnreachable(HocketError):
+    """No server answers, and none could be started."""
+
+    code = "server_unreachable"
+
+
+class VersionMismatch(HocketError):
+    """The running server is newer than this program."""
+
+    code = "version"
+
+
+def _tree(root: type[HocketError]) -> list[type[HocketError]]:
+    return [root, *(below for child in root.__subclasses__() for below in _tree(child))]
+
+
+BY_CODE: dict[str, type[HocketError]] = {kind.code: kind for kind in _tree(HocketError)}
+
+
+def from_wire(code: str, message: str, hint: str | None) -> HocketError:
+    """The error that the other end raised; an unknown code becomes the root class."""
+    return BY_CODE.get(code, HocketError)(message, hint)

@@ -1,0 +1,117 @@
+"""Carrying a run's input from its `in` file to the agent's standard input.
+
+The server appends records, the keeper alone holds the write end of the pipe: so each record arrives once
+and in order, however often the server dies in between. What does not belong here: deciding when to look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any
+
+from hocket.keeper import files
+
+_CHUNK = 65536
+
+
+class Feed:
+    """Copies whole records to a pipe without ever blocking; `pending` says that the pipe was full."""
+
+    def __init__(self, directory: str, pipe: int) -> None:
+        os.set_blocking(pipe, False)
+        self._pipe: int | None = pipe
+        self._source = os.open(os.path.join(directory, files.IN), os.O_RDONLY | os.O_CLOEXEC)
+        self._position = os.open(
+            os.path.join(directory, files.IN_POS), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
+        )
+        self._offset = 0
+        self._unparsed = bytearray()
+        self._searched = 0
+        self._data = memoryview(b"")
+        self._record_size = 0
+        self._save_position()
+
+    @property
+    def pending(self) -> int | None:
+        """The descriptor to wait for until it takes more, or None when there is nothing to write."""
+        return self._pipe if self._record_size else None
+
+    def pump(self) -> None:
+        """Copy what there is, until the input is used up or the pipe is full."""
+        while self._pipe is not None and (self._record_size or self._next_record()):
+            if not self._write():
+                return
+            self._offset += self._record_size
+            self._record_size = 0
+            self._save_position()
+
+    def close(self) -> None:
+        """Tell the agent that nothing more will come."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+        self._pipe = None
+        self._record_size = 0
+
+    def _write(self) -> bool:
+        """Write the current record; whether all of it is in the pipe."""
+        while self._data and self._pipe is not None:
+            try:
+                self._data = self._data[os.write(self._pipe, self._data) :]
+            except BlockingIOError:
+                return False
+            except OSError:
+                # The agent has closed its standard input: nothing that follows can reach it.
+                self.close()
+                return False
+        return True
+
+    def _next_record(self) -> bool:
+        line = self._next_line()
+        if line is None:
+            return False
+        record = _parse(line)
+        self._record_size = len(line)
+        self._data = memoryview(_encode(record.get("data")))
+        if record.get("eof") is True:
+            self._offset += len(line)
+            self._save_position()
+            self.close()
+        return self._pipe is not None
+
+    def _next_line(self) -> bytes | None:
+        while (end := self._unparsed.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._unparsed)
+            chunk = os.read(self._source, _CHUNK)
+            if not chunk:
+                return None
+            self._unparsed += chunk
+        line = bytes(self._unparsed[: end + 1])
+        del self._unparsed[: end + 1]
+        self._searched = 0
+        return line
+
+    def _save_position(self) -> None:
+        # A fixed-width write over the same block: no reader sees half of it, and a full disk has room for it.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._position, b"%019d\n" % self._offset, 0)
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    """The record in this line; one that cannot be read carries nothing and is passed over."""
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _encode(data: object) -> bytes:
+    if not isinstance(data, str):
+        return b""
+    try:
+        return data.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8 form; the bytes it would have are better than no record.
+        return data.encode("utf-8", "surrogatepass")

@@ -1,0 +1,263 @@
+"""The files of a run directory: their names, their formats, and how to read them.
+
+Keeper, engine and tests share these functions, and a directory written by one version must be readable by
+every later one, so each format carries its version. What belongs here: pure functions over a directory path.
+What does not: processes, signals, and anything that decides what a run means.
+"""
+
+from __future__ import annotations
+
+import binascii
+import contextlib
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+VERSION = 1
+
+SPEC = "spec.json"
+STARTED = "started"
+LOCK = "lock"
+PID = "pid"
+OUT = "out"
+ERR = "err"
+IN = "in"
+IN_POS = "in.pos"
+BELL = "bell"
+PROMPT = "prompt"
+EXIT_PRE = "exit.pre"
+EXIT = "exit"
+
+BELL_INPUT = b"i"
+BELL_STOP = b"s"
+BELL_KILL = b"k"
+
+EXIT_SIZE = 4096
+# The trailer is a newline, eight hexadecimal digits of CRC-32 and a final newline.
+_EXIT_BODY = EXIT_SIZE - 10
+# Bounds that keep the record within its block even when every character needs twelve bytes of JSON.
+_MAX_ERROR_TEXT = 256
+_MAX_SURVIVORS = 40
+
+State = Literal["finished", "running", "lost", "unstarted"]
+
+
+class Exit(NamedTuple):
+    """How an agent ended. Exactly one of `code` and `signal` is set, unless it could not be ended at all."""
+
+    code: int | None
+    signal: int | None
+    error: str | None
+    stopped: bool
+    out: int
+    err: int
+    survivors: list[int]
+    swept: int
+    ended_at: float
+    duration: float
+
+
+class AgentPid(NamedTuple):
+    """Who runs, for display and for pidfd. Never a liveness test: that is the lock."""
+
+    pid: int
+    start_time: int
+    boot_id: str
+    keeper: int
+
+
+def create(directory: str, spec: Mapping[str, Any]) -> None:
+    """Make a run directory that a keeper can start from; calling it again completes what a crash left."""
+    _make_private(directory)
+    if spec.get("stdin") == "lines":
+        os.close(os.open(_in(directory, IN), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(_in(directory, BELL), 0o600)
+    # Last, because its presence says that the directory is complete. A file torn by a power cut is no spec.
+    if read_spec(directory) is None:
+        replace(directory, SPEC, _json_line({"v": VERSION, **spec}))
+
+
+def read_spec(directory: str) -> dict[str, Any] | None:
+    """The run's specification, or None if there is no readable one."""
+    return _read_object(_in(directory, SPEC))
+
+
+def replace(directory: str, name: str, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new one, never a part."""
+    temporary = _in(directory, f".{name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+    os.rename(temporary, _in(directory, name))
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write every byte, over as many calls as the kernel asks for."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def encode_exit(ending: Exit) -> bytes:
+    """The exit record: JSON padded with blanks, then a checksum over all of it, EXIT_SIZE bytes in total."""
+    bounded = ending._replace(
+        error=ending.error and ending.error[:_MAX_ERROR_TEXT], survivors=ending.survivors[:_MAX_SURVIVORS]
+    )
+    body = json.dumps({"v": VERSION, **bounded._asdict()}, separators=(",", ":")).encode().ljust(_EXIT_BODY)
+    return body + _exit_trailer(body)
+
+
+def decode_exit(content: bytes) -> Exit | None:
+    """The exit record in these bytes, or None when they are not exactly what `encode_exit` wrote."""
+    body, trailer = content[:_EXIT_BODY], content[_EXIT_BODY:]
+    if len(content) != EXIT_SIZE or trailer != _exit_trailer(body):
+        return None
+    fields = json.loads(body)
+    return Exit(**{name: fields[name] for name in Exit._fields})
+
+
+def read_exit(directory: str) -> Exit | None:
+    """The run's exit record; a torn one is as good as none."""
+    content = _read(_in(directory, EXIT))
+    return None if content is None else decode_exit(content)
+
+
+def is_locked(directory: str) -> bool:
+    """Whether a keeper lives: the only liveness test there is."""
+    return is_held(_in(directory, LOCK))
+
+
+def is_held(path: str) -> bool:
+    """Whether some process holds the exclusive flock on this file; a missing file is held by nobody."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def state(directory: str) -> State:
+    """Which of the four cases of reconciliation this directory is."""
+    # `started` is looked at before the lock: a keeper that begins between the two looks must not seem lost.
+    started = os.path.exists(_in(directory, STARTED))
+    if read_exit(directory) is not None:
+        return "finished"
+    if is_locked(directory):
+        return "running"
+    # The keeper may have written its record and left since the first look; it never leaves before it wrote.
+    if read_exit(directory) is not None:
+        return "finished"
+    return "lost" if started else "unstarted"
+
+
+def read_pid(directory: str) -> AgentPid | None:
+    """The agent's identity, or None before it started (or if it never did)."""
+    fields = _read_object(_in(directory, PID))
+    return None if fields is None else AgentPid(*(fields[name] for name in AgentPid._fields))
+
+
+def encode_pid(identity: AgentPid) -> bytes:
+    return _json_line({"v": VERSION, **identity._asdict()})
+
+
+def append_input(directory: str, id: str, data: str | None, eof: bool = False) -> None:
+    """Durably add one input record; an id that is there is not added again, so a retry is harmless."""
+    if (data is None) != eof:
+        raise ValueError("an input record has either data or eof")
+    head = b'{"id":' + json.dumps(id).encode() + b","
+    record = head + (b'"eof":true}\n' if eof else b'"data":' + json.dumps(data).encode() + b"}\n")
+    descriptor = os.open(_in(directory, IN), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        present, end = _scan_input(descriptor, head)
+        if not present:
+            _append(descriptor, end, record)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def ring(directory: str, byte: bytes) -> bool:
+    """Wake the keeper with one byte; False when none is listening (not yet there, or gone)."""
+    try:
+        descriptor = os.open(_in(directory, BELL), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ENXIO, errno.ENOENT):
+            return False
+        raise
+    try:
+        return os.write(descriptor, byte) == len(byte)
+    except (BlockingIOError, BrokenPipeError):
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _scan_input(descriptor: int, head: bytes) -> tuple[bool, int]:
+    """Whether a record begins with `head`, and where the last whole record ends."""
+    present, end = False, 0
+    with open(descriptor, "rb", closefd=False) as stream:
+        for line in stream:
+            if line.endswith(b"\n"):
+                end += len(line)
+                present = present or line.startswith(head)
+    return present, end
+
+
+def _append(descriptor: int, end: int, record: bytes) -> None:
+    # A torn tail was never acknowledged, and no keeper has read it, for it has no newline.
+    os.ftruncate(descriptor, end)
+    try:
+        write_all(descriptor, record)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
+
+
+def _exit_trailer(body: bytes) -> bytes:
+    return b"\n%08x\n" % binascii.crc32(body)
+
+
+def _make_private(directory: str) -> None:
+    parent = os.path.dirname(directory)
+    if parent and not os.path.isdir(parent):
+        _make_private(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(directory, 0o700)
+
+
+def _in(directory: str, name: str) -> str:
+    return os.path.join(directory, name)
+
+
+def _json_line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def _read_object(path: str) -> dict[str, Any] | None:
+    content = _read(path)
+    try:
+        value = json.loads(content or b"null")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,381 @@
+"""The keeper: one small process per run that owns the agent, its files and its exit status.
+
+It is forked by the zygote, single-threaded, in a session of its own, and holds no descriptor of anybody else,
+so nothing that happens to the server can reach it. It keeps no truth in memory: what it knows lies in the run
+directory (`files.py`). What does not belong here: output limits, time limits, meaning; the engine has those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hocket.keeper import files, tree
+from hocket.keeper.feed import Feed
+from hocket.keeper.launch import CODE_NOT_STARTED, LaunchError, Streams, launch
+from hocket.keeper.platform import become_subreaper, boot_id, start_time
+from hocket.keeper.server import start_server
+
+STOP_GRACE = 5.0
+LEFTOVER_GRACE = 1.0
+SERVER_LOCK = "server.lock"
+
+# A probe of the lock holds it shared for an instant; a keeper that starts just then tries again this long.
+_LOCK_PATIENCE = 1.0
+_RECORD_PATIENCE = 10.0
+_RETRY = 0.01
+_KILL_ROUND = 0.05
+# A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
+_SETTLE = 0.05
+_DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def keep(directory: str) -> None:
+    """Run this directory's agent to its end, unless it was ever started before. Meant for a fork's child."""
+    umask = _leave_everything_behind()
+    os.chdir(directory)
+    # From here on every path is relative to the run directory, which may be renamed above us.
+    here = os.curdir
+    if _take_lock(here) is None:
+        return
+    record = _preallocate_exit(here)
+    if record is None or not _claim_start(here):
+        return
+    spec = files.read_spec(here) or {}
+    ending = _live(here, spec, umask)
+    if _write_exit(here, record, ending):
+        _make_durable(here, record)
+    _wake_server(spec)
+
+
+def _leave_everything_behind() -> int:
+    """Drop what a process inherits: session, umask, signals, descriptors. Returns the umask it had."""
+    with contextlib.suppress(PermissionError):
+        os.setsid()
+    umask = os.umask(0o077)
+    _reset_signals()
+    null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    os.closerange(3, max(os.sysconf("SC_OPEN_MAX"), 4096))
+    return umask
+
+
+def _reset_signals() -> None:
+    for sig in signal.valid_signals():
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(sig, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # A broken pipe or a file over its limit must come as an error: the keeper has a record to write.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def _take_lock(here: str) -> int | None:
+    """The lock that says we live, held until we end; None when another keeper has this run."""
+    descriptor = os.open(os.path.join(here, files.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + _LOCK_PATIENCE
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            if os.path.exists(os.path.join(here, files.STARTED)) or time.monotonic() > deadline:
+                return None
+        time.sleep(_RETRY)
+
+
+def _preallocate_exit(here: str) -> int | None:
+    """Room for the exit record, so that a disk that fills up later cannot cost us the exit status."""
+    path = os.path.join(here, files.EXIT_PRE)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        files.write_all(descriptor, b" " * files.EXIT_SIZE)
+    except OSError:
+        return None
+    return descriptor
+
+
+def _claim_start(here: str) -> bool:
+    """Whether this run has never been started: true once in the life of a directory."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(os.path.join(here, files.STARTED), flags, 0o600))
+    except OSError:
+        return False
+    return True
+
+
+def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
+    """Everything from the agent's start to the end of its last process; always comes back with an ending."""
+    began = time.monotonic()
+    try:
+        become_subreaper()
+        streams = Streams(here, spec)
+    except (OSError, LaunchError) as error:
+        return _never_ran(error, began)
+    try:
+        with _woken_by_children() as wakeup:
+            watch = Watch(here, spec, streams, wakeup)
+            watch.begin(launch(spec, streams, umask))
+            watch.until_agent_ends()
+            swept = watch.end_leftovers()
+    except LaunchError as error:
+        return _never_ran(error, began)
+    except Exception as error:
+        # Whatever failed in the keeper itself, no process of the run may go on unwatched.
+        left = tree.end_all(lambda: tree.sweep_targets(os.getpid(), _cookie(spec)), 0)
+        return _never_ran(error, began)._replace(swept=left.swept, survivors=left.survivors)
+    return watch.ending(swept, time.monotonic() - began)
+
+
+class Watch:
+    """The keeper's wait: one poll over its children, its bell and the agent's full pipe."""
+
+    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int) -> None:
+        self._here = here
+        self._streams = streams
+        self._wakeup = wakeup
+        self._agent = self._agent_started = 0
+        self._cookie = _cookie(spec)
+        self._grace = float(spec.get("stop_grace", STOP_GRACE))
+        self._bell = os.open(os.path.join(here, files.BELL), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._feed = None if streams.pipe is None else Feed(here, streams.pipe)
+        self._status: int | None = None
+        self._childless = False
+        self._kill_at: float | None = None
+        self._settle_at: float | None = time.monotonic() + _SETTLE
+
+    def begin(self, agent: int) -> None:
+        """Say who runs, and hand over the input that was there before us."""
+        self._agent, self._agent_started = agent, start_time(agent) or 0
+        self._streams.leave_to_agent()
+        identity = files.AgentPid(self._agent, self._agent_started, boot_id(), os.getpid())
+        # The pid is for display: a disk that cannot take it must not end the run.
+        with contextlib.suppress(OSError):
+            files.replace(self._here, files.PID, files.encode_pid(identity))
+        self._pump()
+
+    def until_agent_ends(self) -> None:
+        """Wait, feed and obey the bell until the agent is reaped, or has outlived SIGKILL for too long."""
+        self._reap()
+        while self._status is None and not self._is_hopeless():
+            heard = self._wait()
+            self._reap()
+            if self._status is None:
+                self._obey(heard)
+                self._pump()
+                self._press()
+
+    def end_leftovers(self) -> tree.Sweep:
+        """End what the agent left running. Without any child there is nothing, and no need to look."""
+        if self._childless:
+            return tree.Sweep(0, [])
+        if self._status is None:
+            return tree.Sweep(0, sorted(self._targets()))
+        grace = min(self._grace, LEFTOVER_GRACE)
+        if self._kill_at is not None:
+            grace = max(0.0, min(grace, self._kill_at - time.monotonic()))
+        return tree.end_all(lambda: tree.sweep_targets(os.getpid(), self._cookie), grace, self._reap)
+
+    def ending(self, swept: tree.Sweep, duration: float) -> files.Exit:
+        status = None if self._status is None else os.waitstatus_to_exitcode(self._status)
+        return files.Exit(
+            code=status if status is not None and status >= 0 else None,
+            signal=-status if status is not None and status < 0 else None,
+            error=None,
+            stopped=self._kill_at is not None,
+            out=os.fstat(self._streams.out).st_size,
+            err=os.fstat(self._streams.err).st_size,
+            survivors=swept.survivors,
+            swept=swept.swept,
+            ended_at=time.time(),
+            duration=duration,
+        )
+
+    def _wait(self) -> bytes:
+        """Sleep until something happens; what the bell said."""
+        poll = select.poll()
+        poll.register(self._wakeup, select.POLLIN)
+        poll.register(self._bell, select.POLLIN)
+        if self._feed is not None and self._feed.pending is not None:
+            poll.register(self._feed.pending, select.POLLOUT)
+        ready = dict(poll.poll(self._patience()))
+        if self._wakeup in ready:
+            os.read(self._wakeup, 4096)
+        if self._settle_at is not None and time.monotonic() >= self._settle_at:
+            self._settle()
+        return os.read(self._bell, 4096) if self._bell in ready else b""
+
+    def _patience(self) -> float | None:
+        """Milliseconds until something is due by itself, or None to wait for ever."""
+        now = time.monotonic()
+        due = [] if self._settle_at is None else [self._settle_at]
+        if self._kill_at is not None:
+            due.append(self._kill_at if now < self._kill_at else now + _KILL_ROUND)
+        return max(0.0, min(due) - now) * 1000 + 1 if due else None
+
+    def _settle(self) -> None:
+        self._settle_at = None
+        with contextlib.suppress(OSError):
+            _sync_directory(self._here)
+
+    def _reap(self) -> None:
+        """Collect every ended child: the agent's status, and orphans that came to us as their subreaper."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                self._childless = True
+                return
+            if pid == 0:
+                return
+            if pid == self._agent:
+                self._status = status
+
+    def _obey(self, heard: bytes) -> None:
+        if files.BELL_KILL in heard:
+            self._stop(0.0)
+        elif files.BELL_STOP in heard:
+            self._stop(self._grace)
+
+    def _stop(self, grace: float) -> None:
+        """Begin to stop, or shorten the grace of a stop that has begun."""
+        # An agent that ended by itself before the request reached us was not stopped.
+        self._reap()
+        if self._status is not None:
+            return
+        if self._kill_at is None and grace > 0:
+            tree.ask_to_end(self._targets())
+        kill_at = time.monotonic() + grace
+        self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
+
+    def _press(self) -> None:
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            tree.signal_all(self._targets(), signal.SIGKILL)
+
+    def _is_hopeless(self) -> bool:
+        return self._kill_at is not None and time.monotonic() > self._kill_at + tree.KILL_PATIENCE
+
+    def _targets(self) -> tree.Found:
+        return {self._agent: self._agent_started} | tree.sweep_targets(os.getpid(), self._cookie)
+
+    def _pump(self) -> None:
+        if self._feed is not None:
+            self._feed.pump()
+
+
+@contextlib.contextmanager
+def _woken_by_children() -> Iterator[int]:
+    """A descriptor that becomes readable whenever a child has ended."""
+    readable, writable = os.pipe()
+    os.set_blocking(readable, False)
+    os.set_blocking(writable, False)
+    # The wakeup byte is written only for signals that have a handler, so there is one that does nothing.
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    yield readable
+
+
+def _never_ran(error: Exception, began: float) -> files.Exit:
+    return files.Exit(
+        code=error.code if isinstance(error, LaunchError) else CODE_NOT_STARTED,
+        signal=None,
+        error=_named(error),
+        stopped=False,
+        out=_size(files.OUT),
+        err=_size(files.ERR),
+        survivors=[],
+        swept=0,
+        ended_at=time.time(),
+        duration=time.monotonic() - began,
+    )
+
+
+def _named(error: Exception) -> str:
+    if isinstance(error, LaunchError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{errno.errorcode.get(error.errno, error.errno)}: {error.filename or 'keeper'}"
+    return f"keeper: {error!r}"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _write_exit(here: str, record: int, ending: files.Exit) -> bool:
+    """Put the record in its place: in its preallocated room, else in a new file, and again for a while."""
+    content = files.encode_exit(ending)
+    deadline = time.monotonic() + _RECORD_PATIENCE
+    while True:
+        for attempt in (_fill_preallocated, _write_anew):
+            try:
+                attempt(here, record, content)
+                return True
+            except OSError as error:
+                trouble = error.errno
+        if trouble not in _DISK_TROUBLE or time.monotonic() > deadline:
+            return False
+        time.sleep(_RETRY)
+
+
+def _fill_preallocated(here: str, record: int, content: bytes) -> None:
+    if os.pwrite(record, content, 0) != len(content):
+        raise OSError(errno.EIO, "short write")
+    os.rename(os.path.join(here, files.EXIT_PRE), os.path.join(here, files.EXIT))
+
+
+def _write_anew(here: str, record: int, content: bytes) -> None:
+    files.replace(here, files.EXIT, content)
+
+
+def _make_durable(here: str, record: int) -> None:
+    """Before the lock is released, the record must be on the disk, and so must the output that it counts."""
+    for name in (files.OUT, files.ERR):
+        with contextlib.suppress(OSError):
+            _sync(os.path.join(here, name), os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fsync(record)
+    with contextlib.suppress(OSError):
+        _sync_directory(here)
+
+
+def _sync_directory(here: str) -> None:
+    _sync(here, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _wake_server(spec: Mapping[str, Any]) -> None:
+    """Start the server when a home has lost it, so that a chain goes on although nobody is looking."""
+    home = spec.get("home")
+    lock = os.path.join(home, SERVER_LOCK) if home else None
+    with contextlib.suppress(OSError):
+        if lock and os.path.exists(lock) and not files.is_held(lock):
+            start_server(str(home), spec.get("server_env") or spec.get("env") or {})
+
+
+def _cookie(spec: Mapping[str, Any]) -> str:
+    return str((spec.get("env") or {}).get(tree.COOKIE, ""))
+
+
+if __name__ == "__main__":
+    keep(sys.argv[1])

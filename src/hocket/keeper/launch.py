@@ -1,0 +1,130 @@
+"""Starting the agent itself: its descriptors, the fork, and the exec that either happens or says why not.
+
+What belongs here: everything between the keeper's fork and the agent's first instruction. What does not: what
+to start (the spec says it completely, environment included) and what happens afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from hocket.keeper import files
+from hocket.keeper.platform import die_with_parent
+
+CODE_NOT_FOUND = 127
+CODE_NOT_STARTED = 126
+
+
+class LaunchError(Exception):
+    """The agent never ran: which call failed on what, and the exit code a shell would give for it."""
+
+    def __init__(self, number: int, subject: str, code: int = CODE_NOT_STARTED) -> None:
+        super().__init__(f"{errno.errorcode.get(number, number)}: {subject}")
+        self.code = code
+
+
+class Streams:
+    """The three descriptors that the agent gets, and the write end of its input if it is talked to."""
+
+    def __init__(self, directory: str, spec: Mapping[str, Any]) -> None:
+        self.out = _open(os.path.join(directory, files.OUT), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.err = _open(os.path.join(directory, files.ERR), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.pipe: int | None = None
+        kind = spec.get("stdin", "empty")
+        if kind == "lines":
+            self.stdin, self.pipe = os.pipe()
+        elif kind == "file":
+            path = spec.get("stdin_file") or os.path.join(directory, files.PROMPT)
+            self.stdin = _open(path, os.O_RDONLY)
+        else:
+            self.stdin = _open(os.devnull, os.O_RDONLY)
+
+    def leave_to_agent(self) -> None:
+        """Drop our copy of the agent's standard input, or it would never see the pipe break."""
+        os.close(self.stdin)
+
+
+def launch(spec: Mapping[str, Any], streams: Streams, umask: int) -> int:
+    """Start the agent and return its pid once its program runs; LaunchError if it does not."""
+    # Read before the fork: a spec that cannot be used must fail in the keeper, never in a half-made agent.
+    program = _read_program(spec)
+    readable, writable = os.pipe()
+    keeper = os.getpid()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        raise LaunchError(error.errno or 0, "fork") from error
+    if pid == 0:
+        _become_agent(program, streams, int(spec.get("umask", umask)), keeper, writable)
+    os.close(writable)
+    # The pipe closes with the exec; only a failure writes to it.
+    with open(readable, "rb") as stream:
+        failure = stream.read()
+    if failure:
+        os.waitpid(pid, 0)
+        number, code, subject = failure.split(b" ", 2)
+        raise LaunchError(int(number), subject.decode("utf-8", "replace"), int(code))
+    return pid
+
+
+class _Program(NamedTuple):
+    cwd: bytes
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+
+
+def _read_program(spec: Mapping[str, Any]) -> _Program:
+    try:
+        return _Program(
+            cwd=_to_bytes(spec["cwd"]),
+            argv=[_to_bytes(argument) for argument in spec["argv"]],
+            env={_to_bytes(name): _to_bytes(value) for name, value in spec["env"].items()},
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise LaunchError(errno.EINVAL, f"{files.SPEC}: {error!r}") from error
+
+
+def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, failures: int) -> NoReturn:
+    subject = program.cwd
+    try:
+        os.setsid()
+        die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(CODE_NOT_STARTED)
+        _default_ignored_signals()
+        os.umask(umask)
+        for target, descriptor in enumerate((streams.stdin, streams.out, streams.err)):
+            os.dup2(descriptor, target)
+        os.chdir(program.cwd)
+        subject = program.argv[0]
+        os.execve(subject, program.argv, program.env)
+    except OSError as error:
+        missing = error.errno == errno.ENOENT and subject is program.argv[0]
+        code = CODE_NOT_FOUND if missing else CODE_NOT_STARTED
+        os.write(failures, b"%d %d %b" % (error.errno or 0, code, subject))
+    except BaseException as error:
+        os.write(failures, b"%d %d %b" % (errno.EINVAL, CODE_NOT_STARTED, repr(error).encode()))
+    finally:
+        os._exit(CODE_NOT_STARTED)
+
+
+def _default_ignored_signals(ignored: Sequence[int] = (signal.SIGPIPE, signal.SIGXFSZ)) -> None:
+    # Handlers end with the exec by themselves, but what a process ignores its program goes on ignoring.
+    for sig in ignored:
+        signal.signal(sig, signal.SIG_DFL)
+
+
+def _to_bytes(text: str) -> bytes:
+    """The bytes that came in as this text, whatever locale this process was started with."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _open(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LaunchError(error.errno or 0, path) from error

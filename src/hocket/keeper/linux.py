@@ -1,0 +1,222 @@
+"""Process calls of Linux: prctl, /proc, pidfd and inotify, through the standard library and ctypes.
+
+What belongs here: calls whose meaning is the kernel's. What does not: any rule about whom to signal.
+`darwin.py` has the same names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+_IN_MODIFY = 0x2
+_IN_CLOSE_WRITE = 0x8
+_IN_MOVED_TO = 0x80
+_IN_CREATE = 0x100
+_WATCHED = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_CREATE
+_EVENT_HEAD = struct.Struct("iIII")
+
+# More pidfds than this are waited for in turns, so that a fork bomb cannot exhaust our descriptors.
+_MAX_PIDFDS = 128
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Process(NamedTuple):
+    """One line of the process table; with its pid, `start_time` is an identity that reuse cannot fake."""
+
+    ppid: int
+    start_time: int
+
+
+def become_subreaper() -> None:
+    """Have every orphan among our descendants re-parented to us instead of to init."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent(sig: int = signal.SIGKILL) -> None:
+    """Get `sig` when the parent *thread* ends; check `getppid` afterwards to close the race."""
+    _prctl(_PR_SET_PDEATHSIG, sig)
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as stream:
+        return stream.read().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """When this process started, in clock ticks since boot; None when there is no such process."""
+    process = _stat(pid)
+    return None if process is None else process.start_time
+
+
+def scan() -> dict[int, Process]:
+    """Every living process. A zombie is not one: it runs nothing, and reaping it is its parent's business."""
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return {pid: process for pid in pids if (process := _stat(pid, living=True)) is not None}
+
+
+def processes() -> dict[int, int]:
+    """Every living process with its parent."""
+    return {pid: process.ppid for pid, process in scan().items()}
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    """The environment this process was started with; empty when it is gone, a zombie or not ours to read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as stream:
+            content = stream.read()
+    except OSError:
+        return {}
+    pairs = (entry.partition(b"=") for entry in content.split(b"\0") if entry)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def owner_of(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def open_identity(pid: int, started: int) -> int | None:
+    """A pidfd for exactly the process that had this start time, or None when it is gone."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    # Checked after opening: from here on the descriptor cannot come to mean another process.
+    if start_time(pid) == started:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def signal_process(pid: int, started: int, sig: int) -> bool:
+    """Signal this very process; False when it is gone, even if its pid is in use again."""
+    descriptor = open_identity(pid, started)
+    if descriptor is None:
+        return False
+    try:
+        signal.pidfd_send_signal(descriptor, sig)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
+    """Wait until these processes ({pid: start time}) have ended or the time is up; whether all have ended."""
+    deadline = time.monotonic() + timeout
+    pending = list(found.items())
+    while pending:
+        batch, pending = pending[:_MAX_PIDFDS], pending[_MAX_PIDFDS:]
+        with _pidfds(batch) as descriptors:
+            if not _all_readable(descriptors, deadline):
+                return False
+    return True
+
+
+class Inotify:
+    """A watch over files and directories. Events are hints: a name that changed, never what changed."""
+
+    def __init__(self) -> None:
+        self._descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def watch(self, path: str) -> int:
+        """Watch a file or the entries of a directory; the number returned comes back with each event."""
+        return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), _WATCHED))
+
+    def unwatch(self, watch: int) -> None:
+        """Forget a watch; one whose file is gone has already been forgotten by the kernel."""
+        _libc.inotify_rm_watch(self._descriptor, watch)
+
+    def read(self) -> list[tuple[int, int, str]]:
+        """What has happened: (watch, mask, name). A watch of -1: events were lost, look at everything."""
+        try:
+            content = os.read(self._descriptor, 65536)
+        except BlockingIOError:
+            return []
+        return list(_events(content))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _prctl(option: int, value: int) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def _stat(pid: int, living: bool = False) -> Process | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stream:
+            content = stream.read()
+    except OSError:
+        return None
+    # The command's name may hold blanks and parentheses, so the fields are counted from its last one.
+    fields = content[content.rindex(b")") + 2 :].split()
+    # A main thread that ended before its siblings shows as a zombie too, but then more threads are counted.
+    if living and fields[0] in b"ZX" and int(fields[17]) <= 1:
+        return None
+    return Process(int(fields[1]), int(fields[19]))
+
+
+@contextlib.contextmanager
+def _pidfds(batch: list[tuple[int, int]]) -> Iterator[list[int]]:
+    descriptors: list[int] = []
+    try:
+        for pid, started in batch:
+            descriptor = open_identity(pid, started)
+            if descriptor is not None:
+                descriptors.append(descriptor)
+        yield descriptors
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _all_readable(descriptors: list[int], deadline: float) -> bool:
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    waiting = len(descriptors)
+    while waiting:
+        left = deadline - time.monotonic()
+        ready = poll.poll(max(0.0, left) * 1000)
+        if not ready and left <= 0:
+            return False
+        for descriptor, _ in ready:
+            poll.unregister(descriptor)
+        waiting -= len(ready)
+    return True
+
+
+def _events(content: bytes) -> Iterator[tuple[int, int, str]]:
+    position = 0
+    while position < len(content):
+        watch, mask, _, length = _EVENT_HEAD.unpack_from(content, position)
+        position += _EVENT_HEAD.size
+        name = content[position : position + length].rstrip(b"\0")
+        position += length
+        yield watch, mask, os.fsdecode(name)

@@ -1,0 +1,152 @@
+"""The zygote: a small process that forks keepers, because forking a server with threads is slow and unsafe.
+
+It is exec'ed with one descriptor, its socket, and is gone as soon as that closes; its keepers live on.
+The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON:
+`{"dir": …}` is answered by `{"pid": …}` or `{"errno": …}`. What does not belong here: anything a keeper does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
+
+_BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zygote import main; main()"
+_PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+_END_PATIENCE = 5.0
+
+
+class ZygoteGone(ConnectionError):
+    """The zygote is dead or out of step. Start it again, and look at the run's state before asking again."""
+
+
+class Zygote:
+    """The server's end: ask for a keeper, one request at a time."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = dict(env)
+        self._turn = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def start(self) -> None:
+        """Start it, or start it anew after ZygoteGone."""
+        # Only the server starts a zygote; the zygote itself imports this module too and must stay small.
+        import subprocess
+
+        from hocket.keeper.server import server_environment
+
+        self.close()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, _PACKAGE_PARENT],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=server_environment(self._env),
+                start_new_session=True,
+            )
+        self._socket = ours
+
+    def fork(self, directory: str, timeout: float) -> int:
+        """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
+        with self._turn:
+            answer = self._ask({"dir": directory}, timeout)
+        if "errno" in answer:
+            raise OSError(answer["errno"], os.strerror(answer["errno"]), directory)
+        return int(answer["pid"])
+
+    def close(self) -> None:
+        """Let it go: it ends when its socket closes."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._process is not None:
+            _see_off(self._process)
+            self._process = None
+
+    def _ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+        if self._socket is None:
+            raise ZygoteGone("the zygote is not running")
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            answer = _receive_line(self._socket)
+        except OSError as error:
+            # After a timeout its answer may still come and would be taken for that of the next request.
+            self._socket.close()
+            self._socket = None
+            raise ZygoteGone(f"the zygote does not answer: {error}") from error
+        parsed: dict[str, Any] = json.loads(answer)
+        return parsed
+
+
+def main() -> None:
+    """The zygote's whole life, in the exec'ed child; its socket is descriptor 0."""
+    # Imported before the first fork, so that every keeper shares these pages.
+    from hocket.keeper.keeper import keep
+
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(OSError), socket.socket(fileno=0) as server:
+        for line in _lines(server):
+            server.sendall(json.dumps(_answer(line, keep)).encode() + b"\n")
+    os._exit(0)
+
+
+def _answer(line: bytes, keep: Callable[[str], None]) -> dict[str, int]:
+    directory = json.loads(line)["dir"]
+    try:
+        pid = os.fork()
+    except OSError as error:
+        return {"errno": error.errno or 0}
+    if pid == 0:
+        # Whatever happens in the keeper, it must never come back into the zygote's loop.
+        try:
+            keep(directory)
+        finally:
+            os._exit(0)
+    return {"pid": pid}
+
+
+def _lines(source: socket.socket) -> Iterator[bytes]:
+    buffer = b""
+    while chunk := source.recv(65536):
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        yield from lines
+
+
+def _receive_line(source: socket.socket) -> bytes:
+    buffer = b""
+    while not buffer.endswith(b"\n"):
+        chunk = source.recv(4096)
+        if not chunk:
+            raise ConnectionResetError("its socket is closed")
+        buffer += chunk
+    return buffer
+
+
+def _see_off(process: subprocess.Popen[bytes]) -> None:
+    import subprocess
+
+    try:
+        process.wait(_END_PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

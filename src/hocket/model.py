@@ -1,0 +1,283 @@
+"""The nouns: what can run, what was asked for, what happened. ``Run = fold(events)``.
+
+Frozen values and pure functions, stdlib only. Nothing here reads a file, a clock or the environment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
+RESULT_LIMIT = 64 * 1024
+"""How many bytes of an agent's last words its result keeps, and of one line its event."""
+
+
+class Status(StrEnum):
+    """The one status set, for every kind of run."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+    @property
+    def ended(self) -> bool:
+        return self in _ENDED
+
+
+_ENDED = frozenset({Status.DONE, Status.FAILED, Status.STOPPED, Status.LOST})
+
+
+class Reason(StrEnum):
+    """Why a run, or a step of a chain, ended as it did."""
+
+    SINGLE_RUN = "single_run"
+    MARKER = "marker"
+    MAX_ITERATIONS = "max_iterations"
+    GATE = "gate"
+    BUDGET = "budget"
+    TIMEOUT = "timeout"
+    IDLE_TIMEOUT = "idle_timeout"
+    FAILURES = "failures"
+    NO_PROGRESS = "no_progress"
+    RATE_LIMITED = "rate_limited"
+    REFUSED = "refused"
+    NO_ANSWER = "no_answer"
+    START_FAILED = "start_failed"
+    EXIT = "exit"
+    SIGNAL = "signal"
+    ERROR = "error"
+    LIMIT = "limit"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+class Kind(StrEnum):
+    """A leaf owns a process; every other kind owns children."""
+
+    LEAF = "leaf"
+    CHAIN = "chain"
+    LOOP = "loop"
+    GROUP = "group"
+    LEAD = "lead"
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """What can run, and where its definition came from."""
+
+    name: str
+    provider: str
+    path: str
+    source: str
+    args: tuple[str, ...] = ()
+    default_prompt: str | None = None
+    default_prompt_file: str | None = None
+    prompt_via: str = "arg"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One process to start, with nothing left to look up. Stored inside its run, so later edits change no history."""
+
+    agent: str
+    provider: str
+    argv: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str]
+    prompt: str | None = None
+    stdin: str = "empty"
+    """``empty``, ``file`` (the prompt, then the end) or ``lines`` (input stays open)."""
+    loop: bool = False
+    marker: str = DEFAULT_MARKER
+    timeout: float | None = None
+    max_output: int = 2 * 1024**3
+    stop_grace: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a bound chain."""
+
+    agent: str
+    """The step's text without its ``:N``."""
+    iterations: int
+    loop: bool
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class BoundChain:
+    """A chain whose every agent has been found."""
+
+    name: str
+    steps: tuple[Step, ...]
+    cwd: str
+    env: Mapping[str, str]
+    until: str | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One thing that happened. ``seq`` orders everything in one store."""
+
+    seq: int
+    ts: float
+    run: str
+    root: str
+    type: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What happened to one run so far: the fold of its own events."""
+
+    id: str
+    number: int
+    kind: Kind
+    agent: str
+    provider: str | None
+    parent: str | None
+    root: str
+    depth: int
+    cwd: str
+    created_at: float
+    status: Status = Status.STARTING
+    reason: Reason | None = None
+    task: str | None = None
+    step: int | None = None
+    """Position in the chain that started it, from 0."""
+    iteration: int | None = None
+    """Which pass of a loop it is, from 1."""
+    pid: int | None = None
+    session_id: str | None = None
+    transcript: str | None = None
+    started_at: float | None = None
+    started_clock: float | None = None
+    """Monotonic time of the start, so that time limits outlive a restart of the server."""
+    ended_at: float | None = None
+    exit_code: int | None = None
+    result: str | None = None
+    cost_usd: float | None = None
+    tokens: int | None = None
+    marker: bool = False
+    stop_reason: Reason | None = None
+    """Set once somebody asked for the end; the verdict may still be another one."""
+    error: str | None = None
+    steps: tuple[Mapping[str, Any], ...] = ()
+    open_questions: tuple[str, ...] = field(default=())
+
+    @property
+    def ended(self) -> bool:
+        return self.status.ended
+
+    @property
+    def needs_you(self) -> bool:
+        return self.status is Status.WAITING and bool(self.open_questions)
+
+
+Change = Callable[[Run, Event], Run]
+
+
+def _created(event: Event) -> Run:
+    data = event.data
+    return Run(
+        id=event.run,
+        number=data["number"],
+        kind=Kind(data["kind"]),
+        agent=data["agent"],
+        provider=data.get("provider"),
+        parent=data.get("parent"),
+        root=event.root,
+        depth=data["depth"],
+        cwd=data["cwd"],
+        created_at=event.ts,
+        task=data.get("task"),
+        step=data.get("step"),
+        iteration=data.get("iteration"),
+    )
+
+
+def _started(run: Run, event: Event) -> Run:
+    data = event.data
+    return replace(
+        run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid"), started_clock=data.get("clock")
+    )
+
+
+def _session(run: Run, event: Event) -> Run:
+    data = event.data
+    return replace(run, session_id=data.get("session_id"), transcript=data.get("transcript"))
+
+
+def _marker(run: Run, event: Event) -> Run:
+    return replace(run, marker=True)
+
+
+def _usage(run: Run, event: Event) -> Run:
+    data = event.data
+    return replace(run, cost_usd=data.get("cost_usd", run.cost_usd), tokens=data.get("tokens", run.tokens))
+
+
+def _input(run: Run, event: Event) -> Run:
+    if event.data.get("kind") == "stop" and run.stop_reason is None:
+        return replace(run, stop_reason=Reason(event.data["reason"]))
+    return run
+
+
+def _ended(run: Run, event: Event) -> Run:
+    data = event.data
+    return replace(
+        run,
+        status=Status(data["status"]),
+        reason=Reason(data["reason"]),
+        ended_at=event.ts,
+        exit_code=data.get("exit_code"),
+        result=data.get("result"),
+        cost_usd=data.get("cost_usd", run.cost_usd),
+        tokens=data.get("tokens", run.tokens),
+        error=data.get("error"),
+        steps=tuple(data.get("steps", ())),
+        open_questions=(),
+    )
+
+
+_CHANGES: Mapping[str, Change] = {
+    "run.started": _started,
+    "session": _session,
+    "marker": _marker,
+    "usage": _usage,
+    "input": _input,
+    "run.ended": _ended,
+}
+"""Events of any other type are said and kept, and change nothing about the run."""
+
+CHANGING = frozenset({"run.created", *_CHANGES})
+
+
+def apply(run: Run | None, event: Event) -> Run:
+    """The run after one more event. An ended run changes no more, whatever arrives late."""
+    if run is None:
+        if event.type != "run.created":
+            raise ValueError(f"a run begins with run.created, not {event.type}")
+        return _created(event)
+    change = _CHANGES.get(event.type)
+    return change(run, event) if change and not run.ended else run
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The run that these events, in order, tell of."""
+    run: Run | None = None
+    for event in events:
+        run = apply(run, event)
+    if run is None:
+        raise ValueError("no events, no run")
+    return run

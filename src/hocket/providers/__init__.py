@@ -1,0 +1,15 @@
+"""How agents run: one module per kind of agent, each of them a ``Provider``.
+
+Which agent a name means is the catalog's business; starting the process is the engine's and the keeper's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hocket.providers import executable
+from hocket.providers.contract import Exit, Launch, Provider, Reader, Said, State
+
+PROVIDERS: Mapping[str, Provider] = {"executable": executable}
+
+__all__ = ["PROVIDERS", "Exit", "Launch", "Provider", "Reader", "Said", "State"]

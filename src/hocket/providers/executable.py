@@ -1,0 +1,164 @@
+"""Plain programs: arguments in, lines out.
+
+A program gets its arguments and then the prompt as the last one, with nothing inserted. Each line of its
+standard output is something it says; its standard error is kept as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from hocket.chain import bare_marker, is_marker
+from hocket.errors import PromptError, UsageError
+from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
+from hocket.providers.contract import Exit, Launch, Reader, Said, State
+
+PROMPT_LIMIT = 64 * 1024
+"""Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
+STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
+ARGUMENT_LIMIT = 128 * 1024
+"""Bytes of any one argument or variable, with its final zero: what Linux accepts."""
+TOTAL_LIMIT = 1024 * 1024
+"""Bytes of all arguments and variables together. Linux accepts 2 MiB by default; the rest is for what the
+engine adds and for machines with a smaller stack."""
+_POINTER = 8
+
+_STREAM_NAMES = {"out": "stdout", "err": "stderr"}
+
+
+# --- Starting -----------------------------------------------------------------------------------------------
+
+
+def launch(
+    agent: Agent,
+    step_args: Sequence[str] = (),
+    extra_args: Sequence[str] = (),
+    prompt: str | None = None,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Launch:
+    """The command line of one start: the agent's own arguments, the step's, the caller's, then the prompt."""
+    arguments = [agent.path, *agent.args, *step_args, *extra_args]
+    via_stdin = agent.prompt_via == "stdin"
+    if prompt:
+        _check_prompt(agent.name, prompt, via_stdin)
+    if prompt and not via_stdin:
+        arguments.append(prompt)
+    for argument in arguments:
+        _check_argument(agent.name, argument)
+    _check_total(agent.name, arguments, env)
+    return Launch(tuple(arguments), "file" if prompt and via_stdin else "empty", prompt or None)
+
+
+def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
+    size = len(_bytes_of(prompt, f"the prompt for {agent}", PromptError))
+    limit = STDIN_PROMPT_LIMIT if via_stdin else PROMPT_LIMIT
+    if size > limit:
+        raise PromptError(
+            f"the prompt for {agent} has {size} bytes; {_way(via_stdin)} takes at most {limit // 1024} KiB",
+            None
+            if via_stdin
+            else 'set prompt_via = "stdin" for this agent ("promptVia" in forge/chains.json)',
+        )
+    if "\0" in prompt and not via_stdin:
+        raise PromptError(f"the prompt for {agent} contains a NUL character, which no argument can carry")
+
+
+def _way(via_stdin: bool) -> str:
+    return "standard input" if via_stdin else "an argument"
+
+
+def _check_argument(agent: str, argument: str) -> None:
+    shown = f"argument {argument[:40]!r} for {agent}"
+    if "\0" in argument:
+        raise UsageError(f"the {shown} contains a NUL character")
+    if len(_bytes_of(argument, f"the {shown}", UsageError)) >= ARGUMENT_LIMIT:
+        raise UsageError(f"the {shown} is longer than {ARGUMENT_LIMIT // 1024} KiB")
+
+
+def _check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) -> None:
+    for name, value in env.items():
+        if "\0" in name + value or "=" in name or not name:
+            raise UsageError(f"the variable {name[:40]!r} for {agent} cannot be passed to a program")
+        if len(_bytes_of(f"{name}={value}", f"the variable {name[:40]!r}", UsageError)) >= ARGUMENT_LIMIT:
+            raise UsageError(
+                f"the variable {name[:40]!r} for {agent} is longer than {ARGUMENT_LIMIT // 1024} KiB"
+            )
+    texts = [*arguments, *(f"{name}={value}" for name, value in env.items())]
+    total = sum(len(text.encode()) + 1 + _POINTER for text in texts)
+    if total > TOTAL_LIMIT:
+        raise UsageError(
+            f"arguments and variables for {agent} have {total} bytes together; the limit is {TOTAL_LIMIT}",
+            "pass a file name instead of the content",
+        )
+
+
+def _bytes_of(text: str, what: str, kind: type[UsageError]) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise kind(f"{what} is not valid text (character {error.start})") from error
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def reader(spec: Spec) -> Reader:
+    """The pure function that turns this run's lines into events."""
+    # Looking for the marker's bytes first keeps the ordinary line free of any further work.
+    needle = bare_marker(spec.marker).encode() if spec.loop else b""
+
+    def read(state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
+        line = _without_newline(line)
+        text = line[:RESULT_LIMIT].decode("utf-8", "replace")
+        data: dict[str, Any] = {"text": text}
+        if len(line) > RESULT_LIMIT or (size is not None and size > RESULT_LIMIT):
+            data |= {"oversize": True, "bytes": max(size or 0, len(line))}
+        if stream != "out":
+            return state, [("raw", {"stream": _STREAM_NAMES[stream], **data})]
+        if needle and needle in line and _is_first_marker(state, data, spec.marker):
+            return {**state, "marker": True}, [("text", data), ("marker", {"line": text})]
+        return state, [("text", data)]
+
+    return read
+
+
+def _without_newline(line: bytes) -> bytes:
+    return line.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _is_first_marker(state: State, data: Mapping[str, Any], marker: str) -> bool:
+    return not state.get("marker") and "oversize" not in data and is_marker(data["text"], marker)
+
+
+# --- Judging ------------------------------------------------------------------------------------------------
+
+
+def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
+    """How the run ended, and why. What ended by itself just before our stop is judged by its own end."""
+    del state  # a plain program says nothing about its success but its exit status
+    if exit.error is not None:
+        return Status.FAILED, Reason.START_FAILED
+    if exit.stopped:
+        reason = stop_reason or Reason.STOPPED
+        return (Status.STOPPED if reason is Reason.STOPPED else Status.FAILED), reason
+    if exit.signal is not None:
+        return Status.FAILED, Reason.SIGNAL
+    return (Status.DONE if exit.code == 0 else Status.FAILED), Reason.EXIT
+
+
+def result_of(tail: bytes) -> str:
+    """A run's last words: the end of its standard output, of which ``tail`` has at least the last 64 KiB."""
+    kept = tail[-RESULT_LIMIT:]
+    if len(tail) >= RESULT_LIMIT:
+        kept = _from_a_whole_character(kept)
+    return kept.decode("utf-8", "replace")
+
+
+def _from_a_whole_character(content: bytes) -> bytes:
+    """Without the rest of a character that was cut in two."""
+    start = 0
+    while start < 3 and start < len(content) and content[start] & 0xC0 == 0x80:
+        start += 1
+    return content[start:]

@@ -1,0 +1,152 @@
+"""Opening the database, or refusing to. Old data is never started over: what cannot be read is left as it lies."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from hocket.errors import StoreError
+from hocket.store.schema import MIGRATIONS, Migration
+from hocket.store.sidecar import said, say
+from hocket.store.store import Store
+
+_MAGIC = b"SQLite format 3\x00"
+_RESTORE = "Nothing was changed. Move the file aside to start afresh, or put a copy back in its place"
+
+
+def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> Store:
+    """The store at ``path``, migrated to the newest schema; a new one if there was never one."""
+    try:
+        fresh = _look_before_opening(path)
+        writer = connect(path)
+        try:
+            _check_open(writer, path, fresh)
+            _migrate(writer, path, migrations)
+            say(path, "open")
+            return Store(path, writer, connect(path, reading=True))
+        except BaseException:
+            writer.close()
+            raise
+    except sqlite3.OperationalError as error:
+        raise _not_writable(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"the database {path} is damaged: {error}", _RESTORE) from error
+    except OSError as error:
+        raise _not_writable(path, error) from error
+
+
+def connect(path: Path, reading: bool = False) -> sqlite3.Connection:
+    """One connection; writes are transactions that the caller opens itself."""
+    uri = f"{path.absolute().as_uri()}?mode={'ro' if reading else 'rwc'}"
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        if not reading:
+            path.chmod(0o600)
+            connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA busy_timeout=5000")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check(path: Path) -> str | None:
+    """What is wrong with the database, read without changing it; ``None`` when nothing is."""
+    if not path.exists():
+        return None
+    try:
+        with closing(connect(path, reading=True)) as connection:
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+        return None if found == ["ok"] else "; ".join(found)
+    except sqlite3.DatabaseError as error:
+        return str(error)
+
+
+def sqlite_version() -> str:
+    """The version of the library in use."""
+    return sqlite3.sqlite_version
+
+
+def _wal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _look_before_opening(path: Path) -> bool:
+    """Whether there is no database yet. Refuses where opening one would hide or harm what was there."""
+    word = said(path)
+    if not path.exists():
+        if word is not None:
+            raise StoreError(f"the database {path} is gone, but it was there before", _RESTORE)
+        return True
+    with path.open("rb") as file:
+        head = file.read(len(_MAGIC))
+    if not head and word is None:
+        return True
+    if head != _MAGIC:
+        raise StoreError(f"the database {path} is damaged: it does not begin as one", _RESTORE)
+    if word == "open" and not _wal(path).exists():
+        raise StoreError(
+            f"the write-ahead log of {path} is gone, and with it the newest records",
+            "Put hocket.db-wal back, or remove hocket.db.state to go on with what is left",
+        )
+    return False
+
+
+def _check_open(connection: sqlite3.Connection, path: Path, fresh: bool) -> None:
+    if fresh:
+        return
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size < pages * size:
+        raise StoreError(f"the database {path} is damaged: it was cut short", _RESTORE)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    connection.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL)")
+    (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
+    return int(number)
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+    version, latest = _version(connection), migrations[-1].number
+    if version > latest:
+        raise StoreError(
+            f"the database {path} was written by a newer Hocket (schema {version}, this one knows {latest})",
+            "Upgrade Hocket, or use another HOCKET_HOME",
+        )
+    if 0 < version < latest:
+        _keep_copy(connection, path, version)
+    for migration in migrations:
+        if migration.number > version:
+            _apply(connection, migration)
+
+
+def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
+    target = path.with_name(f"{path.name}.schema-{version}.copy")
+    temporary = target.with_name(target.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with closing(sqlite3.connect(temporary)) as copy:
+        connection.backup(copy)
+    temporary.chmod(0o600)
+    temporary.replace(target)
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for statement in migration.statements:
+            connection.execute(statement)
+        connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _not_writable(path: Path, error: Exception) -> StoreError:
+    hint = "Is the disk full or read-only?" if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written"
+    return StoreError(f"the database {path} cannot be opened: {error}", hint)

@@ -1,0 +1,120 @@
+"""Questions to the store, answered from a connection that cannot write."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from hocket.errors import AmbiguousRun, NotFound
+from hocket.model import Event, Run
+from hocket.store.writer import Offsets, wire
+
+_run = msgspec.json.Decoder(Run)
+_any = msgspec.json.Decoder()
+
+_BELOW = """WITH RECURSIVE below(id) AS (
+    SELECT id FROM runs WHERE id = ?
+    UNION ALL SELECT runs.id FROM runs JOIN below ON runs.parent = below.id
+)"""
+
+
+class Line(NamedTuple):
+    """An event as it is sent, with what a follower needs to know of it."""
+
+    seq: int
+    run: str
+    type: str
+    text: bytes
+    parent: str | None = None
+    """Of a run that this event created."""
+
+
+class Reading:
+    """All reads; one connection, used from one thread."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _runs(self, sql: str, parameters: Iterable[object] = ()) -> list[Run]:
+        return [_run.decode(state) for (state,) in self._connection.execute(sql, tuple(parameters))]
+
+    def last_seq(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
+
+    def last_number(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(number), 0) FROM runs").fetchone()[0])
+
+    def run(self, run_id: str) -> Run | None:
+        found = self._runs("SELECT state FROM runs WHERE id = ?", (run_id,))
+        return found[0] if found else None
+
+    def find(self, ref: str) -> Run:
+        """The run that an id, a unique prefix or a number names."""
+        if ref.isascii() and ref.isdigit() and len(ref) < 19:
+            found = self._runs("SELECT state FROM runs WHERE number = ?", (int(ref),))
+        elif ref.isascii() and ref.isalnum():
+            found = self._runs("SELECT state FROM runs WHERE id >= ? AND id < ? LIMIT 2", (ref, ref + "~"))
+            found = [run for run in found if run.id == ref] or found
+        else:
+            found = []
+        if not found:
+            raise NotFound(f"there is no run {ref!r}", "`hocket ps -a` lists them")
+        if len(found) > 1:
+            raise AmbiguousRun(f"{ref!r} fits more than one run", "Give more of the id, or the number")
+        return found[0]
+
+    def by_request(self, key: str) -> Run | None:
+        found = self._runs("SELECT state FROM runs WHERE request_key = ?", (key,))
+        return found[0] if found else None
+
+    def live(self) -> list[Run]:
+        return self._runs("SELECT state FROM runs WHERE ended_at IS NULL ORDER BY number")
+
+    def recent(self, limit: int) -> list[Run]:
+        found = self._runs("SELECT state FROM runs ORDER BY number DESC LIMIT ?", (limit,))
+        return found[::-1]
+
+    def children(self, run_id: str) -> list[Run]:
+        return self._runs("SELECT state FROM runs WHERE parent = ? ORDER BY number", (run_id,))
+
+    def below(self, run_id: str) -> list[Run]:
+        """The run and everything under it, oldest first."""
+        return self._runs(
+            _BELOW + "SELECT state FROM runs WHERE id IN (SELECT id FROM below) ORDER BY number", (run_id,)
+        )
+
+    def spec(self, run_id: str) -> bytes:
+        row = self._connection.execute("SELECT spec FROM runs WHERE id = ?", (run_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"there is no run {run_id!r}")
+        return str(row[0]).encode()
+
+    def offsets(self, run_id: str) -> Offsets:
+        sql = "SELECT out_offset, err_offset, reader FROM offsets WHERE run = ?"
+        row = self._connection.execute(sql, (run_id,)).fetchone()
+        return Offsets(row[0], row[1], _any.decode(row[2])) if row else Offsets()
+
+    def events(self, run_id: str) -> list[Event]:
+        """A run's own events, whole: for the fold and for tests."""
+        sql = "SELECT seq, ts, run, root, type, data FROM events WHERE run = ? ORDER BY seq"
+        rows = self._connection.execute(sql, (run_id,))
+        return [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
+
+    def page(self, run: Run, after: int, limit: int) -> list[Line]:
+        """The next events of a run and everything below it."""
+        columns = "SELECT seq, ts, run, root, type, data FROM events"
+        if run.root == run.id:
+            sql, key = f"{columns} WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
+        elif run.provider is not None:
+            sql, key = f"{columns} WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
+        else:
+            inside = "WHERE run IN (SELECT id FROM below) AND seq > ? ORDER BY seq LIMIT ?"
+            sql, key = f"{_BELOW}{columns} {inside}", run.id
+        rows = self._connection.execute(sql, (key, after, limit)).fetchall()
+        return [Line(row[0], row[2], row[4], wire(*row)) for row in rows]

@@ -1,0 +1,57 @@
+"""The tables, as numbered migrations: each is applied once, in order, and none is ever edited after a release."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Migration(NamedTuple):
+    """One step from version ``number - 1`` to ``number``."""
+
+    number: int
+    name: str
+    statements: tuple[str, ...]
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(
+        1,
+        "runs, events and how far each run's output has been read",
+        (
+            """CREATE TABLE runs (
+                id TEXT PRIMARY KEY,
+                number BIGINT NOT NULL UNIQUE,
+                root TEXT NOT NULL,
+                parent TEXT,
+                status TEXT NOT NULL,
+                created_at DOUBLE PRECISION NOT NULL,
+                ended_at DOUBLE PRECISION,
+                state TEXT NOT NULL,
+                spec TEXT NOT NULL,
+                request_key TEXT UNIQUE
+            )""",
+            # What is live is found without a look at history, however long that has grown.
+            "CREATE INDEX runs_live ON runs (number) WHERE ended_at IS NULL",
+            "CREATE INDEX runs_parent ON runs (parent, number)",
+            "CREATE INDEX runs_root ON runs (root, number)",
+            """CREATE TABLE events (
+                seq BIGINT PRIMARY KEY,
+                ts DOUBLE PRECISION NOT NULL,
+                run TEXT NOT NULL,
+                root TEXT NOT NULL,
+                type TEXT NOT NULL,
+                data TEXT NOT NULL
+            )""",
+            "CREATE INDEX events_run ON events (run, seq)",
+            "CREATE INDEX events_root ON events (root, seq)",
+            """CREATE TABLE offsets (
+                run TEXT PRIMARY KEY,
+                out_offset BIGINT NOT NULL,
+                err_offset BIGINT NOT NULL,
+                reader TEXT NOT NULL
+            )""",
+        ),
+    ),
+)
+
+LATEST = MIGRATIONS[-1].number

@@ -1,0 +1,34 @@
+"""The store as its one owner holds it: a writer thread and a read connection on the same file."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from hocket.store.reading import Reading
+from hocket.store.sidecar import say
+from hocket.store.writer import Done, Writer
+
+
+class Store:
+    """Opened by one process, which holds the server's lock. Reads see what has been committed."""
+
+    def __init__(self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection) -> None:
+        self.path = path
+        self.read = Reading(reading)
+        self._writing = writing
+        self._writer: Writer | None = None
+
+    def start_writing(self, done: Done) -> Writer:
+        """Start the writer thread; it reports each group of batches to ``done``."""
+        self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done)
+        return self._writer
+
+    def close(self) -> None:
+        """Commit what is queued, fold the log into the file, close."""
+        if self._writer is not None:
+            self._writer.close()
+        self.read.close()
+        self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        say(self.path, "closed")
+        self._writing.close()

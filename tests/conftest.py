@@ -1,0 +1,72 @@
+"""Fixtures for every test. What they are made of is in ``world.py``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from world import Bin, Hocket, clean_environment, end_world, make_root, remove_root
+
+pytest_plugins = ["req_report"]
+
+SLOW_SECONDS = 300
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests get a limit too, only a longer one than the default in pyproject.toml."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh user on a fresh machine. Fails the test if a process of its HOCKET_HOME outlives it."""
+    root = make_root()
+    wanted = clean_environment(os.environ, root)
+    for name in os.environ.keys() - wanted.keys():
+        monkeypatch.delenv(name)
+    for name, value in wanted.items():
+        monkeypatch.setenv(name, value)
+    try:
+        yield root
+        home = Path(wanted["HOCKET_HOME"])
+        # The test may have moved HOCKET_HOME; what is asked for here is this world's own.
+        monkeypatch.setenv("HOCKET_HOME", str(home))
+        survivors = end_world(home, Hocket(root)) if home.exists() else {}
+    finally:
+        remove_root(root)
+    if survivors:
+        pytest.fail(f"left running: {survivors}", pytrace=False)
+
+
+@pytest.fixture
+def home(world: Path) -> Path:
+    """HOCKET_HOME: it exists, is empty and has a short name."""
+    path = world / "h"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def project(world: Path) -> Path:
+    """An empty working directory, away from the checkout."""
+    path = world / "p"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def agent(world: Path) -> Bin:
+    """``agent(name, body)`` puts a small program on PATH."""
+    return Bin(world / "bin")
+
+
+@pytest.fixture
+def hocket(home: Path, project: Path) -> Iterator[Hocket]:
+    """``hocket("run", "a -> b")`` runs the real command line in the project's directory."""
+    command = Hocket(project)
+    yield command
+    command.close()

@@ -1,0 +1,165 @@
+"""The formats of a run directory: complete or absent, never half, whoever crashed while writing."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from hocket.keeper import files
+
+ENDING = files.Exit(
+    code=3, signal=None, error=None, stopped=False, out=10, err=2, survivors=[], swept=1, ended_at=1.5, duration=0.25
+)
+SPEC = {"argv": ["/bin/true"], "cwd": "/", "env": {"HOCKET_RUN": "r"}, "stdin": "lines"}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> str:
+    path = str(tmp_path / "2030-01" / "run")
+    files.create(path, SPEC)
+    return path
+
+
+def write_exit(directory: str, content: bytes) -> None:
+    Path(directory, files.EXIT).write_bytes(content)
+
+
+def inputs(directory: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in Path(directory, files.IN).read_bytes().splitlines()]
+
+
+def test_a_created_directory_is_private_and_complete(directory: str) -> None:
+    for path in (directory, os.path.dirname(directory)):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    assert stat.S_ISFIFO(os.stat(os.path.join(directory, files.BELL)).st_mode)
+    assert files.read_spec(directory) == {"v": 1, **SPEC}
+    assert os.stat(os.path.join(directory, files.IN)).st_size == 0
+
+
+def test_creating_again_keeps_the_first_spec_and_its_input(directory: str) -> None:
+    files.append_input(directory, "1", "hello\n")
+    files.create(directory, {**SPEC, "argv": ["/bin/false"]})
+    assert files.read_spec(directory) == {"v": 1, **SPEC}
+    assert inputs(directory) == [{"id": "1", "data": "hello\n"}]
+
+
+@pytest.mark.parametrize("left", ["", "{", "null"])
+def test_creating_again_completes_what_a_crash_left(tmp_path: Path, left: str) -> None:
+    (tmp_path / files.SPEC).write_text(left)
+    files.create(str(tmp_path), SPEC)
+    assert files.read_spec(str(tmp_path)) == {"v": 1, **SPEC}
+
+
+def test_an_exit_record_reads_back_as_it_was_written(directory: str) -> None:
+    assert files.read_exit(directory) is None
+    content = files.encode_exit(ENDING)
+    assert len(content) == files.EXIT_SIZE
+    write_exit(directory, content)
+    assert files.read_exit(directory) == ENDING
+
+
+def test_an_exit_record_fits_its_room_whatever_it_has_to_say() -> None:
+    wide = ENDING._replace(error="\U0001f600" * 5000, survivors=list(range(4_000_000, 4_001_000)))
+    content = files.encode_exit(wide)
+    assert len(content) == files.EXIT_SIZE
+    assert files.decode_exit(content) is not None
+
+
+def test_every_truncation_of_an_exit_record_reads_as_missing() -> None:
+    content = files.encode_exit(ENDING)
+    assert [size for size in range(len(content)) if files.decode_exit(content[:size])] == []
+
+
+def test_an_exit_record_with_any_byte_changed_reads_as_missing() -> None:
+    content = files.encode_exit(ENDING)
+    accepted = []
+    for position in range(len(content)):
+        for flip in (0x01, 0x20, 0xFF):
+            torn = bytearray(content)
+            torn[position] ^= flip
+            if files.decode_exit(bytes(torn)):
+                accepted.append((position, flip))
+    assert accepted == []
+
+
+def test_the_preallocated_record_is_no_ending(directory: str) -> None:
+    write_exit(directory, b" " * files.EXIT_SIZE)
+    assert files.read_exit(directory) is None
+
+
+def test_the_four_states_of_a_directory(directory: str) -> None:
+    assert files.state(directory) == "unstarted"
+    with open(os.path.join(directory, files.LOCK), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert files.state(directory) == "running"
+    Path(directory, files.STARTED).touch()
+    assert files.state(directory) == "lost"
+    write_exit(directory, files.encode_exit(ENDING))
+    assert files.state(directory) == "finished"
+
+
+def test_an_ending_counts_although_the_lock_is_still_held(directory: str) -> None:
+    write_exit(directory, files.encode_exit(ENDING))
+    with open(os.path.join(directory, files.LOCK), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert files.is_locked(directory)
+        assert files.state(directory) == "finished"
+
+
+def test_input_with_the_same_id_is_added_once(directory: str) -> None:
+    files.append_input(directory, "a", "one\n")
+    files.append_input(directory, "ab", "two\n")
+    files.append_input(directory, "a", "one\n")
+    files.append_input(directory, "z", None, eof=True)
+    files.append_input(directory, "z", None, eof=True)
+    assert inputs(directory) == [
+        {"id": "a", "data": "one\n"},
+        {"id": "ab", "data": "two\n"},
+        {"id": "z", "eof": True},
+    ]
+
+
+def test_an_id_inside_the_data_of_another_record_is_not_a_duplicate(directory: str) -> None:
+    files.append_input(directory, "a", '{"id":"b","data":"x"}\n')
+    files.append_input(directory, "b", "real\n")
+    assert [record["id"] for record in inputs(directory)] == ["a", "b"]
+
+
+def test_a_torn_record_is_replaced_by_its_retry(directory: str) -> None:
+    files.append_input(directory, "a", "one\n")
+    with open(os.path.join(directory, files.IN), "ab") as stream:
+        stream.write(b'{"id":"b","data":"tw')
+    files.append_input(directory, "b", "two\n")
+    assert [record["data"] for record in inputs(directory)] == ["one\n", "two\n"]
+
+
+@pytest.mark.parametrize(("data", "eof"), [(None, False), ("x", True)])
+def test_an_input_record_has_either_data_or_an_end(directory: str, data: str | None, eof: bool) -> None:
+    with pytest.raises(ValueError, match="either data or eof"):
+        files.append_input(directory, "a", data, eof)
+
+
+def test_ringing_without_a_keeper_says_so(directory: str, tmp_path: Path) -> None:
+    assert files.ring(directory, files.BELL_STOP) is False
+    assert files.ring(str(tmp_path / "nowhere"), files.BELL_STOP) is False
+
+
+def test_ringing_is_heard_by_who_listens(directory: str) -> None:
+    bell = os.open(os.path.join(directory, files.BELL), os.O_RDWR | os.O_NONBLOCK)
+    try:
+        assert files.ring(directory, files.BELL_STOP) is True
+        assert os.read(bell, 10) == b"s"
+    finally:
+        os.close(bell)
+
+
+def test_a_pid_that_is_not_written_yet_is_none(directory: str) -> None:
+    assert files.read_pid(directory) is None
+    identity = files.AgentPid(pid=1, start_time=2, boot_id="b", keeper=3)
+    files.replace(directory, files.PID, files.encode_pid(identity))
+    assert files.read_pid(directory) == identity

@@ -1,0 +1,514 @@
+"""One keeper, one real agent: every way to end is recorded exactly, and nothing of the run outlives it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeper.keeping import (
+    PATIENCE,
+    Runs,
+    cookie_of,
+    is_alive,
+    out_of,
+    process,
+    ring,
+    wait_ended,
+    wait_for,
+    wait_pid,
+    wait_said,
+)
+
+from hocket.keeper import files, linux, tree
+
+HANG = "print('ready', flush=True)\nimport signal\nwhile True: signal.pause()"
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANG
+# A daemon in the old style: two forks and a session of its own. The agent goes on once it has told its pid.
+DAEMON = """
+import os, signal
+told, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(1, b'daemon %d\\n' % os.getpid())
+        os.write(tell, b'.')
+        while True: signal.pause()
+    os._exit(0)
+os.wait()
+os.read(told, 1)
+"""
+
+
+def said_pid(directory: str) -> int:
+    words = wait_said(directory, b"daemon ").split()
+    return int(words[words.index(b"daemon") + 1])
+
+
+@pytest.mark.req("S3-38")
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_the_exit_code_is_the_agents_own(runs: Runs, code: int) -> None:
+    ending = runs.finish(runs.create("/bin/sh", "-c", f"exit {code}"))
+    assert (ending.code, ending.signal, ending.error, ending.stopped) == (code, None, None, False)
+
+
+def test_a_death_by_signal_is_told_from_an_exit(runs: Runs) -> None:
+    ending = runs.finish(runs.create("/bin/sh", "-c", "kill -SEGV $$"))
+    assert (ending.code, ending.signal, ending.stopped) == (None, signal.SIGSEGV, False)
+
+
+def test_a_missing_program_is_127_and_has_no_pid(runs: Runs) -> None:
+    directory = runs.create("/nowhere/agent")
+    ending = runs.finish(directory)
+    assert (ending.code, ending.error) == (127, "ENOENT: /nowhere/agent")
+    assert files.read_pid(directory) is None
+    assert files.state(directory) == "finished"
+
+
+def test_a_program_that_may_not_run_is_126(runs: Runs, tmp_path: Path) -> None:
+    program = tmp_path / "plain"
+    program.write_text("no program")
+    program.chmod(0o644)
+    ending = runs.finish(runs.create(str(program)))
+    assert (ending.code, ending.error) == (126, f"EACCES: {program}")
+
+
+def test_a_missing_directory_is_named_instead_of_the_program(runs: Runs, tmp_path: Path) -> None:
+    ending = runs.finish(runs.create("/bin/true", cwd=str(tmp_path / "gone")))
+    assert (ending.code, ending.error) == (126, f"ENOENT: {tmp_path / 'gone'}")
+
+
+def test_too_long_an_argument_is_an_ending_too(runs: Runs) -> None:
+    ending = runs.finish(runs.create("/bin/true", "x" * 200_000))
+    assert (ending.code, ending.error) == (126, "E2BIG: /bin/true")
+
+
+def test_a_spec_that_cannot_be_read_ends_with_a_record(runs: Runs) -> None:
+    directory = runs.create("/bin/true")
+    Path(directory, files.SPEC).write_text("{")
+    ending = runs.finish(directory)
+    assert ending.code == 126
+    assert ending.error is not None
+
+
+def test_output_is_kept_byte_for_byte(runs: Runs) -> None:
+    code = (
+        "import os\n"
+        "os.write(1, bytes(range(256)) * 300)\n"
+        "os.write(2, b'\\xff\\x00\\xfe no newline')\n"
+    )
+    directory = runs.python(code)
+    ending = runs.finish(directory)
+    out, err = out_of(directory), Path(directory, files.ERR).read_bytes()
+    assert out == bytes(range(256)) * 300
+    assert err == b"\xff\x00\xfe no newline"
+    assert (ending.out, ending.err) == (len(out), len(err))
+
+
+def test_arguments_and_environment_arrive_as_they_are(runs: Runs) -> None:
+    code = "import os, sys\nos.write(1, b'|'.join(map(os.fsencode, sys.argv[1:])) + os.environb[b'ODD'])"
+    odd = "a b\n$(x) é \udcff"
+    directory = runs.python(code, odd, env={"ODD": "v\udcfe"})
+    assert runs.finish(directory).code == 0
+    assert out_of(directory) == odd.encode("utf-8", "surrogateescape") + b"v\xfe"
+
+
+def test_the_agent_sees_its_own_environment_alone(runs: Runs) -> None:
+    directory = runs.create("/usr/bin/env", env={"ONLY": "this"})
+    runs.finish(directory)
+    names = {line.partition(b"=")[0] for line in out_of(directory).splitlines()}
+    assert names == {b"HOCKET_RUN", b"PATH", b"ONLY"}
+
+
+def test_the_agent_starts_clean(runs: Runs) -> None:
+    """No descriptor of the keeper, no ignored signal, a session of its own, and the user's umask."""
+    code = (
+        "import os\n"
+        "mask = os.umask(0)\n"
+        "status = dict(l.split(':\\t', 1) for l in open('/proc/self/status').read().splitlines())\n"
+        "ignored = int(status['SigIgn'], 16) & ~(1 << 12) & ~(1 << 24)\n"
+        "pipe_ignored = os.environ['PIPE']\n"
+        "fds = [f for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)]\n"
+        "print(sorted(fds), ignored, int(status['SigBlk'], 16), os.getsid(0) == os.getpid(), oct(mask))\n"
+    )
+    directory = runs.python(code, env={"PIPE": "x"}, umask=0o027)
+    assert runs.finish(directory).code == 0
+    assert out_of(directory).decode().strip() == "['0', '1', '2'] 0 0 True 0o27"
+
+
+def test_a_broken_pipe_ends_the_agents_commands_as_usual(runs: Runs) -> None:
+    """SIGPIPE is ignored by the keeper and by Python; a shell's `yes | head` must not inherit that."""
+    directory = runs.create("/bin/bash", "-c", "yes | head -n 1; echo ${PIPESTATUS[0]}")
+    runs.finish(directory)
+    assert out_of(directory) == b"y\n141\n"
+
+
+@pytest.mark.req("S1-37")
+def test_a_prompt_file_is_the_agents_input(runs: Runs) -> None:
+    directory = runs.create("/bin/cat", stdin="file")
+    Path(directory, files.PROMPT).write_bytes(b"\x00prompt\xff")
+    runs.finish(directory)
+    assert out_of(directory) == b"\x00prompt\xff"
+
+
+def test_a_prompt_may_lie_elsewhere(runs: Runs, tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("other")
+    directory = runs.create("/bin/cat", stdin="file", stdin_file=str(tmp_path / "other"))
+    runs.finish(directory)
+    assert out_of(directory) == b"other"
+
+
+def test_empty_input_ends_at_once(runs: Runs) -> None:
+    directory = runs.create("/bin/cat", stdin="empty")
+    assert runs.finish(directory).code == 0
+    assert out_of(directory) == b""
+
+
+def test_the_lock_is_held_for_life_and_the_ending_is_there_before_it_is_free(runs: Runs) -> None:
+    directory = runs.python(HANG)
+    assert files.state(directory) == "unstarted"
+    keeper = runs.keep(directory)
+    wait_said(directory, b"ready")
+    assert files.is_locked(directory)
+    assert files.state(directory) == "running"
+    ring(directory, files.BELL_KILL)
+    wait_for(lambda: not files.is_locked(directory), "a free lock")
+    assert files.read_exit(directory) is not None
+    assert keeper.wait(PATIENCE) == 0
+
+
+def test_the_pid_file_names_the_agent_and_its_keeper(runs: Runs) -> None:
+    directory = runs.python(HANG)
+    keeper = runs.keep(directory)
+    identity = wait_pid(directory)
+    assert identity.keeper == keeper.pid
+    assert identity.start_time == linux.start_time(identity.pid)
+    assert identity.boot_id == linux.boot_id()
+    ring(directory, files.BELL_KILL)
+    assert keeper.wait(PATIENCE) == 0
+
+
+@pytest.mark.req("S3-21")
+def test_a_second_keeper_of_a_living_run_does_nothing(runs: Runs) -> None:
+    directory = runs.python(HANG)
+    first = runs.keep(directory)
+    wait_said(directory, b"ready")
+    assert runs.keep(directory).wait(PATIENCE) == 0
+    assert files.state(directory) == "running"
+    ring(directory, files.BELL_KILL)
+    assert first.wait(PATIENCE) == 0
+    assert out_of(directory) == b"ready\n"
+
+
+def test_a_run_that_ended_is_never_started_again(runs: Runs) -> None:
+    directory = runs.create("/bin/echo", "once")
+    first = runs.finish(directory)
+    assert runs.finish(directory) == first
+    assert out_of(directory) == b"once\n"
+
+
+def test_a_lost_run_is_never_started_again(runs: Runs) -> None:
+    directory = runs.create("/bin/echo", "never")
+    Path(directory, files.STARTED).touch()
+    assert runs.keep(directory).wait(PATIENCE) == 0
+    assert files.state(directory) == "lost"
+    assert out_of(directory) == b""
+
+
+def test_ten_keepers_at_once_start_one_agent(runs: Runs) -> None:
+    directory = runs.create("/bin/echo", "once")
+    for keeper in [runs.keep(directory) for _ in range(10)]:
+        assert keeper.wait(PATIENCE) == 0
+    assert out_of(directory) == b"once\n"
+
+
+def test_a_keeper_starts_although_someone_probes_its_lock(runs: Runs) -> None:
+    """A probe takes the lock shared for an instant: that must not look like another keeper."""
+    directory = runs.create("/bin/echo", "ran")
+    keeper = runs.keep(directory)
+    while keeper.poll() is None:
+        files.state(directory)
+    assert out_of(directory) == b"ran\n"
+
+
+def test_killing_the_keeper_takes_the_agent_with_it(runs: Runs) -> None:
+    directory = runs.python(DEAF)
+    keeper = runs.keep(directory)
+    wait_said(directory, b"ready")
+    agent = wait_pid(directory).pid
+    keeper.kill()
+    keeper.wait()
+    wait_for(lambda: not is_alive(agent), "the end of the agent", patience=1)
+    assert files.state(directory) == "lost"
+
+
+@pytest.mark.req("S3-60")
+def test_what_a_lost_run_left_is_swept_by_its_cookie(runs: Runs) -> None:
+    directory = runs.python(DAEMON + HANG)
+    keeper = runs.keep(directory)
+    daemon = said_pid(directory)
+    wait_said(directory, b"ready")
+    keeper.kill()
+    keeper.wait()
+    swept = tree.sweep_cookie(cookie_of(directory))
+    assert swept.survivors == []
+    assert swept.swept >= 1
+    assert not is_alive(daemon)
+
+
+def test_a_daemon_of_the_agent_is_gone_before_the_ending_appears(runs: Runs) -> None:
+    directory = runs.python(DAEMON)
+    keeper = runs.keep(directory)
+    ending = wait_ended(directory)
+    assert not is_alive(said_pid(directory))
+    assert (ending.code, ending.swept, ending.survivors) == (0, 1, [])
+    assert keeper.wait(PATIENCE) == 0
+
+
+def test_a_daemon_without_the_cookie_is_swept_as_well(runs: Runs) -> None:
+    """It came to the keeper as an orphan, unmarked: it is the run's."""
+    scrubbed = "import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {})"
+    directory = runs.python(scrubbed, DAEMON)
+    ending = runs.finish(directory)
+    assert not is_alive(said_pid(directory))
+    assert ending.swept == 1
+
+
+@pytest.mark.parametrize("mark", [{"HOCKET_SERVER": "1"}, {"HOCKET_RUN": "another"}])
+def test_a_server_and_another_runs_process_are_spared(runs: Runs, mark: dict[str, str]) -> None:
+    """They were started by a command of this agent, but they belong to others."""
+    marked = f"import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {mark!r})"
+    directory = runs.python(marked, DAEMON)
+    ending = runs.finish(directory)
+    daemon = said_pid(directory)
+    try:
+        assert is_alive(daemon)
+        assert (ending.swept, ending.survivors) == (0, [])
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_process_elsewhere_that_carries_the_cookie_is_swept(runs: Runs) -> None:
+    directory = runs.python(DAEMON)
+    with process("import signal; signal.pause()", HOCKET_RUN=cookie_of(directory)) as stranger:
+        assert runs.finish(directory).swept == 2
+        assert not is_alive(stranger)
+
+
+def test_many_orphans_are_reaped_while_the_agent_lives(runs: Runs) -> None:
+    code = (
+        "import os, signal\n"
+        "for _ in range(200):\n"
+        "    if os.fork() == 0:\n"
+        "        if os.fork() == 0: os._exit(0)\n"
+        "        os._exit(0)\n"
+        "    os.wait()\n" + HANG
+    )
+    directory = runs.python(code)
+    keeper = runs.keep(directory)
+    wait_said(directory, b"ready")
+    children = Path(f"/proc/{keeper.pid}/task/{keeper.pid}/children")
+    wait_for(lambda: len(children.read_text().split()) == 1, "all orphans reaped")
+    ring(directory, files.BELL_KILL)
+    assert keeper.wait(PATIENCE) == 0
+
+
+@pytest.mark.req("S3-37", "S3-60")
+def test_stopping_lets_an_agent_end_by_itself(runs: Runs) -> None:
+    code = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + HANG
+    directory = runs.python(code)
+    runs.keep(directory)
+    wait_said(directory, b"ready")
+    ring(directory, files.BELL_STOP)
+    ending = wait_ended(directory)
+    assert (ending.code, ending.signal, ending.stopped) == (7, None, True)
+
+
+@pytest.mark.req("S5-37")
+def test_an_agent_that_ignores_the_request_is_killed_after_its_grace(runs: Runs) -> None:
+    directory = runs.python(DEAF, stop_grace=0.3)
+    runs.keep(directory)
+    wait_said(directory, b"ready")
+    asked = time.monotonic()
+    ring(directory, files.BELL_STOP)
+    ending = wait_ended(directory)
+    assert (ending.code, ending.signal, ending.stopped) == (None, signal.SIGKILL, True)
+    assert 0.25 <= time.monotonic() - asked < 3
+
+
+def test_a_suspended_agent_gets_its_request(runs: Runs) -> None:
+    code = "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + HANG
+    directory = runs.python(code)
+    runs.keep(directory)
+    wait_said(directory, b"ready")
+    agent = wait_pid(directory)
+    os.kill(agent.pid, signal.SIGSTOP)
+    wait_for(lambda: ") T " in Path(f"/proc/{agent.pid}/stat").read_text(), "a suspended agent")
+    ring(directory, files.BELL_STOP)
+    ending = wait_ended(directory)
+    assert (ending.code, ending.stopped) == (7, True)
+
+
+def test_killing_shortens_the_grace_of_a_stop(runs: Runs) -> None:
+    directory = runs.python(DEAF, stop_grace=600)
+    runs.keep(directory)
+    wait_said(directory, b"ready")
+    for byte in (files.BELL_STOP, files.BELL_STOP, files.BELL_KILL):
+        ring(directory, byte)
+    ending = wait_ended(directory)
+    assert (ending.signal, ending.stopped) == (signal.SIGKILL, True)
+
+
+def test_stopping_ends_the_whole_tree(runs: Runs) -> None:
+    directory = runs.python(DAEMON + DEAF, stop_grace=0.2)
+    runs.keep(directory)
+    daemon = said_pid(directory)
+    wait_said(directory, b"ready")
+    ring(directory, files.BELL_STOP)
+    ending = wait_ended(directory)
+    assert ending.stopped
+    assert ending.survivors == []
+    assert not is_alive(daemon)
+
+
+# One process that is always another one: it forks and ends a hundred times a second, and stops after a while.
+HOPPER = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    for _ in range(1000):
+        os.setsid()
+        time.sleep(0.01)
+        if os.fork() != 0: os._exit(0)
+    os._exit(0)
+"""
+
+
+def test_a_process_that_keeps_forking_away_is_caught(runs: Runs) -> None:
+    directory = runs.python(HOPPER + DEAF, stop_grace=0.1)
+    runs.keep(directory)
+    wait_said(directory, b"ready")
+    ring(directory, files.BELL_STOP)
+    assert wait_ended(directory).survivors == []
+    assert tree.carrying(cookie_of(directory)) == {}
+
+
+def test_an_agent_that_ended_before_the_request_was_not_stopped(runs: Runs) -> None:
+    """The keeper is suspended while both happen, so that it finds the end and the request at the same time."""
+    directory = runs.create("/bin/sh", "-c", "echo ready; read x < gate; exit 4")
+    gate = Path(runs.root, "gate")
+    os.mkfifo(gate)
+    keeper = runs.keep(directory)
+    wait_said(directory, b"ready")
+    agent = wait_pid(directory)
+    keeper.send_signal(signal.SIGSTOP)
+    gate.write_text("go\n")
+    wait_for(lambda: not is_alive(agent.pid), "the agent's own end")
+    assert files.ring(directory, files.BELL_STOP)
+    keeper.send_signal(signal.SIGCONT)
+    ending = wait_ended(directory)
+    assert (ending.code, ending.stopped) == (4, False)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this user may not mount")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(disk: Path, leave: int = 0) -> None:
+    with open(disk / "ballast", "ab", buffering=0) as ballast:
+        try:
+            while True:
+                ballast.write(b"x" * 4096)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        ballast.truncate(os.fstat(ballast.fileno()).st_size - leave)
+
+
+def test_a_full_disk_does_not_cost_the_exit_status(small_disk: Path) -> None:
+    runs = Runs(small_disk)
+    code = (
+        "import os, sys\n"
+        "try:\n"
+        "    while True: os.write(1, b'x' * 4096)\n"
+        "except OSError as error: sys.exit(error.errno)\n"
+    )
+    directory = runs.python(code)
+    ending = runs.finish(directory)
+    assert ending.code == errno.ENOSPC
+    assert ending.out == len(out_of(directory)) > 0
+    assert os.statvfs(small_disk).f_bavail == 0
+
+
+def test_a_run_that_finds_the_disk_full_is_not_started(small_disk: Path) -> None:
+    runs = Runs(small_disk)
+    directory = runs.create("/bin/echo", "later")
+    fill(small_disk)
+    assert runs.keep(directory).wait(PATIENCE) == 0
+    assert files.state(directory) == "unstarted"
+    (small_disk / "ballast").unlink()
+    assert runs.finish(directory).code == 0
+    assert out_of(directory) == b"later\n"
+
+
+FAKE_SERVER = """
+import json, os, sys
+with open(os.path.join(os.environ["HOCKET_HOME"], "started-server.tmp"), "w") as stream:
+    json.dump([sys.argv[1:], "HOCKET_RUN" in os.environ, os.environ["HOCKET_SERVER"]], stream)
+os.rename(stream.name, stream.name[:-4])
+"""
+
+
+@pytest.fixture
+def fake_hocket(tmp_path: Path) -> str:
+    package = tmp_path / "fake" / "hocket"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(FAKE_SERVER)
+    return str(package.parent)
+
+
+def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
+    (tmp_path / "server.lock").touch()
+    directory = runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket})
+    runs.finish(directory)
+    started = tmp_path / "started-server"
+    wait_for(started.exists, "the server")
+    assert started.read_text() == '[["serve"], false, "1"]'
+
+
+def test_a_home_that_never_had_a_server_gets_none(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
+    runs.finish(runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket}))
+    assert not (tmp_path / "server.log").exists()
+
+
+def test_a_living_server_is_left_alone(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
+    import fcntl
+
+    with open(tmp_path / "server.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        runs.finish(runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket}))
+    assert not (tmp_path / "server.log").exists()
+
+
+def test_the_keeper_runs_without_site_packages() -> None:
+    """Stdlib only: the zygote starts with -I -S, where nothing else can be imported."""
+    source = str(Path(files.__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {source!r}); import hocket.keeper.zygote, hocket.keeper.keeper"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=PATIENCE)

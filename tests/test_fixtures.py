@@ -1,0 +1,101 @@
+"""The tests' own tools: leftovers are found, the real home is out of reach, the report tells the truth."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import Bin, Hocket, end_world, processes_of, wait_until_none
+
+TESTS = Path(__file__).parent
+
+
+def test_home_and_state_lie_below_one_short_folder(home: Path, world: Path) -> None:
+    assert len(os.fsencode(home / "sock")) < 60
+    assert all(Path(os.environ[name]).is_relative_to(world) for name in os.environ if name.startswith("XDG_"))
+    assert Path.home().is_relative_to(world)
+    assert Path(os.environ["HOCKET_HOME"]) == home
+
+
+def test_no_variable_of_another_session_reaches_a_test() -> None:
+    foreign = ("CLAUDE", "ANTHROPIC_", "HOCKET_")
+    ours = {"HOCKET_HOME", "HOCKET_PORT", "HOCKET_CORPORA"}
+    assert [name for name in os.environ if name.startswith(foreign) and name not in ours] == []
+
+
+def test_a_program_written_by_a_test_is_on_its_path(agent: Bin) -> None:
+    agent("hello", "import sys; print(*sys.argv[1:])")
+    assert subprocess.run(["hello", "a", "b"], capture_output=True, text=True, check=True).stdout == "a b\n"
+
+
+def test_a_process_that_carries_the_home_is_found_and_ended(home: Path, hocket: Hocket) -> None:
+    """It does not react to being asked, so it is reported as a survivor, and gone."""
+    code = "import sys, signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-ISc", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert process.pid in processes_of(home)
+        assert process.pid in end_world(home, hocket, seconds=0.1)
+        assert process.wait(5) == -9
+    assert wait_until_none(home, 5) == {}
+
+
+INNER = """
+import pytest
+
+@pytest.mark.req("S1-B01")
+@pytest.mark.parametrize("x", [1, 2])
+def test_good(x): pass
+
+@pytest.mark.req("S1-B02")
+@pytest.mark.parametrize("x", [1, 2])
+def test_half(x): assert x == 1
+
+@pytest.mark.req("S1-B03")
+def test_skipped(): pytest.skip("no")
+
+@pytest.mark.req("S9-99")
+def test_unknown(): pass
+"""
+
+
+@pytest.mark.parametrize("workers", [[], ["-p", "xdist.plugin", "-n", "2"]])
+def test_the_requirement_report_counts_only_tests_that_passed_in_full(
+    workers: list[str], project: Path
+) -> None:
+    (project / "test_inner.py").write_text(INNER)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "req_report",
+            "--req-report",
+            "-p",
+            "no:cacheprovider",
+            *workers,
+        ],
+        cwd=project,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(TESTS),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert "S1-B01 B  test_inner.py::test_good" in lines
+    assert not [line for line in lines if line.startswith(("S1-B02 B", "S1-B03 B"))]
+    assert "unknown requirement S9-99" in done.stdout
+    missing = " ".join(lines[lines.index(next(line for line in lines if line.startswith("without"))) :])
+    assert "S1-B02" in missing
+    assert "S1-B01" not in missing

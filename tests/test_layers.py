@@ -1,0 +1,195 @@
+"""The rooms and their laws hold in the source, and each law can tell a house that breaks it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+
+import laws
+import pytest
+from laws import SOURCE, Law, Module, parse, source_modules
+
+MODULES = source_modules()
+HEAVY = (
+    "asyncio", "ssl", "email", "http.client", "dataclasses", "click", "rich", "fastapi", "msgspec",
+    "pydantic", "subprocess", "tomllib",
+)  # fmt: skip
+"""What the thin client must not drag in: each costs more than the whole round trip to the server."""
+
+
+def broken(law: Law) -> list[str]:
+    return [line for module in MODULES for line in law(module)]
+
+
+def test_there_is_a_source_to_look_at() -> None:
+    assert {"hocket", "hocket.errors", "hocket.model"} <= {module.name for module in MODULES}
+
+
+def test_modules_import_only_lower_ranks_and_no_sibling_room() -> None:
+    assert broken(laws.layers) == []
+
+
+def test_no_import_cycles_even_hidden_in_functions() -> None:
+    assert cycle(MODULES) == []
+
+
+def test_the_keeper_needs_the_standard_library_and_the_errors_alone() -> None:
+    assert broken(laws.keeper_is_alone) == []
+
+
+def test_only_the_keeper_forks_executes_or_signals() -> None:
+    assert broken(laws.processes) == []
+
+
+def test_only_the_store_speaks_sql() -> None:
+    assert broken(laws.databases) == []
+
+
+def test_only_config_reads_the_environment() -> None:
+    assert broken(laws.environment) == []
+
+
+def test_only_the_command_line_prints() -> None:
+    assert broken(laws.printing) == []
+
+
+def test_only_the_wire_knows_camel_case() -> None:
+    assert broken(laws.camel_case) == []
+
+
+def test_only_the_wire_knows_pydantic() -> None:
+    assert broken(laws.pydantic) == []
+
+
+def test_the_thin_client_imports_nothing_heavy() -> None:
+    """Without site: what an environment's start-up files import is not the client's doing."""
+    code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import hocket.client; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-ISc", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "hocket.client" in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def cycle(modules: list[Module]) -> list[str]:
+    try:
+        list(TopologicalSorter(laws.graph(modules)).static_order())
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_a_cycle_between_modules_of_one_room_is_found() -> None:
+    first = parse("hocket.keeper.a", "def f():\n    from hocket.keeper import b")
+    second = parse("hocket.keeper.b", "from hocket.keeper.a import f")
+    assert set(cycle([first, second])) == {"hocket.keeper.a", "hocket.keeper.b"}
+
+
+BAD: list[tuple[Law, str, str]] = [
+    (laws.layers, "hocket.model", "import hocket.engine.start"),
+    (laws.layers, "hocket.model", "from hocket import errors"),
+    (laws.layers, "hocket.store.runs", "from hocket.keeper import files"),
+    (laws.layers, "hocket.store.runs", "def f():\n    from hocket.keeper.files import create"),
+    (laws.layers, "hocket.store.runs", "import importlib\nimportlib.import_module('hocket.keeper.files')"),
+    (
+        laws.layers,
+        "hocket.store.runs",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import hocket.api",
+    ),
+    (laws.layers, "hocket.client", "from hocket.config import home"),
+    (laws.layers, "hocket.engine.start", "from ..api import app"),
+    (laws.layers, "hocket.pantry", "import os"),
+    (laws.layers, "hocket", "import hocket.errors"),
+    (laws.keeper_is_alone, "hocket.keeper.tree", "import psutil"),
+    (laws.keeper_is_alone, "hocket.keeper.files", "from hocket.model import Run"),
+    (laws.keeper_is_alone, "hocket.keeper.files", "def f():\n    import msgspec"),
+    (laws.processes, "hocket.engine.start", "import subprocess"),
+    (laws.processes, "hocket.engine.start", "from subprocess import run"),
+    (laws.processes, "hocket.engine.start", "def f():\n    import multiprocessing.pool"),
+    (laws.processes, "hocket.engine.start", "import os\nos.fork()"),
+    (laws.processes, "hocket.engine.start", "import os as o\no.kill(1, 9)"),
+    (laws.processes, "hocket.engine.start", "from os import killpg as k"),
+    (laws.processes, "hocket.engine.start", "import os\nos.execve('a', [], {})"),
+    (laws.processes, "hocket.engine.start", "import os\nf = os.posix_spawnp"),
+    (laws.processes, "hocket.engine.start", "import os\nos.spawnl(0, 'a')"),
+    (laws.processes, "hocket.engine.start", "import os\nos.system('a')"),
+    (laws.processes, "hocket.cli.run", "import signal\nsignal.pidfd_send_signal(3, 9)"),
+    (laws.processes, "hocket.api.app", "import asyncio\nasyncio.create_subprocess_exec('a')"),
+    (laws.processes, "hocket.api.app", "from asyncio import subprocess as s\ns.create_subprocess_shell('a')"),
+    (laws.processes, "hocket.api.app", "async def f(loop): await loop.subprocess_exec(None, 'a')"),
+    (laws.processes, "hocket.engine.start", "import ctypes"),
+    (laws.databases, "hocket.engine.start", "import sqlite3"),
+    (laws.databases, "hocket.engine.start", "def f():\n    from sqlite3 import connect"),
+    (laws.databases, "hocket.api.app", "q = 'select id from runs'"),
+    (laws.databases, "hocket.api.app", "q = '''\n  INSERT INTO runs VALUES (1)'''"),
+    (laws.environment, "hocket.engine.start", "import os\nos.environ['A']"),
+    (laws.environment, "hocket.engine.start", "import os\ndict(os.environ)"),
+    (laws.environment, "hocket.cli.run", "from os import getenv"),
+    (laws.environment, "hocket.cli.run", "from os import environ as e"),
+    (laws.environment, "hocket.catalog.resolve", "import shutil\nshutil.which('a')"),
+    (laws.environment, "hocket.catalog.resolve", "from shutil import which\nwhich('a')"),
+    (laws.environment, "hocket.catalog.resolve", "from pathlib import Path\nPath.home()"),
+    (laws.environment, "hocket.catalog.resolve", "def f(p): return p.expanduser()"),
+    (laws.environment, "hocket.keeper.server", "import os\nos.environ['A']"),
+    (laws.environment, "hocket.keeper.server", "import os\nos.environ.get('A')"),
+    (laws.environment, "hocket.keeper.server", "import os\n'A' in os.environ"),
+    (laws.environment, "hocket.keeper.server", "import os\nos.getenv('A')"),
+    (laws.printing, "hocket.engine.start", "print('a')"),
+    (laws.printing, "hocket.engine.start", "import sys\nsys.stdout.write('a')"),
+    (laws.printing, "hocket.engine.start", "import sys\nsys.stderr.buffer.write(b'a')"),
+    (laws.printing, "hocket.engine.start", "from click import echo"),
+    (laws.printing, "hocket.api.app", "def f():\n    import rich.console"),
+    (laws.camel_case, "hocket.api.routes", "x = {'agentName': 1}"),
+    (laws.camel_case, "hocket.engine.start", "def f(x): return x.agentName"),
+    (laws.camel_case, "hocket.engine.start", "sessionId = 1"),
+    (laws.camel_case, "hocket.engine.start", "def f(sessionId): ..."),
+    (laws.camel_case, "hocket.engine.start", "dict(sessionId=1)"),
+    (laws.camel_case, "hocket.config", "x = 'agentName'"),
+    (laws.pydantic, "hocket.api.routes", "from pydantic import BaseModel"),
+    (laws.pydantic, "hocket.model", "def f():\n    import pydantic.fields"),
+]
+
+
+@pytest.mark.parametrize(("law", "name", "source"), BAD)
+def test_a_breach_of_a_law_is_found(law: Law, name: str, source: str) -> None:
+    assert law(parse(name, source))
+
+
+GOOD: list[tuple[Law, str, str]] = [
+    (
+        laws.layers,
+        "hocket.engine.start",
+        "from hocket import __version__, errors\nimport hocket.keeper.files",
+    ),
+    (laws.layers, "hocket.engine.start", "from hocket.engine import limits\nimport asyncio"),
+    (laws.keeper_is_alone, "hocket.keeper.darwin", "import psutil"),
+    (laws.keeper_is_alone, "hocket.keeper.files", "import os.path\nfrom hocket.errors import HocketError"),
+    (laws.processes, "hocket.keeper.tree", "import os, ctypes\nos.kill(1, 9)"),
+    (
+        laws.processes,
+        "hocket.engine.start",
+        "import signal, os\nos.getpid()\nsignal.signal(2, f)\nself.kill()",
+    ),
+    (laws.databases, "hocket.store.runs", "import sqlite3\nq = 'SELECT 1 FROM runs'"),
+    (laws.databases, "hocket.cli.run", "'''Select one from the list.'''\nx = 'select a run'"),
+    (laws.environment, "hocket.config", "import os\nos.environ['A']"),
+    (
+        laws.environment,
+        "hocket.keeper.server",
+        "import os\ndict(os.environ)\n{**os.environ}\nos.environ.copy()",
+    ),
+    (laws.environment, "hocket.catalog.resolve", "from shutil import which\nwhich('a', path=p)"),
+    (laws.printing, "hocket.cli.run", "import click\nclick.echo('a')\nprint('b')"),
+    (laws.printing, "hocket.config", "import sys\nsys.stdout.isatty()"),
+    (laws.camel_case, "hocket.api.wire", "x = 'agentName'"),
+    (laws.camel_case, "hocket.config", "x = 'promptFile'"),
+    (laws.camel_case, "hocket.engine.start", "import logging\nlog = logging.getLogger('a')\nlog.setLevel(1)"),
+    (laws.camel_case, "hocket.cli.run", "x = 'a promptFile in a sentence'\nclass CamelClass: ..."),
+    (laws.pydantic, "hocket.api.wire", "import pydantic"),
+]
+
+
+@pytest.mark.parametrize(("law", "name", "source"), GOOD)
+def test_what_a_law_allows_passes(law: Law, name: str, source: str) -> None:
+    assert law(parse(name, source)) == []

@@ -1,0 +1,191 @@
+"""A machine of its own for each test: a home, a PATH, the real command line, and a count of what is left.
+
+Everything lies below one short folder, because the name of a unix socket may have about a hundred bytes.
+Nothing here knows how Hocket works inside: the command line and /proc are all it uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
+"""No user's own folders: a real agent CLI on the developer's PATH must not be reachable from a test."""
+
+FOREIGN = (
+    "HOCKET_", "CLAUDE", "ANTHROPIC_", "XDG_", "AGENT_", "OPENAI_", "CODEX_", "CURSOR_", "GEMINI_", "GOOGLE_",
+)  # fmt: skip
+DROPPED = frozenset({"PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR", "CI", "GITHUB_ACTIONS"})
+KEPT = frozenset({"HOCKET_CORPORA"})
+
+ENDING_SECONDS = 10.0
+
+
+def clean_environment(before: Mapping[str, str], root: Path) -> dict[str, str]:
+    """The environment of a fresh user whose every folder is below ``root``."""
+    kept = {
+        name: value
+        for name, value in before.items()
+        if name in KEPT or not (name.startswith(FOREIGN) or name in DROPPED)
+    }
+    places = {
+        "HOME": root / "user",
+        "HOCKET_HOME": root / "h",
+        "XDG_STATE_HOME": root / "user/state",
+        "XDG_CONFIG_HOME": root / "user/config",
+        "XDG_CACHE_HOME": root / "user/cache",
+        "XDG_DATA_HOME": root / "user/data",
+        "XDG_RUNTIME_DIR": root / "user/run",
+    }
+    # Any free port: tests run side by side, and a developer's own server may hold the usual one.
+    return {
+        **kept,
+        **{name: str(place) for name, place in places.items()},
+        "PATH": f"{root / 'bin'}:{SYSTEM_PATH}",
+        "HOCKET_PORT": "0",
+    }
+
+
+def make_root() -> Path:
+    """A fresh, short, private folder with what a user's machine has."""
+    root = Path(tempfile.mkdtemp(prefix="hk-", dir="/tmp")).resolve()
+    (root / "bin").mkdir()
+    (root / "user").mkdir()
+    (root / "user/run").mkdir(mode=0o700)
+    return root
+
+
+def processes_of(home: Path) -> dict[int, str]:
+    """Every process that was started with this HOCKET_HOME, with its command line."""
+    wanted = b"HOCKET_HOME=" + os.fsencode(home)
+    found: dict[int, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                found[int(entry.name)] = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+        except OSError:
+            continue  # gone meanwhile, or another user's
+    found.pop(os.getpid(), None)
+    return found
+
+
+def wait_until_none(home: Path, seconds: float) -> dict[int, str]:
+    """What is still there after at most that long. Nothing tells of "nobody left", so it keeps looking."""
+    deadline = time.monotonic() + seconds
+    while (left := processes_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+class Hocket:
+    """The real command line, as a process. Call it to run a command to its end, ``start`` to go on."""
+
+    def __init__(self, cwd: Path) -> None:
+        self.cwd = cwd
+        self._started: list[subprocess.Popen[str]] = []
+
+    def __call__(
+        self,
+        *args: str | Path,
+        stdin: str = "",
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout: float = 15,
+        command: Sequence[str] = (sys.executable, "-m", "hocket"),
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *map(str, args)],
+            input=stdin,
+            env={**os.environ, **(env or {})},
+            cwd=cwd or self.cwd,
+            timeout=timeout,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+
+    def start(
+        self, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> subprocess.Popen[str]:
+        """A command that is still running; it is ended with the test."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hocket", *map(str, args)],
+            env={**os.environ, **(env or {})},
+            cwd=cwd or self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            errors="replace",
+        )
+        self._started.append(process)
+        return process
+
+    def close(self) -> None:
+        """Ends what ``start`` started and the test did not wait for."""
+        for process in self._started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+
+
+class Bin:
+    """Writes small programs into a folder that is first on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, name: str, body: str) -> Path:
+        """``body`` is Python, unless it brings its own first line. Without site it starts in no time."""
+        path = self.folder / name
+        path.write_text(
+            body if body.startswith("#!") else f"#!{sys.executable} -IS\n{body}", encoding="utf-8"
+        )
+        path.chmod(0o755)
+        return path
+
+
+def _stop_politely(hocket: Hocket) -> None:
+    listed = hocket("ps", "--json")
+    if listed.returncode == 0:
+        roots = [run["id"] for run in json.loads(listed.stdout) if run["parent"] is None]
+        for root in roots:
+            hocket("stop", root)
+    hocket("server", "stop")
+
+
+def _kill(pids: Sequence[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def end_world(home: Path, hocket: Hocket, seconds: float = ENDING_SECONDS) -> dict[int, str]:
+    """Ends every run and the server of that home, as a user would. Returns what only a kill could end."""
+    hocket.close()
+    if not processes_of(home):
+        return {}
+    # Whether it worked is not asked here: the count of processes is the verdict.
+    with contextlib.suppress(subprocess.TimeoutExpired, ValueError, KeyError):
+        _stop_politely(hocket)
+    survivors = wait_until_none(home, seconds)
+    _kill(list(survivors))
+    wait_until_none(home, 2)
+    return survivors
+
+
+def remove_root(root: Path) -> None:
+    """Read-only folders that a test left are no obstacle."""
+    shutil.rmtree(root, ignore_errors=True)
