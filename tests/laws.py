@@ -184,16 +184,12 @@ def keeper_is_alone(module: Module) -> list[str]:
     allowed = KEEPER_MAY | sys.stdlib_module_names
     if module.name == "hocket.keeper.darwin":
         allowed |= {"psutil"}
-    return [
-        f"{module.name} imports {name}" for name in sorted(imports(module)) if not _is_within(name, allowed)
-    ]
+    return [f"{module.name} imports {name}" for name in sorted(imports(module)) if not _is_within(name, allowed)]
 
 
 # --- who may do what ----------------------------------------------------------------------------------------
 
-PROCESS_MODULES = frozenset(
-    {"subprocess", "multiprocessing", "pty", "ctypes", "psutil", "concurrent.futures.process"}
-)
+PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "pty", "ctypes", "psutil", "concurrent.futures.process"})
 PROCESS_CALLS = re.compile(
     r"(?:os|posix)\.(?:fork|forkpty|exec\w+|spawn\w+|posix_spawn\w*|kill|killpg|popen|system)"
     r"|signal\.(?:pidfd_send_signal|pthread_kill)"
@@ -235,9 +231,7 @@ def databases(module: Module) -> list[str]:
     if module.room == "store":
         return []
     imported = (f"{module.name} imports {n}" for n in sorted(imports(module)) if _is_within(n, DATABASES))
-    written = (
-        f"{module.name}:{node.lineno} has SQL" for node in _strings(module) if SQL.fullmatch(str(node.value))
-    )
+    written = (f"{module.name}:{node.lineno} has SQL" for node in _strings(module) if SQL.fullmatch(str(node.value)))
     return [*imported, *written]
 
 
@@ -260,11 +254,7 @@ def environment(module: Module) -> list[str]:
 def _environment_uses(module: Module) -> Iterator[str]:
     for node, dotted in module.references():
         reads = dotted in ENVIRONMENT and not _hands_on(module, node, dotted)
-        if (
-            reads
-            or dotted in HOME_READERS
-            or (dotted == "shutil.which" and not _which_has_path(module, node))
-        ):
+        if reads or dotted in HOME_READERS or (dotted == "shutil.which" and not _which_has_path(module, node)):
             yield f"{module.name}:{_line(node)} uses {dotted}"
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Attribute) and node.attr == "expanduser":

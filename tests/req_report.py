@@ -33,9 +33,7 @@ def ids_of(item: pytest.Item) -> list[str]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--req-report", action="store_true", help="list the requirement lines and their passing tests"
-    )
+    parser.addoption("--req-report", action="store_true", help="list the requirement lines and their passing tests")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,9 +69,7 @@ class Requirements:
         elif not report.passed:
             self.not_passed.add(test)
 
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
-    ) -> None:
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
         if config.getoption("--req-report"):
             terminalreporter.section("requirements")
             for line in summary(self.known, self.shown()):

@@ -179,10 +179,9 @@ def test_parsing_takes_linear_time_for_long_white_space() -> None:
 def test_any_text_is_read_or_refused_with_our_own_error(text: str) -> None:
     try:
         steps = parse(text)
-    except UsageError as error:
-        assert error.exit_code == 2
-    else:
-        assert parse(render(steps)) == steps
+    except UsageError:
+        return
+    assert parse(render(steps)) == steps
 
 
 @settings(max_examples=300, deadline=None)

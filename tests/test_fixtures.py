@@ -65,9 +65,7 @@ def test_unknown(): pass
 
 
 @pytest.mark.parametrize("workers", [[], ["-p", "xdist.plugin", "-n", "2"]])
-def test_the_requirement_report_counts_only_tests_that_passed_in_full(
-    workers: list[str], project: Path
-) -> None:
+def test_the_requirement_report_counts_only_tests_that_passed_in_full(workers: list[str], project: Path) -> None:
     (project / "test_inner.py").write_text(INNER)
     done = subprocess.run(
         [

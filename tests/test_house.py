@@ -25,7 +25,9 @@ def tracked_files() -> list[Path]:
         command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         names = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
         return sorted(path for name in names if name and (path := ROOT / name).is_file())
-    return sorted(path for path in ROOT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    folders = ("src", "tests", "docs", "scripts", "bench", ".ci")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix != ".pyc"]
+    return sorted(path for path in [*ROOT.glob("*"), *found] if path.is_file())
 
 
 FILES = tracked_files()
@@ -128,12 +130,7 @@ def bare_noqa(line: str) -> bool:
 
 
 def test_every_silenced_line_has_its_rule_and_reason() -> None:
-    lines = [
-        (name_of(path), line)
-        for path in PYTHON
-        if path != Path(__file__)
-        for line in text_of(path).splitlines()
-    ]
+    lines = [(name_of(path), line) for path in PYTHON if path != Path(__file__) for line in text_of(path).splitlines()]
     assert [(name, line) for name, line in lines if bare_noqa(line)] == []
 
 
@@ -173,9 +170,7 @@ def test_links_in_the_documents_lead_somewhere() -> None:
     assert {name_of(path): bad for path in MARKDOWN if (bad := broken_links(path, text_of(path)))} == {}
 
 
-@pytest.mark.parametrize(
-    "link", ["[a](missing.md)", "[a](../README.md#no-such-heading)", "![a](img/none.svg)"]
-)
+@pytest.mark.parametrize("link", ["[a](missing.md)", "[a](../README.md#no-such-heading)", "![a](img/none.svg)"])
 def test_a_broken_link_is_found(link: str) -> None:
     assert broken_links(ROOT / "docs/README.md", f"text {link} text")
 

@@ -65,9 +65,7 @@ def test_only_the_wire_knows_pydantic() -> None:
 def test_the_thin_client_imports_nothing_heavy() -> None:
     """Without site: what an environment's start-up files import is not the client's doing."""
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import hocket.client; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-ISc", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    loaded = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True).stdout.split()
     assert "hocket.client" in loaded
     assert [name for name in HEAVY if name in loaded] == []
 

@@ -64,9 +64,7 @@ def test_the_package_is_the_wheels_own(first_on_path: Path, project: Path) -> No
 def test_the_wheel_holds_every_module_of_the_source(installed: Path) -> None:
     source = Path(source_tree.__file__).parent
     modules = {path.relative_to(source) for path in source.rglob("*.py")}
-    assert modules == {
-        path.relative_to(installed / "hocket") for path in (installed / "hocket").rglob("*.py")
-    }
+    assert modules == {path.relative_to(installed / "hocket") for path in (installed / "hocket").rglob("*.py")}
 
 
 def test_hocket_tells_its_version(first_on_path: Path, project: Path) -> None:

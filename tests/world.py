@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -71,9 +72,7 @@ def processes_of(home: Path) -> dict[int, str]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             if wanted in (entry / "environ").read_bytes().split(b"\0"):
-                found[int(entry.name)] = (
-                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
+                found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue  # gone meanwhile, or another user's
     found.pop(os.getpid(), None)
@@ -141,6 +140,17 @@ class Hocket:
             process.communicate()
 
 
+def first_line() -> str:
+    """What makes a file a Python program. Isolated and without site, it starts in no time.
+
+    The kernel takes no interpreter whose path has a space or is very long; then the file is a shell script
+    first, whose one command is a string to Python.
+    """
+    if " " not in sys.executable and len(sys.executable) < 100:
+        return f"#!{sys.executable} -IS\n"
+    return f"#!/bin/sh\n'''exec' {shlex.quote(sys.executable)} -IS \"$0\" \"$@\"\n' '''\n"
+
+
 class Bin:
     """Writes small programs into a folder that is first on PATH."""
 
@@ -148,11 +158,9 @@ class Bin:
         self.folder = folder
 
     def __call__(self, name: str, body: str) -> Path:
-        """``body`` is Python, unless it brings its own first line. Without site it starts in no time."""
+        """``body`` is Python, unless it brings its own first line."""
         path = self.folder / name
-        path.write_text(
-            body if body.startswith("#!") else f"#!{sys.executable} -IS\n{body}", encoding="utf-8"
-        )
+        path.write_text(body if body.startswith("#!") else first_line() + body, encoding="utf-8")
         path.chmod(0o755)
         return path
 

@@ -13,7 +13,16 @@ import pytest
 from hocket.keeper import files
 
 ENDING = files.Exit(
-    code=3, signal=None, error=None, stopped=False, out=10, err=2, survivors=[], swept=1, ended_at=1.5, duration=0.25
+    code=3,
+    signal=None,
+    error=None,
+    stopped=False,
+    out=10,
+    err=2,
+    survivors=[],
+    swept=1,
+    ended_at=1.5,
+    duration=0.25,
 )
 SPEC = {"argv": ["/bin/true"], "cwd": "/", "env": {"HOCKET_RUN": "r"}, "stdin": "lines"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
@@ -67,9 +67,7 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
 
 
 def _engine(request: Request) -> Engine:
-    engine = request.app.state.engine
-    assert isinstance(engine, Engine)
-    return engine
+    return cast(Engine, request.app.state.engine)
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
@@ -77,11 +75,13 @@ def _face(engine: Engine, run: Run) -> dict[str, Any]:
 
 
 async def list_runs(
-    request: Request, all: bool = False, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+    request: Request,
+    ended_too: Annotated[bool, Query(alias="all")] = False,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Runs that have not ended, or with ``all`` the newest of every kind, oldest first."""
     engine = _engine(request)
-    runs = engine.read.recent(limit) if all else engine.live()[-limit:]
+    runs = engine.read.recent(limit) if ended_too else engine.live()[-limit:]
     return wire.answer([_face(engine, run) for run in runs])
 
 
@@ -194,20 +194,17 @@ async def stop_server(request: Request, body: wire.Empty | None = None) -> Respo
 # --- Errors -------------------------------------------------------------------------------------------------
 
 
-async def _ours(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HocketError)
+async def _ours(request: Request, error: HocketError) -> JSONResponse:
     return wire.error_response(error)
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
+async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     return wire.error_response(UsageError(f"{where or 'the request'}: {first['msg']}"))
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
+async def _http(request: Request, error: HTTPException) -> JSONResponse:
     known = NotFound(f"there is no route {request.url.path}") if error.status_code == 404 else None
     response = wire.error_response(known or UsageError(str(error.detail)))
     response.status_code = error.status_code

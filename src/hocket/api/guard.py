@@ -1,8 +1,8 @@
 """Who may come in: one place, for every kind of connection, before any handler sees a byte.
 
-Two doors lead to the same app. The unix socket is guarded by its file mode. The TCP port is reachable by every web page
-that the user's browser shows, so there the Host, the Origin and the browser's own word on where a request comes from are
-checked before the token is even looked at.
+Two doors lead to the same app. The unix socket is guarded by its file mode. The TCP port is reachable by every web
+page that the user's browser shows, so there the Host, the Origin and the browser's own word on where a request comes
+from are checked before the token is even looked at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -151,8 +151,6 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: HocketError
     await response(scope, receive, send)
 
 
-def caller_of(scope: Scope | Any) -> Caller:
+def caller_of(scope: Scope) -> Caller:
     """Who is asking, as the guard found out."""
-    caller = scope["state"]["caller"]
-    assert isinstance(caller, Caller)
-    return caller
+    return cast(Caller, scope["state"]["caller"])

@@ -24,9 +24,7 @@ def make_home() -> str:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
-        raise HomeError(
-            f"cannot make {home}: {error.strerror}", "choose another place with HOCKET_HOME"
-        ) from error
+        raise HomeError(f"cannot make {home}: {error.strerror}", "choose another place with HOCKET_HOME") from error
     return home
 
 

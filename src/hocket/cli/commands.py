@@ -105,6 +105,11 @@ def run_command(program: str, words: Sequence[str]) -> int:
         return _tell(error.format_message(), _help_hint(error), error.exit_code)
     except BrokenPipeError:
         return _leave_quietly()
+    except SystemExit as leave:
+        # The framework turns a broken pipe into a plain 1, which would say that the work is incomplete.
+        if isinstance(leave.__context__, BrokenPipeError):
+            return _leave_quietly()
+        return leave.code if isinstance(leave.code, int) else 1
     except (KeyboardInterrupt, click.Abort):
         return 130
 

@@ -10,9 +10,7 @@ from hocket.cli.commands import command, hocket
 SHELLS = ("bash", "zsh", "fish")
 
 
-@command(
-    'eval "$(hocket completion bash)"', "hocket completion fish > ~/.config/fish/completions/hocket.fish"
-)
+@command('eval "$(hocket completion bash)"', "hocket completion fish > ~/.config/fish/completions/hocket.fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""

@@ -166,6 +166,7 @@ def check_version(home: str) -> Look:
 def check_database(home: str) -> Look:
     from pathlib import Path
 
+    from hocket.engine.home import DATABASE
     from hocket.store import check
 
     path = Path(home) / DATABASE
@@ -173,9 +174,6 @@ def check_database(home: str) -> Look:
         return True, "none yet", None
     trouble = check(path)
     return trouble is None, trouble or f"{path} is sound", None if trouble is None else "restore a copy of it"
-
-
-DATABASE = "hocket.db"
 
 
 def check_sqlite() -> Look:

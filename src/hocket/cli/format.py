@@ -87,11 +87,7 @@ def seconds_of(text: str) -> float | None:
     """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None when it is none of these."""
     found = _DURATION.findall(text)
     spelled = "".join(number + unit for number, unit in found)
-    if (
-        not found
-        or spelled != re.sub(r"\s+", "", text)
-        or (len(found) > 1 and not all(unit for _, unit in found))
-    ):
+    if not found or spelled != re.sub(r"\s+", "", text) or (len(found) > 1 and not all(unit for _, unit in found)):
         return None
     return sum(float(number) * _UNITS[unit or "s"] for number, unit in found)
 

@@ -39,11 +39,7 @@ def _words(event: dict[str, Any]) -> list[str] | None:
 
 def _why(data: dict[str, Any]) -> str:
     code = data.get("exit_code")
-    told = (
-        f"{data.get('reason')} {code}"
-        if data.get("reason") == "exit" and code is not None
-        else data.get("reason")
-    )
+    told = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
     return f"{told} ({data['error']})" if data.get("error") else str(told)
 
 

@@ -33,7 +33,9 @@ class StepView:
         return self.status not in ("pending", "starting", "running", "waiting")
 
     def passes(self) -> str:
-        return f"{self.iteration or '-'}/{self.maximum}"
+        """``2/3``, or ``2`` where nobody said how often it may be repeated."""
+        done = str(self.iteration or "-")
+        return f"{done}/{self.maximum}" if self.maximum else done
 
     def taken(self, now: float) -> float | None:
         return None if self.started_at is None else (self.ended_at or now) - self.started_at
@@ -91,9 +93,9 @@ class Progress:
         if leaf is None:
             return run[:8]
         step = self.step_of(run)
-        if step is None or leaf.iteration is None or step.maximum <= 1:
+        if step is None or leaf.iteration is None or step.maximum == 1:
             return leaf.agent
-        return f"{leaf.agent}[{leaf.iteration}/{step.maximum}]"
+        return f"{leaf.agent}[{leaf.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
 
     def current(self) -> StepView | None:
         return next((step for step in self.steps if not step.over and step.status != "pending"), None)
@@ -117,7 +119,6 @@ class Progress:
         if (step := self.step_of(run)) is not None:
             step.run = run
             step.iteration = leaf.iteration or 1
-            step.maximum = max(step.maximum, step.iteration)
             step.status = "starting"
             step.started_at = step.started_at or event["ts"]
 
@@ -125,7 +126,7 @@ class Progress:
         """A chain whose steps were not announced shows them as they come."""
         if leaf.parent in self._own and leaf.step is not None:
             while len(self.steps) <= leaf.step:
-                self.steps.append(StepView(leaf.agent, 1))
+                self.steps.append(StepView(leaf.agent, 0))
 
     def _changed(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
@@ -163,9 +164,7 @@ class Progress:
 
 
 def _step_view(step: dict[str, Any]) -> StepView:
-    return StepView(
-        str(step.get("agent", "?")), int(step.get("iterations") or step.get("max_iterations") or 1)
-    )
+    return StepView(str(step.get("agent", "?")), int(step.get("iterations") or step.get("max_iterations") or 1))
 
 
 def step_cells(step: StepView, now: float) -> list[str]:

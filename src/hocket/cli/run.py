@@ -36,9 +36,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
 @click.option("-v", "--verbose", is_flag=True, help="Show each step's program, arguments and directory.")
 @click.option("--detach", is_flag=True, help="Print the run's id and leave it to the server.")
 @click.option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
-@click.option(
-    "--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h."
-)
+@click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
 @click.option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
 @click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
@@ -66,14 +64,16 @@ def _request(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[
     if not dsl and not options["chain_name"]:
         raise click.UsageError(f"nothing to run\n  {EXAMPLE}", click.get_current_context())
     if dsl and options["chain_name"]:
-        raise click.UsageError(
-            f"give --chain or a chain's text, not both: {dsl!r}", click.get_current_context()
-        )
+        raise click.UsageError(f"give --chain or a chain's text, not both: {dsl!r}", click.get_current_context())
     file = options["prompt_file"]
+    prompt = access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd)
+    # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
+    literal = prompt != options["prompt"] and "${" in (prompt or "")
     body = {
         "dsl": dsl or None,
         "chain": options["chain_name"],
-        "prompt": access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd),
+        "prompt": prompt,
+        "prompt_literal": literal or None,
         "cwd": cwd,
         "args": access.passed_arguments(),
         "env": access.environment(cwd),

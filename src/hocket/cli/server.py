@@ -17,12 +17,8 @@ LEAVING_SECONDS = 30.0
 
 
 @command("hocket serve", "hocket serve --port 0")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), metavar="N", help="Loopback port; 0 takes any free one."
-)
-@click.option(
-    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."
-)
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Loopback port; 0 takes any free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option("--allow-remote", is_flag=True, help="Permit an address that other machines can reach.")
 def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""

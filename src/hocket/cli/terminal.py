@@ -99,9 +99,7 @@ def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table
         if not step.over:
             grid.add_row(step_line(step, now, columns))
     taken = duration(None if progress.started_at is None else now - progress.started_at)
-    grid.add_row(
-        Text(fit(f"{taken}  ·  {note or '^C detach or stop'}", columns), style="bold" if note else "dim")
-    )
+    grid.add_row(Text(fit(f"{taken}  ·  {note or '^C detach or stop'}", columns), style="bold" if note else "dim"))
     return grid
 
 

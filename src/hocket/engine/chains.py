@@ -9,13 +9,16 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 from hocket import chain as chains
-from hocket.chain import Finished, History, Outcome, RunGate, Start
-from hocket.engine.journal import Journal
+from hocket.chain import Finished, History, RunGate, Start
+from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.processes import Processes
+from hocket.engine.tasks import Tasks
+from hocket.errors import HocketError
 from hocket.keeper import tools, tree
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
 
@@ -48,7 +51,7 @@ class _Driver:
         self.history: History = chains.no_history(chain)
         self.runs: list[list[str]] = [[] for _ in chain.steps]
         self.loops: dict[int, str] = {}
-        """The open loop run of a step."""
+        """The loop run of a step."""
         self.result: str | None = None
         self.cost: float | None = None
         self.turn = asyncio.Lock()
@@ -64,13 +67,13 @@ class Chains:
         self._processes = processes
         self._drivers: dict[str, _Driver] = {}
         self._by_child: dict[str, _Driver] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._gates = ThreadPoolExecutor(16, "hocket-gate")
         self._loop = asyncio.get_running_loop()
 
     def begin(self, run: Run, chain: BoundChain) -> None:
         driver = self._drivers[run.id] = _Driver(run, chain)
-        self._spawn(self._advance(driver))
+        self._tasks.spawn(self._advance(driver))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
         """Read what happened, and go on from there. Nothing is replayed."""
@@ -85,39 +88,31 @@ class Chains:
         leaves += [leaf for loop in loops for leaf in read.children(loop.id)]
         driver.loops = {loop.step: loop.id for loop in loops if loop.step is not None and not loop.ended}
         for leaf in sorted(leaves, key=lambda one: one.number):
-            if leaf.step is not None:
-                self._note(driver, leaf, gates.get(leaf.id))
+            self._note(driver, leaf, gates.get(leaf.id))
         self._arm(driver, run)
         # A gate of the server that is gone may still be at work; it will be run again.
-        self._spawn(self._sweep_then_advance(driver))
+        self._tasks.spawn(self._sweep_then_advance(driver))
 
     def child_ended(self, run: Run) -> None:
         """Told of every run that ended; those of our chains move them on."""
         driver = self._by_child.pop(run.id, None)
         if driver is not None:
             self._note(driver, run)
-            self._spawn(self._advance(driver))
+            self._tasks.spawn(self._advance(driver))
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
         for run in runs:
             driver = self._drivers.get(run.id)
             if driver is not None:
-                self._spawn(self._sweep_then_advance(driver))
+                self._tasks.spawn(self._sweep_then_advance(driver))
 
     async def close(self) -> None:
         for driver in self._drivers.values():
             if driver.deadline is not None:
                 driver.deadline.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._gates.shutdown(wait=False, cancel_futures=True)
-
-    def _spawn(self, work: Any) -> None:
-        task: asyncio.Task[None] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _sweep_then_advance(self, driver: _Driver) -> None:
         """End a gate that may be at work, then go on: its word no longer counts."""
@@ -127,7 +122,8 @@ class Chains:
 
     def _note(self, driver: _Driver, leaf: Run, gate: bool | None = None) -> None:
         """One more fact about an iteration."""
-        assert leaf.step is not None
+        if leaf.step is None:  # Started by an agent, not by the chain.
+            return
         driver.history = chains.add(driver.history, leaf.step, chains.outcome_of(leaf, gate))
         if driver.runs[leaf.step][-1:] != [leaf.id]:
             driver.runs[leaf.step].append(leaf.id)
@@ -139,6 +135,13 @@ class Chains:
             self._by_child[leaf.id] = driver
 
     async def _advance(self, driver: _Driver) -> None:
+        try:
+            await self._go_on(driver)
+        except HocketError:
+            # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
+            self._loop.call_later(RETRY_AFTER, lambda: self._tasks.spawn(self._advance(driver)))
+
+    async def _go_on(self, driver: _Driver) -> None:
         async with driver.turn:
             while True:
                 root = self._journal.live.get(driver.id)
@@ -198,16 +201,15 @@ class Chains:
 
     def _close_loops(self, driver: _Driver, before: int, end: Finished | None = None) -> list[Event]:
         """The ends of loops whose step is over. They are told with whatever happens next."""
-        over = [index for index in driver.loops if index < before]
+        live = self._journal.live
+        over = [index for index, loop in driver.loops.items() if index < before and loop in live]
         reports = chains.step_reports(driver.chain, driver.history, driver.runs, end) if over else []
         events = []
         for index in over:
-            loop = self._journal.live.get(driver.loops.pop(index))
-            if loop is not None:
-                report = reports[index]
-                data = {key: report[key] for key in ("status", "reason", "exit_code")}
-                data |= {"result": driver.result, "iterations": report["iterations"]}
-                events.append(self._event(loop, "run.ended", data))
+            report = reports[index]
+            data = {key: report[key] for key in ("status", "reason", "exit_code")}
+            data |= {"result": driver.result, "iterations": report["iterations"]}
+            events.append(self._event(live[driver.loops[index]], "run.ended", data))
         return events
 
     async def _run_gate(self, driver: _Driver, root: Run, decision: RunGate) -> None:
@@ -232,9 +234,9 @@ class Chains:
         data |= {"timed_out": timed_out, "output": output, "seconds": round(time.monotonic() - began, 3)}
         await self._journal.write([self._event(owner, "gate", data)], durable=True)
         last = driver.history[decision.step].last
-        assert last is not None
-        judged = Outcome(last.run, last.status, last.reason, last.exit_code, last.marker, bool(data["passed"]))
-        driver.history = chains.add(driver.history, decision.step, judged)
+        if last is not None:
+            judged = replace(last, gate=bool(data["passed"]))
+            driver.history = chains.add(driver.history, decision.step, judged)
 
     async def _finish(self, driver: _Driver, root: Run, end: Finished) -> None:
         events = self._close_loops(driver, before=len(driver.chain.steps), end=end)
@@ -264,7 +266,7 @@ class Chains:
             return
         elapsed = max(0.0, time.monotonic() - root.started_clock)
         delay = max(0.0, driver.chain.timeout - elapsed)
-        driver.deadline = self._loop.call_later(delay, lambda: self._spawn(self._time_out(driver)))
+        driver.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(driver)))
 
     async def _time_out(self, driver: _Driver) -> None:
         mine = {driver.id, *driver.loops.values()}

@@ -1,7 +1,7 @@
 """Following: every reader has a cursor and pulls from it, so a slow one costs nothing and loses nothing.
 
-The newest events of all runs are kept encoded, within one bound for everybody. Whoever is further behind than that reads
-the store until it has caught up.
+The newest events of all runs are kept encoded, within one bound for everybody. Whoever is further behind than that
+reads the store until it has caught up.
 """
 
 from __future__ import annotations

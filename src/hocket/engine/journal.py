@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from hocket.errors import HocketError
 from hocket.model import Event, Run
 from hocket.store import Batch, Committed, NewRun, Offsets, Store
 
 Listener = Callable[[Committed], None]
+RETRY_AFTER = 1.0
+"""Seconds between two attempts to record something that there was no room for."""
 
 
 class Journal:
@@ -39,6 +42,14 @@ class Journal:
         self._writer.submit(batch)
         # The commit happens whether or not the caller is still there to hear of it.
         return await asyncio.shield(future)
+
+    async def insist(self, events: Sequence[Event], *, offsets: dict[str, Offsets] | None = None) -> Committed:
+        """Write what has happened whether or not there is room for it now: try until there is."""
+        while True:
+            try:
+                return await self.write(events, offsets=offsets)
+            except HocketError:
+                await asyncio.sleep(RETRY_AFTER)
 
     def run(self, run_id: str) -> Run | None:
         """The run as committed, live or long ended."""

@@ -11,15 +11,17 @@ import errno
 import signal
 import time
 from collections import deque
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hocket import config
-from hocket.engine.journal import Journal
+from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, run_token
+from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
 from hocket.keeper.platform import Inotify
@@ -31,7 +33,6 @@ from hocket.store import Offsets
 GATHER = 0.004
 """How long a burst of output gathers before it is read."""
 SCAN_EVERY = 5.0
-RETRY_AFTER = 1.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 5
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
@@ -78,7 +79,7 @@ class Processes:
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
         self._watches: dict[int, Leaf] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")
@@ -99,9 +100,7 @@ class Processes:
         for timer in (self._scan, *(t for leaf in self._leaves.values() for t in (leaf.timer, leaf.deadline))):
             if timer is not None:
                 timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
         self._zygote.close()
@@ -172,7 +171,7 @@ class Processes:
             await self._not_started(leaf, error)
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
-        if error.errno in _PASSING or leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC:
+        if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
             delay = min(0.1 * 2**leaf.attempts, 10.0)
             self._loop.call_later(delay, lambda: self._spawn(self._launch(leaf)))
             return
@@ -258,11 +257,8 @@ class Processes:
             leaf.timer = None
         leaf.task = self._spawn(self._tend(leaf))
 
-    def _spawn(self, work: Any) -> asyncio.Task[None]:
-        task: asyncio.Task[None] = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._tasks.spawn(work)
 
     # Reading
 
@@ -318,9 +314,7 @@ class Processes:
     def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
         return Event(0, time.time(), leaf.id, leaf.root, kind, data)
 
-    def _read(
-        self, leaf: Leaf, events: list[Event], finals: tuple[int | None, int | None]
-    ) -> tuple[Offsets, bool]:
+    def _read(self, leaf: Leaf, events: list[Event], finals: tuple[int | None, int | None]) -> tuple[Offsets, bool]:
         """New lines as events; the offsets behind them; whether there is more to read at once."""
         old = leaf.offsets
         state, ends, more = old.reader, [old.out, old.err], False
@@ -387,9 +381,7 @@ class Processes:
                 await self._commit(leaf, events, offsets)
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
-        await self._end(
-            leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error="its keeper was killed", **extra
-        )
+        await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error="its keeper was killed", **extra)
 
     async def _end(
         self,
@@ -406,7 +398,7 @@ class Processes:
         data = {"status": status, "reason": reason, "exit_code": exit_code, "result": leaf.provider.result_of(tail)}
         data |= {"cost_usd": None, "tokens": None, **extra}
         ended = self._event(leaf, "run.ended", data)
-        await self._journal.write([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
+        await self._journal.insist([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:

@@ -23,9 +23,7 @@ class Feed:
         os.set_blocking(pipe, False)
         self._pipe: int | None = pipe
         self._source = os.open(os.path.join(directory, files.IN), os.O_RDONLY | os.O_CLOEXEC)
-        self._position = os.open(
-            os.path.join(directory, files.IN_POS), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        self._position = os.open(os.path.join(directory, files.IN_POS), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._offset = 0
         self._unparsed = bytearray()
         self._searched = 0

@@ -42,6 +42,8 @@ _EXIT_BODY = EXIT_SIZE - 10
 _MAX_ERROR_TEXT = 256
 _MAX_SURVIVORS = 40
 
+_CHUNK = 1 << 20
+
 State = Literal["finished", "running", "lost", "unstarted"]
 
 
@@ -248,10 +250,16 @@ def _json_line(value: Mapping[str, Any]) -> bytes:
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb") as stream:
-            return stream.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    try:
+        content = b""
+        while chunk := os.read(descriptor, _CHUNK):
+            content += chunk
+        return content
+    finally:
+        os.close(descriptor)
 
 
 def _read_object(path: str) -> dict[str, Any] | None:

@@ -35,6 +35,10 @@ _RETRY = 0.01
 _KILL_ROUND = 0.05
 # A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
 _SETTLE = 0.05
+_UNCHANGEABLE = frozenset(range(1, signal.NSIG)) - {int(sig) for sig in signal.valid_signals()} | {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+}
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
@@ -70,8 +74,9 @@ def _leave_everything_behind() -> int:
 
 
 def _reset_signals() -> None:
-    for sig in signal.valid_signals():
-        with contextlib.suppress(OSError, ValueError):
+    for sig in range(1, signal.NSIG):
+        # Setting costs far more than asking, and nearly all of them are as they should be.
+        if sig not in _UNCHANGEABLE and signal.getsignal(sig) is not signal.SIG_DFL:
             signal.signal(sig, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # A broken pipe or a file over its limit must come as an error: the keeper has a record to write.
@@ -370,7 +375,8 @@ def _wake_server(spec: Mapping[str, Any]) -> None:
     lock = os.path.join(home, SERVER_LOCK) if home else None
     with contextlib.suppress(OSError):
         if lock and os.path.exists(lock) and not files.is_held(lock):
-            start_server(str(home), spec.get("server_env") or spec.get("env") or {})
+            # Our own environment is the one of the server that started the zygote.
+            start_server(str(home), dict(os.environ))
 
 
 def _cookie(spec: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import signal
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -62,8 +63,8 @@ def launch(spec: Mapping[str, Any], streams: Streams, umask: int) -> int:
         _become_agent(program, streams, int(spec.get("umask", umask)), keeper, writable)
     os.close(writable)
     # The pipe closes with the exec; only a failure writes to it.
-    with open(readable, "rb") as stream:
-        failure = stream.read()
+    failure = os.read(readable, select.PIPE_BUF)
+    os.close(readable)
     if failure:
         os.waitpid(pid, 0)
         number, code, subject = failure.split(b" ", 2)
@@ -105,11 +106,16 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
     except OSError as error:
         missing = error.errno == errno.ENOENT and subject is program.argv[0]
         code = CODE_NOT_FOUND if missing else CODE_NOT_STARTED
-        os.write(failures, b"%d %d %b" % (error.errno or 0, code, subject))
+        _report(failures, error.errno or 0, code, subject)
     except BaseException as error:
-        os.write(failures, b"%d %d %b" % (errno.EINVAL, CODE_NOT_STARTED, repr(error).encode()))
+        _report(failures, errno.EINVAL, CODE_NOT_STARTED, repr(error).encode())
     finally:
         os._exit(CODE_NOT_STARTED)
+
+
+def _report(failures: int, number: int, code: int, subject: bytes) -> None:
+    # Within PIPE_BUF, so that the keeper gets it whole with one read.
+    os.write(failures, b"%d %d %b" % (number, code, subject[: select.PIPE_BUF // 2]))
 
 
 def _default_ignored_signals(ignored: Sequence[int] = (signal.SIGPIPE, signal.SIGXFSZ)) -> None:

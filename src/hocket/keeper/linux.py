@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import select
 import signal
@@ -49,9 +50,9 @@ def die_with_parent(sig: int = signal.SIGKILL) -> None:
     _prctl(_PR_SET_PDEATHSIG, sig)
 
 
+@functools.cache
 def boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as stream:
-        return stream.read().strip()
+    return _read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
 def start_time(pid: int) -> int | None:
@@ -74,8 +75,7 @@ def processes() -> dict[int, int]:
 def environ_of(pid: int) -> dict[str, str]:
     """The environment this process was started with; empty when it is gone, a zombie or not ours to read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as stream:
-            content = stream.read()
+        content = _read(f"/proc/{pid}/environ")
     except OSError:
         return {}
     pairs = (entry.partition(b"=") for entry in content.split(b"\0") if entry)
@@ -157,6 +157,18 @@ class Inotify:
         os.close(self._descriptor)
 
 
+def _read(path: str) -> bytes:
+    # Plain calls: a stream object costs more than the file, and a scan reads hundreds of them.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = b""
+        while chunk := os.read(descriptor, 65536):
+            content += chunk
+        return content
+    finally:
+        os.close(descriptor)
+
+
 def _prctl(option: int, value: int) -> None:
     _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0))
 
@@ -170,8 +182,7 @@ def _checked(result: int) -> int:
 
 def _stat(pid: int, living: bool = False) -> Process | None:
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stream:
-            content = stream.read()
+        content = _read(f"/proc/{pid}/stat")
     except OSError:
         return None
     # The command's name may hold blanks and parentheses, so the fields are counted from its last one.

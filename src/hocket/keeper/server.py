@@ -32,9 +32,7 @@ def start_server(home: str, env: Mapping[str, str]) -> None:
 def server_environment(env: Mapping[str, str]) -> dict[str, str]:
     """This environment without a trace of any run, and marked so that no sweep takes the server with it."""
     kept = {
-        name: value
-        for name, value in env.items()
-        if name not in _RUN_VARIABLES and not name.startswith(_RUN_PREFIXES)
+        name: value for name, value in env.items() if name not in _RUN_VARIABLES and not name.startswith(_RUN_PREFIXES)
     }
     return {**kept, "HOCKET_SERVER": "1"}
 

@@ -28,9 +28,7 @@ class ToolResult(NamedTuple):
     timed_out: bool
 
 
-def run_tool(
-    argv: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float, output_limit: int
-) -> ToolResult:
+def run_tool(argv: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float, output_limit: int) -> ToolResult:
     """Run a program with an empty standard input and keep the last `output_limit` bytes it wrote.
 
     OSError when it cannot be started at all. Blocks: call it from a thread.

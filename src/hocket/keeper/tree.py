@@ -130,9 +130,7 @@ def _carriers(table: Mapping[int, platform.Process], cookie: str) -> Found:
     }
 
 
-def _below(
-    roots: Iterable[int], table: Mapping[int, platform.Process], spared: Callable[[int], bool]
-) -> Found:
+def _below(roots: Iterable[int], table: Mapping[int, platform.Process], spared: Callable[[int], bool]) -> Found:
     """All processes below the roots; a spared one is left out together with everything below it."""
     children: dict[int, list[int]] = {}
     for pid, process in table.items():

@@ -12,18 +12,21 @@ import gc
 import json
 import os
 import signal
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from hocket.keeper import files
+
 if TYPE_CHECKING:
+    # The server's side imports these where it needs them: every keeper would carry them along otherwise.
+    import socket
     import subprocess
 
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zygote import main; main()"
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _END_PATIENCE = 5.0
+_SOCKET = 0
 
 
 class ZygoteGone(ConnectionError):
@@ -34,6 +37,8 @@ class Zygote:
     """The server's end: ask for a keeper, one request at a time."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
+        import threading
+
         self._env = dict(env)
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,7 +50,7 @@ class Zygote:
 
     def start(self) -> None:
         """Start it, or start it anew after ZygoteGone."""
-        # Only the server starts a zygote; the zygote itself imports this module too and must stay small.
+        import socket
         import subprocess
 
         from hocket.keeper.server import server_environment
@@ -100,13 +105,15 @@ def main() -> None:
     """The zygote's whole life, in the exec'ed child; its socket is descriptor 0."""
     # Imported before the first fork, so that every keeper shares these pages.
     from hocket.keeper.keeper import keep
+    from hocket.keeper.platform import boot_id
 
+    boot_id()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    with contextlib.suppress(OSError), socket.socket(fileno=0) as server:
-        for line in _lines(server):
-            server.sendall(json.dumps(_answer(line, keep)).encode() + b"\n")
+    with contextlib.suppress(OSError):
+        for line in _lines(_SOCKET):
+            files.write_all(_SOCKET, json.dumps(_answer(line, keep)).encode() + b"\n")
     os._exit(0)
 
 
@@ -125,9 +132,9 @@ def _answer(line: bytes, keep: Callable[[str], None]) -> dict[str, int]:
     return {"pid": pid}
 
 
-def _lines(source: socket.socket) -> Iterator[bytes]:
+def _lines(descriptor: int) -> Iterator[bytes]:
     buffer = b""
-    while chunk := source.recv(65536):
+    while chunk := os.read(descriptor, 65536):
         *lines, buffer = (buffer + chunk).split(b"\n")
         yield from lines
 

@@ -1,8 +1,8 @@
 """WHAT HAPPENED: runs and events in one database, opened by exactly one process.
 
-The only room that speaks SQL, and only SQL that PostgreSQL would take too. ``Store`` is the seam: one writer thread that
-commits whatever has gathered (`writer`), one read connection for the caller's thread (`reading`), numbered migrations
-(`schema`) and an opener that refuses what it does not understand (`opening`).
+The only room that speaks SQL, and only SQL that PostgreSQL would take too. ``Store`` is the seam: one writer thread
+that commits whatever has gathered (`writer`), one read connection for the caller's thread (`reading`), numbered
+migrations (`schema`) and an opener that refuses what it does not understand (`opening`).
 """
 
 from hocket.store.opening import check, open_store

@@ -1,0 +1,177 @@
+"""The zygote: many keepers from one small process, which may die at any time without taking one along."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from keeper.keeping import Runs, is_alive, out_of, ring, wait_ended, wait_for, wait_pid, wait_said
+
+from hocket.keeper import files, linux
+from hocket.keeper.zygote import Zygote, ZygoteGone
+
+HANG = "print('ready', flush=True)\nimport signal\nwhile True: signal.pause()"
+
+
+@pytest.fixture
+def zygote() -> Iterator[Zygote]:
+    made = Zygote({"PATH": "/usr/bin:/bin", "HOCKET_RUN": "of the server's own parent"})
+    made.start()
+    yield made
+    made.close()
+
+
+def pid_of(zygote: Zygote) -> int:
+    assert zygote.pid is not None
+    return zygote.pid
+
+
+def descriptors_of(pid: int) -> dict[int, str]:
+    folder = Path(f"/proc/{pid}/fd")
+    return {int(entry.name): os.readlink(entry) for entry in folder.iterdir()}
+
+
+def test_fifty_keepers_each_keep_their_own_run(runs: Runs, zygote: Zygote) -> None:
+    directories = [runs.create("/bin/sh", "-c", f"echo {n}; exit {n}") for n in range(50)]
+    pids = {zygote.fork(directory, 10) for directory in directories}
+    assert len(pids) == 50
+    endings = [wait_ended(directory) for directory in directories]
+    assert [ending.code for ending in endings] == list(range(50))
+    assert [out_of(directory) for directory in directories] == [b"%d\n" % n for n in range(50)]
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in pids), "no keeper, and no zombie")
+
+
+def test_keepers_outlive_their_zygote(runs: Runs, zygote: Zygote) -> None:
+    directory = runs.python(HANG)
+    keeper = zygote.fork(directory, 10)
+    wait_said(directory, b"ready")
+    gone = pid_of(zygote)
+    zygote.close()
+    assert not os.path.exists(f"/proc/{gone}")
+    assert files.state(directory) == "running"
+    assert is_alive(keeper)
+    ring(directory, files.BELL_KILL)
+    assert wait_ended(directory).stopped
+
+
+def test_the_zygote_has_its_socket_and_nothing_else(runs: Runs, zygote: Zygote) -> None:
+    zygote.fork(runs.create("/bin/true"), 10)
+    held = descriptors_of(pid_of(zygote))
+    assert held.pop(0).startswith("socket:")
+    assert set(held.values()) == {"/dev/null"}
+
+
+def test_a_keeper_holds_only_what_belongs_to_its_run(runs: Runs, zygote: Zygote) -> None:
+    directory = runs.python(HANG, stdin="lines")
+    keeper = zygote.fork(directory, 10)
+    wait_said(directory, b"ready")
+    wait_pid(directory)
+    for target in descriptors_of(keeper).values():
+        assert target == "/dev/null" or target.startswith(("pipe:", directory))
+    assert {"0", "1", "2"} == {str(fd) for fd in descriptors_of(wait_pid(directory).pid)}
+    ring(directory, files.BELL_KILL)
+    wait_ended(directory)
+
+
+def test_a_keeper_starts_a_session_of_its_own_and_ignores_little(runs: Runs, zygote: Zygote) -> None:
+    directory = runs.python(HANG)
+    keeper = zygote.fork(directory, 10)
+    wait_said(directory, b"ready")
+    assert os.getsid(keeper) == keeper
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{keeper}/status").read_text().splitlines())
+    ignored = {sig for sig in range(1, 65) if int(status["SigIgn"], 16) >> (sig - 1) & 1}
+    assert ignored == {signal.SIGPIPE, signal.SIGXFSZ}
+    assert int(status["SigBlk"], 16) == 0
+    ring(directory, files.BELL_KILL)
+    wait_ended(directory)
+
+
+def test_zygote_and_keeper_carry_the_mark_of_the_server_and_no_runs_cookie(zygote: Zygote) -> None:
+    wait_for(lambda: linux.environ_of(pid_of(zygote)), "the exec")
+    environ = linux.environ_of(pid_of(zygote))
+    assert environ["HOCKET_SERVER"] == "1"
+    assert "HOCKET_RUN" not in environ
+
+
+def test_a_dead_zygote_is_noticed_and_can_be_started_again(runs: Runs, zygote: Zygote) -> None:
+    first = runs.create("/bin/true")
+    zygote.fork(first, 10)
+    os.kill(pid_of(zygote), signal.SIGKILL)
+    directory = runs.create("/bin/echo", "again")
+    with pytest.raises(ZygoteGone):
+        zygote.fork(directory, 10)
+    with pytest.raises(ZygoteGone):
+        zygote.fork(directory, 10)
+    zygote.start()
+    zygote.fork(directory, 10)
+    assert wait_ended(directory).code == 0
+    wait_ended(first)
+
+
+def test_a_zygote_that_does_not_answer_counts_as_gone(runs: Runs, zygote: Zygote) -> None:
+    os.kill(pid_of(zygote), signal.SIGSTOP)
+    directory = runs.create("/bin/echo", "late")
+    with pytest.raises(ZygoteGone):
+        zygote.fork(directory, 0.1)
+    os.kill(pid_of(zygote), signal.SIGCONT)
+    zygote.start()
+    zygote.fork(directory, 10)
+    wait_ended(directory)
+    assert out_of(directory) == b"late\n"
+
+
+def test_a_zygote_that_was_never_started_says_so(runs: Runs) -> None:
+    with pytest.raises(ZygoteGone):
+        Zygote({}).fork(runs.create("/bin/true"), 1)
+
+
+def test_a_directory_that_is_not_there_costs_only_its_own_keeper(runs: Runs, zygote: Zygote) -> None:
+    keeper = zygote.fork(str(runs.root / "nowhere"), 10)
+    wait_for(lambda: not os.path.exists(f"/proc/{keeper}"), "the end of that keeper")
+    directory = runs.create("/bin/true")
+    zygote.fork(directory, 10)
+    assert wait_ended(directory).code == 0
+
+
+@pytest.fixture
+def no_more_processes(zygote: Zygote) -> Iterator[Zygote]:
+    """A zygote whose system has no room for another process."""
+    if os.getuid() != 0:
+        resource.prlimit(pid_of(zygote), resource.RLIMIT_NPROC, (1, 1))
+        yield zygote
+        return
+    group = Path("/sys/fs/cgroup/pids") / f"hocket-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "pids.max").write_text("1")
+        (group / "cgroup.procs").write_text(str(pid_of(zygote)))
+    except OSError:
+        pytest.skip("neither a limit nor a group can keep root from forking here")
+    yield zygote
+    zygote.close()
+    group.rmdir()
+
+
+def test_a_refused_fork_is_an_error_with_its_number(runs: Runs, no_more_processes: Zygote) -> None:
+    directory = runs.create("/bin/true")
+    with pytest.raises(OSError, match=directory) as refusal:
+        no_more_processes.fork(directory, 10)
+    assert refusal.value.errno == errno.EAGAIN
+    assert files.state(directory) == "unstarted"
+
+
+def test_a_path_of_any_characters_is_understood(tmp_path: Path, zygote: Zygote) -> None:
+    root = tmp_path / 'odd "name"\n é'
+    root.mkdir()
+    runs = Runs(root)
+    directory = runs.create("/bin/echo", "here")
+    zygote.fork(directory, 10)
+    assert wait_ended(directory).code == 0
+    wait_for(lambda: not files.is_locked(directory), "the keeper's end")
+    shutil.rmtree(root)

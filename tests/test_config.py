@@ -1,0 +1,598 @@
+"""Where things lie, what the environment says, and what configuration files may say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket import config
+from hocket.config import Config, PromptLevel, choose_prompt, load, read_prompt
+from hocket.errors import ConfigError, HomeError, PromptError
+
+DEEP = "deep" * 40
+
+
+def put(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def chains_json(project: Path, content: Any) -> Path:
+    return put(project / "forge" / "chains.json", json.dumps(content))
+
+
+def of_project(project: Path, home: Path) -> Config:
+    return load(str(project), str(home))
+
+
+def refused(project: Path, home: Path) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        of_project(project, home)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+# --- Places -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"HOCKET_HOME": "/x/h", "HOME": "/u"}, "/x/h"),
+        ({"HOCKET_HOME": "/x/../h/", "HOME": "/u"}, "/h"),
+        ({"HOCKET_HOME": "", "XDG_STATE_HOME": "/s", "HOME": "/u"}, "/s/hocket"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/u"}, "/u/.local/state/hocket"),
+        ({"HOME": "/u"}, "/u/.local/state/hocket"),
+    ],
+)
+def test_home_is_what_was_chosen_or_the_state_directory(environ: dict[str, str], expected: str) -> None:
+    assert config.home(environ) == expected
+
+
+def test_home_without_any_environment_is_the_users_own() -> None:
+    assert config.home({}).endswith("/.local/state/hocket")
+
+
+def test_the_socket_lies_in_home_when_its_path_is_short() -> None:
+    assert config.socket_path("/x/h") == "/x/h/sock"
+
+
+def test_a_long_path_moves_the_socket_to_the_runtime_directory(tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir(mode=0o700)
+    found = config.socket_path(f"/{DEEP}", {"XDG_RUNTIME_DIR": str(runtime)})
+    assert Path(found).parent == runtime
+    assert len(os.fsencode(found)) <= config.SOCKET_PATH_LIMIT
+    assert found != config.socket_path(f"/{DEEP}x", {"XDG_RUNTIME_DIR": str(runtime)})
+
+
+def test_without_a_runtime_directory_the_socket_gets_a_private_folder(world: Path) -> None:
+    found = Path(config.socket_path(f"/{DEEP}", {"TMPDIR": str(world)}))
+    assert found.parent == world / f"hocket-{os.getuid()}"
+    assert found.parent.stat().st_mode & 0o777 == 0o700
+    assert str(found) == config.socket_path(f"/{DEEP}", {"TMPDIR": str(world)})
+
+
+def test_a_runtime_directory_open_to_others_is_not_used(world: Path) -> None:
+    runtime = world / "run"
+    runtime.mkdir()
+    runtime.chmod(0o755)
+    found = config.socket_path(f"/{DEEP}", {"XDG_RUNTIME_DIR": str(runtime), "TMPDIR": str(world)})
+    assert Path(found).parent == world / f"hocket-{os.getuid()}"
+
+
+@pytest.mark.parametrize("kind", ["open", "link", "file"])
+def test_a_folder_that_is_not_privately_ours_is_refused(world: Path, kind: str) -> None:
+    folder = world / f"hocket-{os.getuid()}"
+    if kind == "open":
+        folder.mkdir()
+        folder.chmod(0o777)
+    elif kind == "link":
+        (world / "elsewhere").mkdir(mode=0o700)
+        folder.symlink_to(world / "elsewhere")
+    else:
+        folder.write_text("")
+    with pytest.raises(HomeError, match="private"):
+        config.socket_path(f"/{DEEP}", {"TMPDIR": str(world)})
+
+
+# --- Wishes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(None, None), ("", None), ("0", 0), (" 7420 ", 7420), ("65535", 65535)]
+)
+def test_a_port_may_be_wished_for(value: str | None, expected: int | None) -> None:
+    assert config.port_wanted({} if value is None else {"HOCKET_PORT": value}) == expected
+
+
+@pytest.mark.parametrize(
+    "value", ["65536", "-1", "x", "1.5", "9" * 5000], ids=["high", "minus", "x", "dot", "long"]
+)
+def test_what_is_no_port_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="HOCKET_PORT"):
+        config.port_wanted({"HOCKET_PORT": value})
+
+
+@pytest.mark.parametrize(
+    ("environ", "flag", "tty", "expected"),
+    [
+        ({}, None, True, True),
+        ({}, None, False, False),
+        ({"TERM": "dumb"}, None, True, False),
+        ({"FORCE_COLOR": "1"}, None, False, True),
+        ({"FORCE_COLOR": "0"}, None, True, False),
+        ({"FORCE_COLOR": "1"}, False, True, False),
+        ({}, True, False, True),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, True, False),
+        ({"NO_COLOR": ""}, None, True, True),
+    ],
+)
+def test_colour_follows_no_color_then_flag_then_force_color_then_terminal(
+    environ: dict[str, str], flag: bool | None, tty: bool, expected: bool
+) -> None:
+    assert config.colour_wanted(tty, flag, environ) is expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "tty", "plain", "expected"),
+    [
+        ({}, True, False, True),
+        ({"NO_COLOR": "1"}, True, False, True),
+        ({}, False, False, False),
+        ({"FORCE_COLOR": "1"}, False, False, False),
+        ({}, True, True, False),
+        ({"TERM": "dumb"}, True, False, False),
+        ({"CI": "true"}, True, False, False),
+        ({"CI": "false"}, True, False, True),
+    ],
+)
+def test_repainting_needs_a_real_terminal_and_no_ci(
+    environ: dict[str, str], tty: bool, plain: bool, expected: bool
+) -> None:
+    assert config.interactive(tty, plain, environ) is expected
+
+
+def test_a_process_of_a_run_knows_its_run() -> None:
+    inside = config.caller({"HOCKET_URL": "unix:/s", "HOCKET_TOKEN": "t", "HOCKET_RUN": "r"})
+    assert (inside.url, inside.token, inside.run, inside.task) == ("unix:/s", "t", "r", None)
+    assert config.caller({}).run is None
+
+
+def test_this_process_is_asked_when_no_environment_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_RUN", "here")
+    assert config.caller().run == "here"
+    assert config.process_environment()["HOCKET_RUN"] == "here"
+
+
+# --- What an agent sees -------------------------------------------------------------------------------------
+
+BASE = {
+    "PATH": "/bin",
+    "HOME": "/u",
+    "LC_ALL": "C",
+    "XDG_DATA_HOME": "/d",
+    "https_proxy": "p",
+    "NO_PROXY": "n",
+}
+KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "CURSOR_X": "c", "GEMINI_X": "g", "IS_SANDBOX": "1"}
+MARKS = dict.fromkeys(
+    [
+        *("CLAUDECODE", "AI_AGENT", "CLAUDE_PID", "CLAUDE_EFFORT", "CLAUDE_CODE_SESSION_ID"),
+        *("CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH"),
+        *("CLAUDE_CODE_MESSAGING_SOCKET", "HOCKET_TOKEN", "CLAUDE_AGENT_ID", "AGENT_PROMPT"),
+    ],
+    "x",
+)
+SECRETS = {"AWS_SECRET_ACCESS_KEY": "s", "MY_TOKEN": "m", "PATHS": "x"}
+
+
+def test_a_client_sends_what_any_agent_may_get_and_nothing_else() -> None:
+    everything = {**BASE, **KEYS, **MARKS, **SECRETS}
+    assert config.caller_environment(environ=everything) == {**BASE, **KEYS}
+
+
+def test_a_plain_program_gets_no_keys_of_any_cli() -> None:
+    assert config.agent_environment({**BASE, **KEYS}, "executable") == BASE
+
+
+def test_each_cli_gets_its_own_keys_only() -> None:
+    got = config.agent_environment({**BASE, **KEYS, **MARKS}, "claude")
+    assert got == {**BASE, "ANTHROPIC_API_KEY": "a", "IS_SANDBOX": "1"}
+    assert "OPENAI_API_KEY" in config.agent_environment({**BASE, **KEYS}, "codex")
+
+
+def test_configured_names_pass_but_never_a_mark() -> None:
+    names = ["MY_TOKEN", *MARKS]
+    assert config.caller_environment(names, {**SECRETS, **MARKS}) == {"MY_TOKEN": "m"}
+    assert config.agent_environment({**SECRETS, **MARKS}, "executable", names) == {"MY_TOKEN": "m"}
+
+
+def test_a_value_that_is_no_text_is_left_out() -> None:
+    assert config.caller_environment(environ={"LANG": "C", "TERM": "\udcff"}) == {"LANG": "C"}
+
+
+# --- Files --------------------------------------------------------------------------------------------------
+
+
+def test_without_files_the_defaults_hold(project: Path, home: Path) -> None:
+    found = of_project(project, home)
+    assert (found.agents, found.chains, found.files) == ({}, {}, ())
+    limits = found.limits
+    assert (limits.depth, limits.children, limits.leaves) == (5, 8, 64)
+    assert (limits.min_free_mb, limits.max_output_mb) == (200, 2048)
+    assert (found.stop_grace, found.marker, found.env_pass) == (5.0, "FORKHESTRA_COMPLETE", ())
+
+
+@pytest.mark.req("S1-34", "S1-29")
+def test_chains_json_is_read_as_it_is(project: Path, home: Path) -> None:
+    chains_json(
+        project,
+        {
+            "agents": {
+                "external-reviewer": {"path": "/p/reviewer", "defaultPrompt": "Look", "promptVia": "stdin"},
+                "local": {"path": "../q/analyzer", "defaultPromptFile": "p.md"},
+                "forge-task-manager": {},
+            },
+            "chains": {
+                "flow": {
+                    "description": "two",
+                    "prompt": "chain",
+                    "promptFile": "c.md",
+                    "steps": [
+                        {"agent": "forge-task-manager", "iterations": 2, "args": ["-v"]},
+                        {"agent": "local", "prompt": "step", "promptFile": "s.md"},
+                    ],
+                }
+            },
+        },
+    )
+    found = of_project(project, home)
+    reviewer, local = found.agents["external-reviewer"], found.agents["local"]
+    assert (reviewer.path, reviewer.default_prompt, reviewer.prompt_via) == ("/p/reviewer", "Look", "stdin")
+    assert (local.path, local.default_prompt_file, local.prompt_via) == ("../q/analyzer", "p.md", "arg")
+    assert found.agents["forge-task-manager"].path is None
+    chain = found.chain("flow")
+    assert (chain.description, chain.prompt, chain.prompt_file) == ("two", "chain", "c.md")
+    first, second = chain.steps
+    assert (first.agent, first.iterations, first.args) == ("forge-task-manager", 2, ("-v",))
+    assert (second.iterations, second.prompt, second.prompt_file) == (None, "step", "s.md")
+
+
+def test_hocket_toml_is_read(project: Path, home: Path) -> None:
+    put(
+        project / "hocket.toml",
+        """
+        [run]
+        stop_grace = 1
+        marker = "ALL DONE"
+        [env]
+        pass = ["NPM_TOKEN"]
+        [agents.b]
+        path = "./b"
+        args = ["-x"]
+        default_prompt = "go"
+        prompt_via = "stdin"
+        [chains.ship]
+        steps = [{agent = "b", iterations = 3, prompt_file = "x.md"}]
+        until = "make test"
+        marker = "SHIPPED"
+        timeout = 60
+        """,
+    )
+    found = of_project(project, home)
+    assert (found.stop_grace, found.marker, found.env_pass) == (1, "ALL DONE", ("NPM_TOKEN",))
+    assert (found.agents["b"].args, found.agents["b"].prompt_via) == (("-x",), "stdin")
+    ship = found.chain("ship")
+    assert (ship.until, ship.marker, ship.timeout, ship.steps[0].prompt_file) == (
+        "make test",
+        "SHIPPED",
+        60,
+        "x.md",
+    )
+    assert ship.source == str(project / "hocket.toml")
+
+
+def test_the_nearest_file_wins_and_the_users_fills_up(project: Path, home: Path) -> None:
+    put(project / "hocket.toml", '[agents.a]\npath = "/project"\n[run]\nmarker = "P"\n[env]\npass = ["ONE"]')
+    chains_json(project, {"agents": {"a": {"path": "/json"}, "b": {"path": "/json"}}})
+    put(
+        home / "config.toml",
+        '[agents]\na.path = "/user"\nb.path = "/user"\nc.path = "/user"\n'
+        '[run]\nmarker = "U"\nstop_grace = 2.5\n[limits]\ndepth = 2\n[env]\npass = ["TWO", "ONE"]',
+    )
+    found = of_project(project, home)
+    assert {name: alias.path for name, alias in found.agents.items()} == {
+        "a": "/project",
+        "b": "/json",
+        "c": "/user",
+    }
+    assert (found.marker, found.stop_grace, found.limits.depth, found.limits.leaves) == ("P", 2.5, 2, 64)
+    assert found.env_pass == ("ONE", "TWO")
+    assert [Path(file).name for file in found.files] == ["hocket.toml", "chains.json", "config.toml"]
+
+
+def test_the_users_file_is_in_home_or_else_in_the_configuration_directory(project: Path, home: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(project / "xdg")}
+    put(project / "xdg" / "hocket" / "config.toml", '[run]\nmarker = "X"')
+    assert load(str(project), str(home), environ).marker == "X"
+    put(home / "config.toml", '[run]\nmarker = "H"')
+    assert load(str(project), str(home), environ).marker == "H"
+
+
+def test_a_projects_file_is_found_up_to_the_repositorys_root(world: Path, home: Path) -> None:
+    put(world / "hocket.toml", '[run]\nmarker = "outside"')
+    put(world / "repo" / "hocket.toml", '[run]\nmarker = "root"')
+    (world / "repo" / ".git").mkdir()
+    deep = world / "repo" / "a" / "b"
+    deep.mkdir(parents=True)
+    assert load(str(deep), str(home)).marker == "root"
+    put(deep.parent / "hocket.toml", '[run]\nmarker = "near"')
+    assert load(str(deep), str(home)).marker == "near"
+    alone = world / "alone" / "sub"
+    alone.mkdir(parents=True)
+    assert load(str(alone), str(home)).marker == "FORKHESTRA_COMPLETE"
+
+
+@pytest.mark.req("S1-B08")
+def test_the_users_chains_are_a_fallback_for_the_projects(project: Path, home: Path) -> None:
+    environ = {"XDG_CONFIG_HOME": str(project / "xdg")}
+    users = {"chains": {"mine": {"steps": [{"agent": "a"}]}}}
+    put(project / "xdg" / "hocket" / "chains.json", json.dumps(users))
+    assert list(load(str(project), str(home), environ).chains) == ["mine"]
+    chains_json(project, {"chains": {"ours": {"steps": [{"agent": "a"}]}}})
+    assert list(load(str(project), str(home), environ).chains) == ["ours"]
+
+
+@pytest.mark.req("S1-B08")
+def test_a_chain_without_any_file_lists_the_places_looked_at(project: Path, home: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        of_project(project, home).chain("ship")
+    for place in ("hocket.toml", "forge/chains.json", "config.toml", "hocket/chains.json"):
+        assert place in caught.value.message
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.req("S1-B10")
+def test_an_unknown_chain_lists_the_available_ones(project: Path, home: Path) -> None:
+    steps = {"steps": [{"agent": "a"}]}
+    chains_json(project, {"chains": {"ship-auth": steps, "deploy": steps}})
+    with pytest.raises(ConfigError, match="deploy, ship-auth") as caught:
+        of_project(project, home).chain("ship-aut")
+    assert caught.value.hint == 'did you mean "ship-auth"?'
+
+
+@pytest.mark.req("S1-B09")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([], ["must be a table"]),
+        ({"chains": []}, ['"chains"', "table"]),
+        ({"chains": {"c": []}}, ['chain "c"', "table"]),
+        ({"chains": {"c": {}}}, ['chain "c"', "steps"]),
+        ({"chains": {"c": {"steps": {}}}}, ['chain "c"', '"steps"', "list"]),
+        ({"chains": {"c": {"steps": []}}}, ['chain "c"', '"steps"', "at least one"]),
+        ({"chains": {"c": {"steps": ["a"]}}}, ['chain "c", step 1', "table"]),
+        ({"chains": {"c": {"steps": [{}]}}}, ['chain "c", step 1', '"agent"']),
+        ({"chains": {"c": {"steps": [{"agent": "a"}, {"agent": 3}]}}}, ['chain "c", step 2', '"agent"', "3"]),
+        ({"chains": {"c": {"steps": [{"agent": " "}]}}}, ["step 1", '"agent"', "empty"]),
+        (
+            {"chains": {"c": {"steps": [{"agent": "a", "iterations": "3"}]}}},
+            ["step 1", '"iterations"', "'3'"],
+        ),
+        ({"chains": {"c": {"steps": [{"agent": "a", "iterations": 0}]}}}, ["step 1", '"iterations"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "iterations": 1.5}]}}}, ["step 1", '"iterations"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "iterations": True}]}}}, ["step 1", '"iterations"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "iterations": 10**7}]}}}, ["step 1", '"iterations"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "args": "-v"}]}}}, ["step 1", '"args"', "list"]),
+        ({"chains": {"c": {"steps": [{"agent": "a", "args": [1]}]}}}, ["step 1", '"args"', "list"]),
+        ({"chains": {"c": {"steps": [{"agent": "a", "prompt": 1}]}}}, ["step 1", '"prompt"', "text"]),
+        ({"chains": {"c": {"steps": [{"agent": "a", "prompt": None}]}}}, ["step 1", '"prompt"', "null"]),
+        ({"chains": {"c": {"steps": [{"agent": "a", "promptFile": ""}]}}}, ["step 1", '"promptFile"']),
+        ({"chains": {"c": {"steps": [{"agent": "a"}], "prompt": []}}}, ['chain "c"', '"prompt"']),
+        ({"chains": {"c": {"steps": [{"agent": "a"}], "timeout": 0}}}, ['chain "c"', '"timeout"']),
+    ],
+    ids=lambda value: json.dumps(value)[:60] if not isinstance(value, list) else "",
+)
+def test_schema_errors_name_file_chain_step_and_field(
+    project: Path, home: Path, content: Any, words: list[str]
+) -> None:
+    file = chains_json(project, content)
+    message = refused(project, home).message
+    for word in [str(file), *words]:
+        assert word in message
+
+
+@pytest.mark.req("S1-30")
+@pytest.mark.parametrize("path", [3, "", [], None, " "])
+def test_a_path_that_is_no_text_names_file_and_agent(project: Path, home: Path, path: Any) -> None:
+    file = chains_json(project, {"agents": {"reviewer": {"path": path}}})
+    message = refused(project, home).message
+    assert str(file) in message
+    assert 'agent "reviewer"' in message
+    assert '"path"' in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "hint"),
+    [
+        ("[limit]\ndepth = 1", ['unknown key "limit"'], "limits"),
+        ('[agents.a]\npaht = "/x"', ['agent "a"', '"paht"'], "path"),
+        ('[agents.a]\nprompt_via = "file"', ['"prompt_via"', '"arg" or "stdin"'], None),
+        ('[agents.a]\ndefaultPrompt = "x"', ['"defaultPrompt"'], "default_prompt"),
+        ("[run]\nstop_grace = -1", ["[run]", '"stop_grace"'], None),
+        ("[run]\nstop_grace = nan", ["[run]", '"stop_grace"'], None),
+        ("[run]\nstop_grace = true", ["[run]", '"stop_grace"'], None),
+        ('[run]\nmarker = ""', ["[run]", '"marker"'], None),
+        ('[env]\npass = "A"', ["[env]", '"pass"'], None),
+        ('[env]\npass = ["A B"]', ["[env]", '"pass"'], None),
+        ('[env]\npass = ["HOCKET_TOKEN"]', ["[env]", '"pass"'], None),
+        ("run = 3", ['"run"', "table"], None),
+    ],
+)
+def test_unknown_keys_and_wrong_types_are_errors(
+    project: Path, home: Path, text: str, words: list[str], hint: str | None
+) -> None:
+    file = put(project / "hocket.toml", text)
+    error = refused(project, home)
+    for word in [str(file), *words]:
+        assert word in error.message
+    assert (hint is None) or (error.hint is not None and hint in error.hint)
+
+
+def test_limits_in_a_project_are_refused_with_the_place_they_belong_to(project: Path, home: Path) -> None:
+    put(project / "hocket.toml", "[limits]\ndepth = 50")
+    assert "user's own configuration" in refused(project, home).message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hocket.toml", "a = 1\nb = = 2"),
+        ("forge/chains.json", '{\n  "chains": ,}'),
+    ],
+)
+def test_a_broken_file_is_named_with_line_and_column(project: Path, home: Path, name: str, text: str) -> None:
+    file = put(project / name, text)
+    message = refused(project, home).message
+    assert str(file) in message
+    assert "line 2, column" in message
+
+
+@pytest.mark.parametrize("name", ["hocket.toml", "forge/chains.json"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b" " * (1024 * 1024 + 1),
+        b"[" * 200_000,
+        b"x = " + b"[" * 50_000,
+        b'{"a": ' + b"9" * 5000 + b"}",
+    ],
+    ids=["not-utf8", "large", "brackets", "nested", "digits"],
+)
+def test_a_hopeless_file_is_a_clear_error(project: Path, home: Path, name: str, content: bytes) -> None:
+    file = put(project / name, "")
+    file.write_bytes(content)
+    assert str(file) in refused(project, home).message
+
+
+@pytest.mark.parametrize("kind", ["directory", "fifo"])
+def test_only_regular_files_are_read(project: Path, home: Path, kind: str) -> None:
+    path = project / "hocket.toml"
+    if kind == "directory":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert "regular file" in refused(project, home).message
+
+
+def test_a_name_that_is_there_twice_is_an_error(project: Path, home: Path) -> None:
+    put(project / "forge" / "chains.json", '{"agents": {"a": {}, "a": {}}}')
+    assert '"a" is there twice' in refused(project, home).message
+
+
+def test_a_byte_order_mark_and_a_schema_reference_do_no_harm(project: Path, home: Path) -> None:
+    put(project / "forge" / "chains.json", '\ufeff{"$schema": "x", "agents": {"a": {}}}')
+    put(project / "hocket.toml", '\ufeff[run]\nmarker = "M"')
+    found = of_project(project, home)
+    assert (list(found.agents), found.marker) == (["a"], "M")
+
+
+def test_a_configuration_cannot_be_changed(project: Path, home: Path) -> None:
+    found = of_project(project, home)
+    with pytest.raises(AttributeError, match="frozen"):
+        found.marker = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.Limits(width=3)  # type: ignore[call-arg]
+    assert config.Limits(depth=1) == config.Limits(1) != config.Limits()
+
+
+def test_the_names_to_pass_are_known_without_a_file_and_with_one(project: Path, home: Path) -> None:
+    assert config.env_names(str(project), str(home)) == ()
+    put(project / "hocket.toml", '[env]\npass = ["NPM_TOKEN"]')
+    assert config.env_names(str(project), str(home)) == ("NPM_TOKEN",)
+
+
+def test_the_thin_client_can_afford_this_module() -> None:
+    code = (
+        "import sys, hocket.config as c; c.caller_environment(); c.socket_path(c.home()); print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    heavy = {
+        "dataclasses",
+        "tomllib",
+        "msgspec",
+        "asyncio",
+        "pathlib",
+        "json",
+        "inspect",
+        "difflib",
+        "hashlib",
+    }
+    assert heavy & set(loaded) <= heavy & _loaded_by_python_itself()
+
+
+def _loaded_by_python_itself() -> set[str]:
+    code = "import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+# --- Prompts ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1-B12", "S1-38")
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([("cli", None), ("step", None)], ("cli", None)),
+        ([(None, "cli.md"), ("step", None)], (None, "cli.md")),
+        ([(None, None), (None, "step.md"), ("chain", None)], (None, "step.md")),
+        ([(None, None), ("step", "step.md")], ("step", None)),
+        ([(None, None), (None, None), ("chain", None), ("agent", None)], ("chain", None)),
+        ([("", None), (None, None), (None, None), (None, "agent.md")], (None, "agent.md")),
+        ([(None, None)], (None, None)),
+        ([("", ""), ("", None)], (None, None)),
+    ],
+)
+def test_the_first_level_that_gives_a_prompt_wins_and_text_beats_file(
+    levels: list[tuple[str | None, str | None]], expected: tuple[str | None, str | None]
+) -> None:
+    assert choose_prompt(PromptLevel(*level) for level in levels) == PromptLevel(*expected)
+
+
+@pytest.mark.req("S1-B12")
+def test_a_prompt_file_is_relative_to_the_working_directory(project: Path) -> None:
+    put(project / "p" / "x.md", "hello\n\n")
+    assert read_prompt("p/x.md", str(project)) == "hello\n\n"
+    assert read_prompt(str(project / "p" / "x.md"), "/") == "hello\n\n"
+
+
+@pytest.mark.req("S1-B12")
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "binary", "large", "nul"])
+def test_a_prompt_file_that_cannot_be_used_is_an_error_that_names_it(project: Path, kind: str) -> None:
+    path = project / "p.md"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "binary":
+        path.write_bytes(b"ok\xff")
+    elif kind == "large":
+        path.touch()
+        os.truncate(path, config.MAX_PROMPT + 1)
+    name = "p.md\0" if kind == "nul" else "p.md"
+    with pytest.raises(PromptError) as caught:
+        read_prompt(name, str(project))
+    assert "p.md" in caught.value.message
+    assert caught.value.exit_code == 2
