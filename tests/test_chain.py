@@ -61,9 +61,7 @@ def test_steps_know_their_position_from_one() -> None:
 
 
 @pytest.mark.req("S1-B03")
-@pytest.mark.parametrize(
-    "suffix", [":0", ":-1", ":1.5", ":abc", ":", ":+1", ":00", ": ", ":3x", f":{ARABIC_THREE}"]
-)
+@pytest.mark.parametrize("suffix", [":0", ":-1", ":1.5", ":abc", ":", ":+1", ":00", ": ", ":3x", f":{ARABIC_THREE}"])
 def test_a_bad_number_of_iterations_is_an_error_that_names_the_step(suffix: str) -> None:
     with pytest.raises(ChainSyntaxError) as caught:
         parse(f"first -> second{suffix} -> third")
@@ -188,8 +186,7 @@ def test_any_text_is_read_or_refused_with_our_own_error(text: str) -> None:
 @given(st.lists(st.tuples(names | paths, st.none() | st.integers(1, MAX_ITERATIONS)), min_size=1, max_size=6))
 def test_what_is_rendered_is_read_back(wanted: list[tuple[str, int | None]]) -> None:
     steps = tuple(
-        StepText(agent, count or 1, count is not None, number)
-        for number, (agent, count) in enumerate(wanted, 1)
+        StepText(agent, count or 1, count is not None, number) for number, (agent, count) in enumerate(wanted, 1)
     )
     assert parse(render(steps)) == steps
 
@@ -262,9 +259,7 @@ def test_a_marker_may_be_dressed_in_spaces_backticks_and_asterisks(line: str) ->
 
 
 @pytest.mark.req("S1-41", "S1-44")
-@pytest.mark.parametrize(
-    "line", ["", "DONE.", "not DONE", "DONE DONE", "done", "DO NE", "'DONE'", "# DONE", "D*NE"]
-)
+@pytest.mark.parametrize("line", ["", "DONE.", "not DONE", "DONE DONE", "done", "DO NE", "'DONE'", "# DONE", "D*NE"])
 def test_a_marker_is_a_line_of_its_own(line: str) -> None:
     assert not is_marker(line, "DONE")
 
@@ -280,8 +275,6 @@ dress = st.text(st.sampled_from(" `*\t"), max_size=6)
 
 @settings(max_examples=300, deadline=None)
 @given(dress, dress, st.text(max_size=8))
-def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(
-    before: str, after: str, other: str
-) -> None:
+def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str, after: str, other: str) -> None:
     assert is_marker(f"{before}DONE{after}", "DONE")
     assert is_marker(f"DONE{other}", "DONE") is (other.strip(" `*\t\r\n") == "")

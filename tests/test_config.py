@@ -113,9 +113,7 @@ def test_a_port_may_be_wished_for(value: str | None, expected: int | None) -> No
     assert config.port_wanted({} if value is None else {"HOCKET_PORT": value}) == expected
 
 
-@pytest.mark.parametrize(
-    "value", ["65536", "-1", "x", "1.5", "9" * 5000], ids=["high", "minus", "x", "dot", "long"]
-)
+@pytest.mark.parametrize("value", ["65536", "-1", "x", "1.5", "9" * 5000], ids=["high", "minus", "x", "dot", "long"])
 def test_what_is_no_port_is_refused(value: str) -> None:
     with pytest.raises(ConfigError, match="HOCKET_PORT"):
         config.port_wanted({"HOCKET_PORT": value})
@@ -522,12 +520,8 @@ def test_the_names_to_pass_are_known_without_a_file_and_with_one(project: Path, 
 
 
 def test_the_thin_client_can_afford_this_module() -> None:
-    code = (
-        "import sys, hocket.config as c; c.caller_environment(); c.socket_path(c.home()); print(*sys.modules)"
-    )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    code = "import sys, hocket.config as c; c.caller_environment(); c.socket_path(c.home()); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     heavy = {
         "dataclasses",
         "tomllib",

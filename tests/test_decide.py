@@ -231,9 +231,7 @@ shapes = st.lists(st.none() | st.integers(1, 4), min_size=1, max_size=4)
 class Life:
     """Does what ``decide`` says until it says that it is over, and checks each thing it is told to do."""
 
-    def __init__(
-        self, chain: BoundChain, draw: Callable[[], tuple[End, bool]], gate: Callable[[], bool]
-    ) -> None:
+    def __init__(self, chain: BoundChain, draw: Callable[[], tuple[End, bool]], gate: Callable[[], bool]) -> None:
         self.chain = chain
         self.told: list[list[Outcome]] = [[] for _ in chain.steps]
         self.history = no_history(chain)

@@ -45,9 +45,7 @@ class StepText:
 def parse(text: str) -> tuple[StepText, ...]:
     """The steps of a chain's text; every error names the step it is about."""
     if not text.strip():
-        raise ChainSyntaxError(
-            "the chain is empty: step 1 is missing", 'write at least one agent, e.g. "planner"'
-        )
+        raise ChainSyntaxError("the chain is empty: step 1 is missing", 'write at least one agent, e.g. "planner"')
     pieces = text.split(ARROW, MAX_STEPS)
     if len(pieces) > MAX_STEPS:
         raise ChainSyntaxError(f"a chain has at most {MAX_STEPS} steps")
@@ -325,9 +323,7 @@ def _judge(index: int, step: Step, past: StepHistory, *, gated: bool) -> Decisio
     return judge(index, step, past, last, gated=gated)
 
 
-def _judge_single_run(
-    index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool
-) -> Decision | _Complete:
+def _judge_single_run(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
     del step, past  # one iteration has no past beyond its last outcome
     if last.status is not Status.DONE:
         return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
@@ -338,9 +334,7 @@ def _judge_single_run(
     return _Complete(Reason.SINGLE_RUN)
 
 
-def _judge_loop(
-    index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool
-) -> Decision | _Complete:
+def _judge_loop(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
     if last.marker and gated and last.gate is None:
         return RunGate(index, last.run)
     if last.marker and (last.gate or not gated):
@@ -379,9 +373,7 @@ def step_reports(
     return reports
 
 
-def _standing(
-    verdict: Decision | _Complete, past: StepHistory, end: Finished | None
-) -> tuple[str, str | None]:
+def _standing(verdict: Decision | _Complete, past: StepHistory, end: Finished | None) -> tuple[str, str | None]:
     if not past.started:
         return "skipped", None
     if isinstance(verdict, _Complete):

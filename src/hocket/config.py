@@ -471,9 +471,7 @@ _FILLED = _Kind(_is_filled, "a text that is not empty")
 _TEXTS = _Kind(_is_texts, "a list of texts")
 _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
-_TIMES = _Kind(
-    lambda value: _is_whole(value, 1, MAX_ITERATIONS), f"a whole number from 1 to {MAX_ITERATIONS}"
-)
+_TIMES = _Kind(lambda value: _is_whole(value, 1, MAX_ITERATIONS), f"a whole number from 1 to {MAX_ITERATIONS}")
 _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is not negative")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0), "a number of seconds")

@@ -55,9 +55,7 @@ class Runs:
         return self.create(sys.executable, "-I", "-c", code, *args, **spec)
 
     def keep(self, directory: str) -> subprocess.Popen[bytes]:
-        keeper = subprocess.Popen(
-            [sys.executable, "-m", "hocket.keeper.keeper", directory], start_new_session=True
-        )
+        keeper = subprocess.Popen([sys.executable, "-m", "hocket.keeper.keeper", directory], start_new_session=True)
         self._keepers.append(keeper)
         return keeper
 

@@ -81,9 +81,7 @@ def test_nothing_is_left_to_the_caller_to_wait_for(tmp_path: Path, path: str, ga
         "try: os.waitpid(-1, os.WNOHANG)\n"
         "except ChildProcessError: print('no child')\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-I", "-c", code], capture_output=True, check=True, timeout=PATIENCE
-    )
+    answer = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, check=True, timeout=PATIENCE)
     assert answer.stdout == b"no child\n"
     wait_for((tmp_path / "facts").exists, "the server")
     gate.write_text("")

@@ -15,9 +15,7 @@ from keeper.keeping import is_alive, process, wait_for
 from hocket.keeper import linux, tree
 
 PAUSE = "import signal; signal.pause()"
-DEAF = (
-    "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()"
-)
+DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()"
 
 
 @contextlib.contextmanager

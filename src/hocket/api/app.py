@@ -117,6 +117,7 @@ def _start_request(body: wire.StartBody, parent: Run | None) -> StartRequest:
         dsl=body.dsl,
         chain=body.chain,
         prompt=body.prompt,
+        prompt_literal=body.prompt_literal,
         args=tuple(body.args),
         variables=body.variables,
         marker=body.marker,

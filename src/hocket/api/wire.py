@@ -143,6 +143,8 @@ class StartBody(BaseModel):
     chain: Word | None = None
     dsl: Word | None = None
     prompt: Text | None = None
+    prompt_literal: bool = False
+    """Whether ``${NAME}`` in the prompt stands for itself."""
     cwd: Word | None = None
     args: list[str] = Field(default_factory=list, max_length=4096)
     env: dict[str, str] | None = None

@@ -22,9 +22,7 @@ _MOST_CANDIDATES = 5000
 """Programs looked at for a suggestion: enough for any real PATH, and a bound for a strange one."""
 
 
-def resolve(
-    name: str, cwd: str, path_env: str | None, config: Config, home_directory: str | None = None
-) -> Agent:
+def resolve(name: str, cwd: str, path_env: str | None, config: Config, home_directory: str | None = None) -> Agent:
     """The agent that a step's text means. Raises what tells the user why there is none."""
     alias = config.agents.get(name)
     target = alias.path or name if alias else check_agent(name, "agent")
@@ -61,7 +59,9 @@ def _agent(name: str, program: str, alias: AgentConfig | None, found_by: str) ->
 
 def _absolute(target: str, cwd: str, home_directory: str | None) -> str:
     if not target.startswith("~"):
-        return os.path.join(cwd, target)
+        path = os.path.join(cwd, target)
+        # Behind a link ".." is not the parent that the text suggests, so such a path stays as it was written.
+        return path if ".." in path.split("/") else os.path.normpath(path)
     rest = target[1:]
     if not rest.startswith("/") or not home_directory:
         raise ProgramNotFound(f"cannot tell which directory {target!r} begins with", "give the whole path")

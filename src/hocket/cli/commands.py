@@ -53,6 +53,13 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # The framework would end with 1, which says that the work is incomplete.
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -105,11 +112,6 @@ def run_command(program: str, words: Sequence[str]) -> int:
         return _tell(error.format_message(), _help_hint(error), error.exit_code)
     except BrokenPipeError:
         return _leave_quietly()
-    except SystemExit as leave:
-        # The framework turns a broken pipe into a plain 1, which would say that the work is incomplete.
-        if isinstance(leave.__context__, BrokenPipeError):
-            return _leave_quietly()
-        return leave.code if isinstance(leave.code, int) else 1
     except (KeyboardInterrupt, click.Abort):
         return 130
 

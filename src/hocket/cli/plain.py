@@ -74,6 +74,9 @@ class PlainView:
         taken = duration(step.taken(now) if step else None)
         self.say(f"{clock(now)} {who} … still running, {taken}")
 
+    def note(self, text: str) -> None:
+        """Lines that are written once have no footer."""
+
     def say(self, text: str) -> None:
         """Talk, unless asked to be quiet."""
         self._spoke_at = time.monotonic()

@@ -15,7 +15,7 @@ Event = dict[str, Any]
 class StepView:
     """One step of the chain."""
 
-    __slots__ = ("agent", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at", "status")
+    __slots__ = ("agent", "before", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at", "status")
 
     def __init__(self, agent: str, maximum: int) -> None:
         self.agent = agent
@@ -25,6 +25,7 @@ class StepView:
         self.reason: str | None = None
         self.run: str | None = None
         self.last = ""
+        self.before = ""
         self.started_at: float | None = None
         self.ended_at: float | None = None
 
@@ -131,7 +132,9 @@ class Progress:
     def _changed(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
         if kind == "text":
-            step.last = one_line(str(data.get("text", ""))) or step.last
+            step.before, step.last = step.last, one_line(str(data.get("text", ""))) or step.last
+        elif kind == "marker":
+            step.last = step.before  # the line that says "I am done" tells less than the one before it
         elif kind == "run.started":
             step.status = "running"
         elif kind == "run.ended":

@@ -59,7 +59,7 @@ class LiveView:
         if not self._headed and progress.steps:
             self._headed = True
             self._print(heading(progress))
-        for step in progress.finish_earlier_steps():
+        for step in progress.finish_earlier_steps() or self._last_step(progress):
             self._print(step_line(step, time.time(), self._console.width))
         if self._verbose:
             for line in lines_of(progress, event):
@@ -71,8 +71,17 @@ class LiveView:
         self._paint(progress)
 
     def say(self, text: str) -> None:
-        """A line of ours, kept in view until the next one."""
+        """A line of ours, which stays."""
+        self._print(Text(one_line(text), style="dim"))
+
+    def note(self, text: str) -> None:
+        """What the footer says until the next note."""
         self._note = text
+
+    def _last_step(self, progress: Progress) -> list[StepView]:
+        """The step with which the chain ended: no later one tells that it is over."""
+        begun = [step for step in progress.steps if step.run is not None]
+        return begun[-1:] if progress.ended is not None else []
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis", crop=True)

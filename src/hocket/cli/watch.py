@@ -21,6 +21,7 @@ from hocket.errors import HocketError, ServerUnreachable
 
 Event = dict[str, Any]
 ASKING = "d detach, s stop, Enter to go on"
+STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
 STOP_ATTEMPTS = 600
@@ -36,6 +37,7 @@ class View(Protocol):
     def show(self, progress: Progress, event: Event) -> None: ...
     def idle(self, progress: Progress) -> None: ...
     def say(self, text: str) -> None: ...
+    def note(self, text: str) -> None: ...
 
 
 class Leave(Exception):
@@ -175,7 +177,9 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals) -> E
                 view.show(progress, event)
             if signals.asking != asked:
                 asked = signals.asking
-                view.say(ASKING) if asked else keys.close()
+                view.note(ASKING if asked else STOPPING if signals.code else "")
+                if not asked:
+                    keys.close()
             if asked:
                 _obey(keys.pressed(), signals)
             if signals.trouble:
@@ -197,10 +201,8 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     """Wait until a run has ended; false when the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    for _ in client.follow_ticking(run, tick):
-        if deadline is not None and time.monotonic() > deadline:
-            return False
-    return True
+    events = client.follow_ticking(run, tick)
+    return all(deadline is None or time.monotonic() <= deadline for _ in events)
 
 
 def stream_json(client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None]) -> Event:

@@ -57,9 +57,7 @@ def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
     if size > limit:
         raise PromptError(
             f"the prompt for {agent} has {size} bytes; {_way(via_stdin)} takes at most {limit // 1024} KiB",
-            None
-            if via_stdin
-            else 'set prompt_via = "stdin" for this agent ("promptVia" in forge/chains.json)',
+            None if via_stdin else 'set prompt_via = "stdin" for this agent ("promptVia" in forge/chains.json)',
         )
     if "\0" in prompt and not via_stdin:
         raise PromptError(f"the prompt for {agent} contains a NUL character, which no argument can carry")
@@ -82,9 +80,7 @@ def _check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) -
         if "\0" in name + value or "=" in name or not name:
             raise UsageError(f"the variable {name[:40]!r} for {agent} cannot be passed to a program")
         if len(_bytes_of(f"{name}={value}", f"the variable {name[:40]!r}", UsageError)) >= ARGUMENT_LIMIT:
-            raise UsageError(
-                f"the variable {name[:40]!r} for {agent} is longer than {ARGUMENT_LIMIT // 1024} KiB"
-            )
+            raise UsageError(f"the variable {name[:40]!r} for {agent} is longer than {ARGUMENT_LIMIT // 1024} KiB")
     texts = [*arguments, *(f"{name}={value}" for name, value in env.items())]
     total = sum(len(text.encode()) + 1 + _POINTER for text in texts)
     if total > TOTAL_LIMIT:

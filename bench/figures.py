@@ -1,0 +1,216 @@
+"""Every figure that the README claims, measured now, beside its target.
+
+    python bench/figures.py             all of them (a few minutes)
+    python bench/figures.py startup loop      some of them
+    python bench/figures.py --json
+
+Times are compared with a bare baseline of the same run, so that a slow machine slows both. A miss is printed as a miss;
+the exit status is 0 as long as everything could be measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from world import HOCKET, Figure, World, command_seconds, megabytes, percentile, seconds, world
+
+
+def startup() -> Iterator[Figure]:
+    """The command line and the server, from nothing."""
+    with world() as w:
+        bare = command_seconds([sys.executable, "-c", "pass"], w.env)
+        version = command_seconds([*HOCKET, "--version"], w.env)
+        note = f"{version * 1000:.0f} ms against {bare * 1000:.0f} ms"
+        yield Figure("hocket --version, times bare python", version / bare, "x", 3, note=note)
+        ready = seconds(lambda: w.client().request("GET", "/api/health"))
+        yield Figure("server ready, from nothing", ready, "s", 1)
+        ps = command_seconds([*HOCKET, "ps"], w.env)
+        note = f"{ps * 1000:.0f} ms against {bare * 1000:.0f} ms"
+        yield Figure("hocket ps, times bare python", ps / bare, "x", 7, note=note)
+        yield Figure("server memory, idle", megabytes(w.server_pid()), "MB", 70)
+
+
+def loop() -> Iterator[Figure]:
+    """One iteration of an agent that does nothing, against a shell loop."""
+    count = 200
+    with world() as w:
+        noop = w.program("noop", "#!/bin/sh\nexit 0\n")
+        client = w.client()
+        _run_loop(client, w, noop, 20)
+        ours = _run_loop(client, w, noop, count) / count
+        script = f"i=0; while [ $i -lt {count} ]; do {noop}; i=$((i+1)); done"
+        theirs = seconds(lambda: subprocess.run(["/bin/sh", "-c", script], check=True)) / count
+        note = f"{ours * 1000:.1f} ms against {theirs * 1000:.1f} ms in a shell loop; the goal is 10"
+        yield Figure("one loop iteration, dearer by", (ours - theirs) * 1000, "ms", 15, note=note)
+
+
+def _run_loop(client, w: World, program: str, count: int) -> float:
+    body = {"dsl": f"{program}:{count}", "cwd": str(w.root), "env": w.env}
+    begin = time.perf_counter()
+    run = client.request("POST", "/api/runs", body)
+    events = list(client.follow(run["id"]))
+    assert events[-1]["data"]["steps"][0]["iterations"] == count, events[-1]
+    return time.perf_counter() - begin
+
+
+def starts() -> Iterator[Figure]:
+    """A burst of short runs, and how fast a run gets going while they are started steadily."""
+    count = 400
+    with world("[limits]\nleaves = 1000\n") as w:
+        noop = w.program("noop", "#!/bin/sh\nexit 0\n")
+        client = w.client()
+        client.request("GET", "/api/health")
+
+        def start(_: int) -> str:
+            return str(w.client().request("POST", "/api/runs", {"agent": noop, "cwd": str(w.root), "env": w.env})["id"])
+
+        begin = time.perf_counter()
+        with ThreadPoolExecutor(8) as pool:
+            ids = list(pool.map(start, range(count)))
+        started = time.perf_counter() - begin
+        for run in ids:
+            list(client.follow(run))
+        ended = time.perf_counter() - begin
+        runs = [client.run(run) for run in ids]
+        assert all(run["status"] == "done" for run in runs)
+        yield Figure("starts accepted in a burst", count / started, "/s", 100, at_most=False)
+        yield Figure("runs started and finished", count / ended, "/s", 100, at_most=False)
+
+
+def many() -> Iterator[Figure]:
+    """Five hundred agents at once, each saying something five times a second; then a restart among them."""
+    count = 500
+    talk = "#!/bin/sh\nwhile :; do echo working on it; sleep 0.2; done\n"
+    with world("[limits]\nleaves = 1000\n[run]\nstop_grace = 1.0\n") as w:
+        talker = w.program("talker", talk)
+        client = w.client()
+        ids = [
+            client.request("POST", "/api/runs", {"agent": talker, "cwd": str(w.root), "env": w.env})["id"]
+            for _ in range(count)
+        ]
+        while any(run["status"] != "running" for run in client.request("GET", "/api/runs?limit=1000")):
+            time.sleep(0.2)
+        time.sleep(5)
+        yield Figure("agents live at once", len(client.request("GET", "/api/runs?limit=1000")), "", count, at_most=False)
+        yield Figure("server memory with them", megabytes(w.server_pid()), "MB", 250)
+        subprocess.run(["/bin/kill", "-9", str(w.server_pid())], check=True)
+        ready = seconds(lambda: w.client().request("GET", "/api/health"))
+        live = len(w.client().request("GET", "/api/runs?limit=1000"))
+        yield Figure("restart among them, ready in", ready, "s", 2, note=f"{live} of {count} taken over")
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda run: w.client().request("POST", f"/api/runs/{run}/stop", {}), ids))
+
+
+def ingest() -> Iterator[Figure]:
+    """Ten thousand events a second, stored and followed."""
+    total, talkers = 100_000, 10
+    each = total // talkers
+    talk = (
+        f"#!{sys.executable}\nimport sys, time\nbegin = time.time()\n"
+        f"for i in range({each // 50}):\n"
+        f"    sys.stdout.write(''.join(f'{{time.time():.6f}} {{i}} {{j}} ' + 'x' * 80 + chr(10) for j in range(50)))\n"
+        "    sys.stdout.flush()\n"
+        f"    time.sleep(max(0, begin + (i + 1) * 50 / ({10_000 // talkers}) - time.time()))\n"
+    )
+    with world("[limits]\nleaves = 100\n") as w:
+        talker = w.program("talker", talk)
+        client = w.client()
+        client.request("GET", "/api/health")
+        begin = time.perf_counter()
+        ids = [
+            client.request("POST", "/api/runs", {"agent": talker, "cwd": str(w.root), "env": w.env})["id"]
+            for _ in range(talkers)
+        ]
+        delays: list[float] = []
+        follower = threading.Thread(target=_follow, args=(w.client(), ids[0], delays))
+        follower.start()
+        for run in ids[1:]:
+            while not client.run(run)["ended_at"]:
+                time.sleep(0.1)
+        follower.join()
+        took = time.perf_counter() - begin
+        note = f"{total} lines in {took:.1f} s; the agents themselves need 10 s"
+        yield Figure("events ingested at an offered 10,000/s", total / took, "/s", 9_000, at_most=False, note=note)
+        yield Figure("from written to followed, p99", percentile(delays, 0.99) * 1000, "ms", 100)
+
+
+def _follow(client, run: str, delays: list[float]) -> None:
+    for event in client.follow(run):
+        if event["type"] == "text":
+            delays.append(time.time() - float(event["data"]["text"].split()[0]))
+
+
+def flood() -> Iterator[Figure]:
+    """How much one run that writes as fast as it can may say, durably, in a second."""
+    total = 200_000
+    talk = f"#!{sys.executable}\nprint('\\n'.join('line %d ' % i + 'x' * 80 for i in range({total})))\n"
+    with world() as w:
+        talker = w.program("talker", talk)
+        client = w.client()
+        client.request("GET", "/api/health")
+        begin = time.perf_counter()
+        run = client.request("POST", "/api/runs", {"agent": talker, "cwd": str(w.root), "env": w.env})
+        while not client.run(run["id"])["ended_at"]:
+            time.sleep(0.05)
+        took = time.perf_counter() - begin
+        yield Figure("events stored from a flood", total / took, "/s", 10_000, at_most=False)
+
+
+def history() -> Iterator[Figure]:
+    """`ps` must not care how much has happened before."""
+    with world() as w:
+        noop = w.program("noop", "#!/bin/sh\nexit 0\n")
+        client = w.client()
+
+        def ask() -> float:
+            begin = time.perf_counter()
+            for _ in range(200):
+                client.request("GET", "/api/runs")
+            return (time.perf_counter() - begin) / 200
+
+        ask()
+        before = ask()
+        _run_loop(client, w, noop, 2000)
+        after = ask()
+        note = f"{after * 1000:.2f} ms after 2,000 runs, {before * 1000:.2f} ms before"
+        yield Figure("ps with history, times without", after / before, "x", 1.5, note=note)
+
+
+GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
+    "startup": startup,
+    "loop": loop,
+    "starts": starts,
+    "ingest": ingest,
+    "flood": flood,
+    "history": history,
+    "many": many,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], metavar="GROUP", help=", ".join(GROUPS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    for name in options.groups or GROUPS:
+        for figure in GROUPS[name]():
+            if options.json:
+                print(json.dumps({**figure._asdict(), "met": figure.met}), flush=True)
+                continue
+            bound = f"{'at most' if figure.at_most else 'at least'} {figure.target:g} {figure.unit}"
+            verdict = "ok  " if figure.met else "MISS"
+            print(f"{verdict} {figure.name:42} {figure.value:10.2f} {figure.unit:3} {bound:18} {figure.note}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""A private world to measure in: a fresh home, a fresh server, and the bare things we compare ourselves with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HOCKET = [sys.executable, "-m", "hocket"]
+
+
+class Figure(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    value: float
+    unit: str
+    target: float
+    at_most: bool = True
+    note: str = ""
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.target if self.at_most else self.value >= self.target
+
+
+class World:
+    """One HOCKET_HOME with the environment that goes with it."""
+
+    def __init__(self, root: Path, settings: str) -> None:
+        self.root = root
+        self.home = root / "h"
+        self.home.mkdir(mode=0o700)
+        (self.home / "config.toml").write_text(settings)
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOCKET_", "XDG_"))}
+        # Without compiled files every import is several times slower: that is not what we measure.
+        kept.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.env = {**kept, "HOME": str(root), "HOCKET_HOME": str(self.home), "HOCKET_PORT": "0"}
+
+    def hocket(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*HOCKET, *args], env=self.env, cwd=self.root, capture_output=True, text=True, check=False)
+
+    def json(self, *args: str) -> Any:
+        return json.loads(self.hocket(*args, "--json").stdout)
+
+    def client(self) -> Any:
+        from hocket.client import Client
+        from hocket.keeper.server import start_server
+
+        return Client(str(self.home), lambda: start_server(str(self.home), self.env))
+
+    def program(self, name: str, body: str) -> str:
+        path = self.root / name
+        path.write_text(body)
+        path.chmod(0o755)
+        return str(path)
+
+    def server_pid(self) -> int:
+        return int(self.json("server", "status")["pid"])
+
+
+@contextmanager
+def world(settings: str = "") -> Iterator[World]:
+    """Everything started in it is stopped, and everything written is removed, at the end."""
+    root = Path(tempfile.mkdtemp(prefix="hocket-bench-"))
+    made = World(root, settings)
+    try:
+        yield made
+    finally:
+        for run in made.json("ps") if (made.home / "sock").exists() else []:
+            if run["parent"] is None:
+                made.hocket("stop", run["id"])
+        made.hocket("server", "stop")
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def median_seconds(work: Callable[[], object], times: int) -> float:
+    return statistics.median(seconds(work) for _ in range(times))
+
+
+def command_seconds(argv: list[str], env: dict[str, str], times: int = 15) -> float:
+    """The median of a whole command, started and waited for."""
+
+    def once() -> None:
+        subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+
+    once()
+    return median_seconds(once, times)
+
+
+def megabytes(pid: int) -> float:
+    """Resident memory of a process."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ProcessLookupError(pid)
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]

@@ -1,0 +1,18 @@
+"""Both platforms offer the same calls, so that nothing above this line asks where it runs."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from hocket.keeper import darwin, linux, platform
+
+
+@pytest.mark.parametrize("name", platform.__all__)
+def test_every_call_has_the_same_parameters_on_both_platforms(name: str) -> None:
+    theirs, ours = getattr(darwin, name), getattr(linux, name)
+    assert list(inspect.signature(theirs).parameters) == list(inspect.signature(ours).parameters)
+    if inspect.isclass(ours):
+        public = {method for method in vars(ours) if not method.startswith("_")}
+        assert public <= set(dir(theirs))

@@ -1,0 +1,250 @@
+"""Plain programs: their command line, their lines, their end."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.errors import PromptError, UsageError
+from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
+from hocket.providers import PROVIDERS, Launch, Provider, Said, State, executable
+from hocket.providers.executable import PROMPT_LIMIT, launch, reader, result_of, verdict
+
+AGENT = Agent("tool", "executable", "/bin/tool", "PATH", ("-g",))
+BY_STDIN = Agent("tool", "executable", "/bin/tool", "PATH", prompt_via="stdin")
+
+
+class Exit(NamedTuple):
+    code: int | None = None
+    signal: int | None = None
+    error: str | None = None
+    stopped: bool = False
+
+
+def spec(*, loop: bool = False, marker: str = "DONE") -> Spec:
+    return Spec("tool", "executable", ("/bin/tool",), "/", {}, loop=loop, marker=marker)
+
+
+def read_all(lines: list[bytes], *, loop: bool = True, stream: str = "out") -> tuple[State, list[Said]]:
+    read = reader(spec(loop=loop))
+    state: State = {}
+    said: list[Said] = []
+    for line in lines:
+        state, more = read(state, stream, line, None)
+        said += more
+    return state, said
+
+
+def test_plain_programs_are_a_provider() -> None:
+    provider: Provider = executable
+    assert PROVIDERS["executable"] is provider
+
+
+# --- Starting -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1-36", "S1-37", "S1-B19")
+def test_arguments_come_in_order_and_the_prompt_last() -> None:
+    made = launch(AGENT, ["-s"], ["-x", "--", "y"], "do it")
+    assert made == Launch(("/bin/tool", "-g", "-s", "-x", "--", "y", "do it"), "empty", "do it")
+
+
+@pytest.mark.req("S1-37")
+@pytest.mark.parametrize(
+    "prompt",
+    ["a\nb", "-rf", "--settings={}", "$(touch x)", "'\"`", " ", "\u00e9\U0001f600", "x" * PROMPT_LIMIT],
+    ids=len,
+)
+def test_a_prompt_arrives_untouched(prompt: str) -> None:
+    assert launch(AGENT, prompt=prompt).argv[-1] == prompt
+
+
+@pytest.mark.req("S1-38")
+@pytest.mark.parametrize("agent", [AGENT, BY_STDIN])
+@pytest.mark.parametrize("prompt", [None, ""])
+def test_no_prompt_and_an_empty_one_add_nothing(agent: Agent, prompt: str | None) -> None:
+    assert launch(agent, prompt=prompt) == Launch((agent.path, *agent.args), "empty", None)
+
+
+@pytest.mark.req("S1-37")
+def test_a_prompt_by_standard_input_is_no_argument_and_may_be_long() -> None:
+    prompt = "x" * (PROMPT_LIMIT + 1) + "\0"
+    assert launch(BY_STDIN, prompt=prompt) == Launch(("/bin/tool",), "file", prompt)
+
+
+@pytest.mark.req("S1-37")
+@pytest.mark.parametrize(
+    "prompt", ["x" * (PROMPT_LIMIT + 1), "\u00e9" * (PROMPT_LIMIT // 2 + 1)], ids=["ascii", "bytes"]
+)
+def test_a_prompt_too_long_for_an_argument_names_the_limit_and_the_other_way(prompt: str) -> None:
+    with pytest.raises(PromptError, match="64 KiB") as caught:
+        launch(AGENT, prompt=prompt)
+    assert caught.value.hint is not None
+    assert 'prompt_via = "stdin"' in caught.value.hint
+
+
+def test_standard_input_has_a_limit_too() -> None:
+    with pytest.raises(PromptError, match="10240 KiB"):
+        launch(BY_STDIN, prompt="x" * (10 * 1024 * 1024 + 1))
+
+
+@pytest.mark.parametrize("bad", ["a\0b", "\udc80", "x" * (128 * 1024)], ids=["nul", "surrogate", "long"])
+def test_an_argument_that_no_program_can_get_is_refused(bad: str) -> None:
+    with pytest.raises(UsageError):
+        launch(AGENT, [bad])
+    with pytest.raises(UsageError):
+        launch(AGENT, extra_args=[bad])
+    with pytest.raises(UsageError):
+        launch(AGENT, prompt=bad)
+    with pytest.raises(UsageError, match="NAME"):
+        launch(AGENT, env={"NAME": bad})
+
+
+@pytest.mark.parametrize("name", ["", "A=B", "A\0"], ids=ascii)
+def test_a_variable_without_a_proper_name_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="variable"):
+        launch(AGENT, env={name: "x"})
+
+
+def test_arguments_and_variables_together_are_bounded() -> None:
+    many = ["x" * 60_000] * 17
+    assert launch(AGENT, many).argv[2:] == tuple(many)
+    with pytest.raises(UsageError, match="together"):
+        launch(AGENT, many, env={"A": "y" * 60_000})
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def test_each_line_of_output_is_said_and_of_errors_kept() -> None:
+    assert read_all([b"hello\n", b"", b" x \r\n", b"a\rb"])[1] == [
+        ("text", {"text": "hello"}),
+        ("text", {"text": ""}),
+        ("text", {"text": " x "}),
+        ("text", {"text": "a\rb"}),
+    ]
+    assert read_all([b"oops\n"], stream="err")[1] == [("raw", {"stream": "stderr", "text": "oops"})]
+
+
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    assert read_all([b"a\xff\0b"])[1] == [("text", {"text": "a\ufffd\0b"})]
+
+
+@pytest.mark.parametrize("stream", ["out", "err"])
+def test_a_long_line_is_cut_and_says_how_long_it_was(stream: str) -> None:
+    exact = reader(spec())({}, stream, b"x" * RESULT_LIMIT, RESULT_LIMIT)[1]
+    assert "oversize" not in exact[0][1]
+    ((_, data),) = reader(spec())({}, stream, b"x" * (RESULT_LIMIT + 5), None)[1]
+    assert (len(data["text"]), data["oversize"], data["bytes"]) == (RESULT_LIMIT, True, RESULT_LIMIT + 5)
+    ((_, data),) = reader(spec())({}, stream, b"x" * RESULT_LIMIT, 10**9)[1]
+    assert (len(data["text"]), data["oversize"], data["bytes"]) == (RESULT_LIMIT, True, 10**9)
+
+
+@pytest.mark.req("S1-44", "S1-41", "S1-B15")
+def test_a_marker_line_is_told_once_per_run() -> None:
+    state, said = read_all([b"working\n", b" **DONE**\n", b"DONE\n"])
+    assert [kind for kind, _ in said] == ["text", "text", "marker", "text"]
+    assert said[2] == ("marker", {"line": " **DONE**"})
+    assert state == {"marker": True}
+
+
+@pytest.mark.req("S1-44")
+@pytest.mark.parametrize("line", [b"say DONE when ready", b"DONE.", b"prompt: DONE", b"DONE" + b" " * RESULT_LIMIT])
+def test_a_marker_within_a_line_does_not_count(line: bytes) -> None:
+    assert [kind for kind, _ in read_all([line])[1]] == ["text"]
+
+
+@pytest.mark.req("S1-44")
+def test_a_marker_on_standard_error_does_not_count() -> None:
+    assert [kind for kind, _ in read_all([b"DONE"], stream="err")[1]] == ["raw"]
+
+
+@pytest.mark.req("S1-B14")
+def test_a_single_run_has_no_marker() -> None:
+    assert read_all([b"DONE"], loop=False) == ({}, [("text", {"text": "DONE"})])
+
+
+def test_the_state_that_was_given_stays_as_it_was() -> None:
+    given_state: State = {}
+    assert reader(spec(loop=True))(given_state, "out", b"DONE", None)[0] == {"marker": True}
+    assert given_state == {}
+
+
+lines = st.lists(
+    st.tuples(st.sampled_from(["out", "err"]), st.sampled_from([b"DONE", b"`DONE`\n", b"x"]) | st.binary(max_size=9))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(lines)
+def test_a_reader_restarted_at_any_line_end_tells_the_same_events(output: list[tuple[str, bytes]]) -> None:
+    read = reader(spec(loop=True))
+    state: State = {}
+    whole = []
+    states = [state]
+    for stream, line in output:
+        state, said = read(state, stream, line, None)
+        whole.append(said)
+        states.append(state)
+    for cut in range(len(output) + 1):
+        state, fresh = states[cut], reader(spec(loop=True))
+        for index in range(cut, len(output)):
+            state, said = fresh(state, *output[index], None)
+            assert said == whole[index]
+        assert state == states[-1]
+
+
+def test_reading_is_fast() -> None:
+    read = reader(spec(loop=True))
+    line = b"2024-01-01 some ordinary line of output of an ordinary length, about this long"
+    best = 0.0
+    for _ in range(5):
+        began = time.perf_counter()
+        for _ in range(10_000):
+            read({}, "out", line, None)
+        best = max(best, 10_000 / (time.perf_counter() - began))
+    assert best > 100_000, f"{best:.0f} lines a second"
+
+
+# --- Judging ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1-39")
+@pytest.mark.parametrize(
+    ("end", "stop_reason", "expected"),
+    [
+        (Exit(code=0), None, (Status.DONE, Reason.EXIT)),
+        (Exit(code=3), None, (Status.FAILED, Reason.EXIT)),
+        (Exit(signal=9), None, (Status.FAILED, Reason.SIGNAL)),
+        (Exit(code=127, error="ENOENT: /x"), None, (Status.FAILED, Reason.START_FAILED)),
+        (Exit(code=126, error="EACCES: /x"), Reason.STOPPED, (Status.FAILED, Reason.START_FAILED)),
+        (Exit(signal=15, stopped=True), Reason.STOPPED, (Status.STOPPED, Reason.STOPPED)),
+        (Exit(code=0, stopped=True), Reason.STOPPED, (Status.STOPPED, Reason.STOPPED)),
+        (Exit(signal=15, stopped=True), None, (Status.STOPPED, Reason.STOPPED)),
+        (Exit(signal=9, stopped=True), Reason.TIMEOUT, (Status.FAILED, Reason.TIMEOUT)),
+        (Exit(signal=9, stopped=True), Reason.LIMIT, (Status.FAILED, Reason.LIMIT)),
+        (Exit(code=0), Reason.STOPPED, (Status.DONE, Reason.EXIT)),
+        (Exit(code=1), Reason.TIMEOUT, (Status.FAILED, Reason.EXIT)),
+    ],
+)
+def test_the_verdict_follows_from_the_end(
+    end: Exit, stop_reason: Reason | None, expected: tuple[Status, Reason]
+) -> None:
+    assert verdict({}, end, stop_reason) == expected
+
+
+def test_a_result_is_the_end_of_the_output() -> None:
+    assert result_of(b"") == ""
+    assert result_of(b"short\n") == "short\n"
+    assert result_of(b"a\xffb") == "a\ufffdb"
+    assert result_of(b"y" + b"x" * RESULT_LIMIT) == "x" * RESULT_LIMIT
+
+
+def test_a_result_does_not_begin_with_half_a_character() -> None:
+    output = "\U0001f600".encode() + b"x" * (RESULT_LIMIT - 2)
+    assert result_of(output) == "x" * (RESULT_LIMIT - 2)
+    assert result_of(output[-RESULT_LIMIT:]) == "x" * (RESULT_LIMIT - 2)

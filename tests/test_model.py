@@ -1,0 +1,163 @@
+"""What a run is: the fold of its events, told for every type of event there is."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, asdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.model import CHANGING, Event, Kind, Reason, Run, Status, apply, fold
+
+CREATED: dict[str, Any] = {
+    "number": 7, "kind": "leaf", "agent": "a", "provider": "executable", "parent": None, "depth": 0, "cwd": "/p",
+}  # fmt: skip
+TYPES = (
+    *("run.created", "run.started", "session", "text", "thinking", "tool.started", "tool.finished", "usage"),
+    *("question", "answer", "input", "rate_limited", "marker", "gate", "member", "task.changed", "raw"),
+    "run.ended",
+)
+
+
+def event(kind: str, seq: int = 1, **data: Any) -> Event:
+    return Event(seq, 100.0 + seq, "r1", "r1", kind, data)
+
+
+def born(**more: Any) -> Run:
+    return fold([event("run.created", 0, **(CREATED | more))])
+
+
+def changes(before: Run, said: Event) -> dict[str, Any]:
+    """What one event changes about a run."""
+    after = asdict(apply(before, said))
+    return {name: after[name] for name, value in asdict(before).items() if after[name] != value}
+
+
+def test_the_statuses_are_exactly_these() -> None:
+    ended = {"done", "failed", "stopped", "lost"}
+    assert {status.value for status in Status} == {"starting", "running", "waiting"} | ended
+    assert {status.value for status in Status if status.ended} == ended
+
+
+@pytest.mark.req("S5-13")
+def test_one_status_set_serves_every_kind_of_run() -> None:
+    assert {kind.value for kind in Kind} == {"leaf", "chain", "loop", "group", "lead"}
+    assert {born(kind=kind).status for kind in Kind} == {Status.STARTING}
+
+
+def test_the_reasons_are_exactly_these() -> None:
+    assert {reason.value for reason in Reason} == set(
+        "single_run marker max_iterations gate budget timeout idle_timeout failures no_progress rate_limited refused "
+        "no_answer start_failed exit signal error limit stopped lost".split()
+    )
+
+
+def test_a_run_begins_as_it_was_created() -> None:
+    run = born(parent="r0", depth=2, task="t1", step=1, iteration=3)
+    assert (run.id, run.root, run.number, run.kind, run.agent) == ("r1", "r1", 7, Kind.LEAF, "a")
+    assert (run.parent, run.depth, run.task, run.step, run.iteration) == ("r0", 2, "t1", 1, 3)
+    assert (run.status, run.reason, run.created_at, run.ended) == (Status.STARTING, None, 100.0, False)
+    assert run.result is run.exit_code is run.started_at is run.ended_at is None
+
+
+FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("run.created", CREATED | {"number": 99, "agent": "another"}, {}),
+    ("run.started", {"pid": 5, "clock": 2.5},
+     {"status": "running", "started_at": 101.0, "pid": 5, "started_clock": 2.5}),
+    ("run.started", {}, {"status": "running", "started_at": 101.0}),
+    ("session", {"session_id": "s", "transcript": "/t"}, {"session_id": "s", "transcript": "/t"}),
+    ("text", {"text": "hello"}, {}),
+    ("thinking", {"text": "hm"}, {}),
+    ("tool.started", {"name": "Bash"}, {}),
+    ("tool.finished", {"name": "Bash"}, {}),
+    ("usage", {"cost_usd": 0.5, "tokens": 12}, {"cost_usd": 0.5, "tokens": 12}),
+    ("usage", {"tokens": 3}, {"tokens": 3}),
+    ("question", {"id": "q"}, {}),
+    ("answer", {"id": "q"}, {}),
+    ("input", {"kind": "message", "text": "hi"}, {}),
+    ("input", {"kind": "stop", "reason": "timeout"}, {"stop_reason": "timeout"}),
+    ("rate_limited", {}, {}),
+    ("marker", {"line": "FORKHESTRA_COMPLETE"}, {"marker": True}),
+    ("gate", {"passed": True}, {}),
+    ("member", {}, {}),
+    ("task.changed", {}, {}),
+    ("raw", {"stream": "stderr", "text": "x"}, {}),
+    ("something.new", {"x": 1}, {}),
+    ("run.ended", {"status": "done", "reason": "exit", "exit_code": 0, "result": "bye"},
+     {"status": "done", "reason": "exit", "exit_code": 0, "result": "bye", "ended_at": 101.0}),
+    ("run.ended", {"status": "failed", "reason": "start_failed", "error": "no", "steps": [{"agent": "a"}]},
+     {"status": "failed", "reason": "start_failed", "error": "no", "steps": ({"agent": "a"},), "ended_at": 101.0}),
+    ("run.ended", {"status": "lost", "reason": "lost", "cost_usd": 1.0, "tokens": 2},
+     {"status": "lost", "reason": "lost", "cost_usd": 1.0, "tokens": 2, "ended_at": 101.0}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "data", "expected"), FOLD_TABLE)
+def test_each_type_of_event_changes_exactly_what_it_tells_of(
+    kind: str, data: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert changes(born(), event(kind, **data)) == expected
+
+
+def test_the_table_has_every_type_of_event() -> None:
+    assert {kind for kind, _, _ in FOLD_TABLE} >= set(TYPES)
+    assert set(TYPES) >= CHANGING
+
+
+def test_the_first_wish_to_stop_is_the_one_that_counts() -> None:
+    asked = apply(born(), event("input", kind="stop", reason="timeout"))
+    assert apply(asked, event("input", 2, kind="stop", reason="stopped")).stop_reason is Reason.TIMEOUT
+
+
+def test_costs_known_before_the_end_are_kept_by_an_end_that_knows_none() -> None:
+    paid = apply(born(), event("usage", cost_usd=0.25, tokens=9))
+    ended = apply(paid, event("run.ended", 2, status="done", reason="exit"))
+    assert (ended.cost_usd, ended.tokens) == (0.25, 9)
+
+
+def test_a_run_that_waits_for_an_answer_needs_somebody() -> None:
+    facts = asdict(born()) | {"status": Status.WAITING}
+    assert Run(**facts | {"open_questions": ("q1",)}).needs_you
+    assert not Run(**facts).needs_you
+    assert not Run(**facts | {"status": Status.RUNNING, "open_questions": ("q1",)}).needs_you
+
+
+@pytest.mark.parametrize("events", [[], [event("text", text="x")], [event("run.ended", status="done", reason="exit")]])
+def test_a_story_that_does_not_begin_with_a_birth_is_refused(events: list[Event]) -> None:
+    with pytest.raises(ValueError):
+        fold(events)
+
+
+def test_a_run_is_a_value_that_nobody_can_change() -> None:
+    with pytest.raises(FrozenInstanceError):
+        born().status = Status.DONE  # type: ignore[misc]
+
+
+rows = st.sampled_from([(kind, data) for kind, data, _ in FOLD_TABLE])
+ENDINGS = [(kind, data) for kind, data, _ in FOLD_TABLE if kind == "run.ended"]
+
+
+@given(st.lists(rows, max_size=30))
+def test_the_fold_is_total_and_goes_event_by_event(story: list[tuple[str, dict[str, Any]]]) -> None:
+    events = [event(kind, seq, **data) for seq, (kind, data) in enumerate([("run.created", CREATED), *story])]
+    run = fold(events)
+    step_by_step: Run | None = None
+    for said in events:
+        step_by_step = apply(step_by_step, said)
+    assert run == step_by_step
+    assert run.ended == any(kind == "run.ended" for kind, _ in story)
+
+
+@given(st.lists(rows, max_size=10), st.sampled_from(ENDINGS), st.lists(rows, max_size=10))
+def test_an_ended_run_never_changes(
+    before: list[tuple[str, dict[str, Any]]],
+    ending: tuple[str, dict[str, Any]],
+    late: list[tuple[str, dict[str, Any]]],
+) -> None:
+    story = [("run.created", CREATED), *before, ending]
+    events = [event(kind, seq, **data) for seq, (kind, data) in enumerate(story)]
+    ended = fold(events)
+    after = [event(kind, seq, **data) for seq, (kind, data) in enumerate(late, len(events))]
+    assert fold([*events, *after]) == ended
