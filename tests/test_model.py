@@ -21,7 +21,7 @@ TYPES = (
 )
 
 
-def event(kind: str, seq: int = 1, **data: Any) -> Event:
+def event(kind: str, seq: int = 1, /, **data: Any) -> Event:
     return Event(seq, 100.0 + seq, "r1", "r1", kind, data)
 
 
@@ -48,10 +48,11 @@ def test_one_status_set_serves_every_kind_of_run() -> None:
 
 
 def test_the_reasons_are_exactly_these() -> None:
-    assert {reason.value for reason in Reason} == set(
-        "single_run marker max_iterations gate budget timeout idle_timeout failures no_progress rate_limited refused "
-        "no_answer start_failed exit signal error limit stopped lost".split()
-    )
+    assert {reason.value for reason in Reason} == {
+        *("single_run", "marker", "max_iterations", "gate", "budget", "timeout", "idle_timeout", "failures"),
+        *("no_progress", "rate_limited", "refused", "no_answer", "start_failed", "exit", "signal", "error"),
+        *("limit", "stopped", "lost"),
+    }
 
 
 def test_a_run_begins_as_it_was_created() -> None:
@@ -59,7 +60,7 @@ def test_a_run_begins_as_it_was_created() -> None:
     assert (run.id, run.root, run.number, run.kind, run.agent) == ("r1", "r1", 7, Kind.LEAF, "a")
     assert (run.parent, run.depth, run.task, run.step, run.iteration) == ("r0", 2, "t1", 1, 3)
     assert (run.status, run.reason, run.created_at, run.ended) == (Status.STARTING, None, 100.0, False)
-    assert run.result is run.exit_code is run.started_at is run.ended_at is None
+    assert (run.result, run.exit_code, run.started_at, run.ended_at) == (None, None, None, None)
 
 
 FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

@@ -214,8 +214,13 @@ def _started(run: Run, event: Event) -> Run:
 
 
 def _session(run: Run, event: Event) -> Run:
+    """The session is captured once; where its transcript lies may become known later."""
     data = event.data
-    return replace(run, session_id=data.get("session_id"), transcript=data.get("transcript"))
+    return replace(
+        run,
+        session_id=run.session_id or data.get("session_id"),
+        transcript=data.get("transcript") or run.transcript,
+    )
 
 
 def _marker(run: Run, event: Event) -> Run:

@@ -144,11 +144,12 @@ class StartBody(BaseModel):
     dsl: Word | None = None
     prompt: Text | None = None
     prompt_literal: bool = False
-    """Whether ``${NAME}`` in the prompt stands for itself."""
+    """With variables, too, the prompt is taken as it is."""
     cwd: Word | None = None
     args: list[str] = Field(default_factory=list, max_length=4096)
     env: dict[str, str] | None = None
-    variables: dict[str, str] = Field(default_factory=dict)
+    variables: dict[str, str] | None = None
+    """Without it the prompt is taken as it is: ``${NAME}`` in it is no variable."""
     marker: Word | None = None
     until: Word | None = None
     timeout: Annotated[float, Field(gt=0, le=10**9)] | None = None

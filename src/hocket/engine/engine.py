@@ -88,7 +88,7 @@ class Engine:
         if parent is not None and parent.stop_reason is not None:
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
-        bound = bind(request, config.load(request.cwd, str(self.home)))
+        bound = bind(request, config.load(request.cwd, str(self.home), request.env))
         with self._birth(parent):
             if isinstance(bound, Spec):
                 run = await self._new_run(Kind.LEAF, bound, parent, depth, key=key)

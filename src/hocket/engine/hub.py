@@ -7,8 +7,11 @@ reads the store until it has caught up.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from hocket.model import Run
@@ -16,6 +19,8 @@ from hocket.store import Committed, Line, Reading
 
 RECENT_BYTES = 8 * 1024 * 1024
 PAGE = 500
+PAGE_BYTES = 256 * 1024
+"""A follower is handed at most so many events, and so many bytes and one event more, before it asks again."""
 
 
 class _Recent:
@@ -112,6 +117,9 @@ class Hub:
             if not caught_up or lines:
                 continue
             if not wait or self._has_ended(run):
+                # The store may already have what was not published yet, the run's own end above all.
+                while lines := self._from_store(reader):
+                    yield lines
                 return
             if not await self._news(run.root, heartbeat):
                 yield []
@@ -129,6 +137,8 @@ class Hub:
             # Whoever leaves by itself (a lost connection, say) must not be remembered.
             if future in waiting:
                 waiting.remove(future)
+            if not waiting and self._waiting.get(root) is waiting:
+                del self._waiting[root]
         return True
 
     def _has_ended(self, run: Run) -> bool:
@@ -140,18 +150,24 @@ class Hub:
         run = reader.run
         recent = self._recent.get(run.root)
         if recent is None or reader.cursor < recent.floor:
-            reader.family = None
-            lines = self._read.page(run, reader.cursor, PAGE)
+            lines = self._from_store(reader)
             if lines:
-                reader.cursor = lines[-1].seq
                 return lines, False
             if recent is None:
                 return [], True
             reader.cursor = max(reader.cursor, recent.floor)
-        fresh = _after(recent.lines, reader.cursor)
+        fresh = _page(recent.lines, reader.cursor)
         if fresh:
             reader.cursor = fresh[-1].seq
-        return (fresh if run.id == run.root else self._own(reader, fresh)), True
+        own = fresh if run.id == run.root else self._own(reader, fresh)
+        return own, reader.cursor >= recent.lines[-1].seq
+
+    def _from_store(self, reader: _Reader) -> list[Line]:
+        reader.family = None
+        lines = self._read.page(reader.run, reader.cursor, PAGE, PAGE_BYTES)
+        if lines:
+            reader.cursor = lines[-1].seq
+        return lines
 
     def _own(self, reader: _Reader, lines: list[Line]) -> list[Line]:
         """Those of a whole tree's lines that belong to the run and what is below it."""
@@ -166,11 +182,26 @@ class Hub:
         return own
 
 
+def _page(lines: deque[Line], cursor: int) -> list[Line]:
+    """The next lines after the cursor, within the bounds of a page."""
+    page, size = [], 0
+    for line in _after(lines, cursor):
+        page.append(line)
+        size += len(line.text)
+        if size >= PAGE_BYTES:
+            break
+    return page
+
+
 def _after(lines: deque[Line], cursor: int) -> list[Line]:
+    """Most followers are close behind, so the end is looked at first."""
     fresh: list[Line] = []
     for line in reversed(lines):
         if line.seq <= cursor:
             break
+        if len(fresh) == PAGE:
+            start = bisect_right(lines, cursor, key=attrgetter("seq"))
+            return list(islice(lines, start, start + PAGE))
         fresh.append(line)
     fresh.reverse()
     return fresh

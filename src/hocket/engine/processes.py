@@ -43,6 +43,8 @@ class Leaf:
     """One process as the engine sees it: where its files are and how far they have been read."""
 
     def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets) -> None:
+        self.run = run
+        """As it was when we first saw it."""
         self.id = run.id
         self.root = run.root
         self.spec = spec
@@ -206,6 +208,15 @@ class Processes:
             "env": {**leaf.spec.env, **ours},
             "stdin": leaf.spec.stdin,
             "stop_grace": leaf.spec.stop_grace,
+            # Enough to write the run's record anew, should the database be lost one day.
+            "record": {
+                "number": leaf.run.number,
+                "created_at": leaf.run.created_at,
+                "agent": leaf.spec.agent,
+                "provider": leaf.spec.provider,
+                "loop": leaf.spec.loop,
+                "marker": leaf.spec.marker,
+            },
         }
 
     # Watching

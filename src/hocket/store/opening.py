@@ -20,6 +20,8 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
     """The store at ``path``, migrated to the newest schema; a new one if there was never one."""
     try:
         fresh = _look_before_opening(path)
+        if not fresh:
+            _refuse_newer(path, migrations[-1].number)
         writer = connect(path)
         try:
             _check_open(writer, path, fresh)
@@ -28,6 +30,7 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
             return Store(path, writer, connect(path, reading=True))
         except BaseException:
             writer.close()
+            _take_word_back(path)
             raise
     except sqlite3.OperationalError as error:
         raise _not_writable(path, error) from error
@@ -104,24 +107,49 @@ def _check_open(connection: sqlite3.Connection, path: Path, fresh: bool) -> None
         raise StoreError(f"the database {path} is damaged: it was cut short", _RESTORE)
 
 
+def _take_word_back(path: Path) -> None:
+    """Closing the last connection folds the log into the file, so nobody may miss that log the next time."""
+    if said(path) == "open" and not _wal(path).exists():
+        say(path, "closed")
+
+
 def _version(connection: sqlite3.Connection) -> int:
-    connection.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL)")
+    known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone()
+    if known is None:
+        return 0
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
     return int(number)
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
-    version, latest = _version(connection), migrations[-1].number
+def _refuse_newer(path: Path, latest: int) -> None:
+    """Asked through a connection that cannot write: what a newer program keeps stays exactly as it lies."""
+    with closing(connect(path, reading=True)) as connection:
+        version = _version(connection)
     if version > latest:
         raise StoreError(
             f"the database {path} was written by a newer Hocket (schema {version}, this one knows {latest})",
             "Upgrade Hocket, or use another HOCKET_HOME",
         )
-    if 0 < version < latest:
+
+
+def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
+    """All that is missing, in one transaction: a failure leaves the database as it was."""
+    version = _version(connection)
+    missing = [migration for migration in migrations if migration.number > version]
+    if not missing:
+        return
+    if version:
         _keep_copy(connection, path, version)
-    for migration in migrations:
-        if migration.number > version:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute("CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, name TEXT NOT NULL)")
+        for migration in missing:
             _apply(connection, migration)
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
 
 
 def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None:
@@ -135,16 +163,9 @@ def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statement in migration.statements:
-            connection.execute(statement)
-        connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        raise
+    for statement in migration.statements:
+        connection.execute(statement)
+    connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
 
 
 def _not_writable(path: Path, error: Exception) -> StoreError:

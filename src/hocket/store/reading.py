@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable
+from contextlib import closing
 from typing import NamedTuple
 
 import msgspec
@@ -106,15 +107,25 @@ class Reading:
         rows = self._connection.execute(sql, (run_id,))
         return [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
 
-    def page(self, run: Run, after: int, limit: int) -> list[Line]:
-        """The next events of a run and everything below it."""
+    def page(self, run: Run, after: int, limit: int, most: int) -> list[Line]:
+        """The next events of a run and everything below it: up to ``limit``, and no more once they have ``most`` bytes."""
         columns = "SELECT seq, ts, run, root, type, data FROM events"
         if run.root == run.id:
             sql, key = f"{columns} WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
-        elif run.provider is not None:
-            sql, key = f"{columns} WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
-        else:
+        elif self._has_children(run.id):
             inside = "WHERE run IN (SELECT id FROM below) AND seq > ? ORDER BY seq LIMIT ?"
             sql, key = f"{_BELOW}{columns} {inside}", run.id
-        rows = self._connection.execute(sql, (key, after, limit)).fetchall()
-        return [Line(row[0], row[2], row[4], wire(*row)) for row in rows]
+        else:
+            sql, key = f"{columns} WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
+        lines, size = [], 0
+        # Left open, a cursor would hold back the checkpoint of the log.
+        with closing(self._connection.execute(sql, (key, after, limit))) as rows:
+            for row in rows:
+                lines.append(Line(row[0], row[2], row[4], wire(*row)))
+                size += len(lines[-1].text)
+                if size >= most:
+                    break
+        return lines
+
+    def _has_children(self, run_id: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM runs WHERE parent = ? LIMIT 1", (run_id,)).fetchone() is not None

@@ -110,7 +110,7 @@ class Writer:
     def _commit_group(self, batches: list[Batch]) -> list[tuple[Batch, Committed | Exception]]:
         try:
             return list(zip(batches, self._transaction(batches), strict=True))
-        except sqlite3.Error as error:
+        except Exception as error:  # noqa: BLE001 - whatever a batch does wrong, this thread must go on for the others
             if len(batches) == 1:
                 return [(batches[0], _explained(error))]
         # One batch may have spoiled it for all (or the disk is full): each gets its own chance.
@@ -150,7 +150,7 @@ class Writer:
             rows.append((event.seq, event.ts, event.run, event.root, event.type, data))
             lines.append(wire(event.seq, event.ts, event.run, event.root, event.type, data))
             before = changed.get(event.run) or self._live.get(event.run)
-            if event.type in CHANGING and (before or event.type == "run.created"):
+            if event.type in CHANGING and (before or event.run in batch.new):
                 runs[event.run] = changed[event.run] = apply(before, event)
         self._connection.executemany(_EVENT, rows)
         self._write_runs(runs.values(), batch.new)
@@ -170,7 +170,7 @@ class Writer:
             self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key))
 
 
-def _explained(error: sqlite3.Error) -> HocketError:
-    if "full" in str(error):
+def _explained(error: Exception) -> HocketError:
+    if isinstance(error, sqlite3.Error) and "full" in str(error):
         return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs go on meanwhile")
-    return StoreError(f"the database could not be written: {error}")
+    return StoreError(f"this could not be recorded: {error}")
