@@ -135,9 +135,7 @@ def test_chunks_may_be_cut_anywhere(home: Path, launch: Launch, chunk: int) -> N
     assert seqs(events) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(
-    "fault", [{"die": True}, {}, {"polite_end": True}], ids=["killed", "cut", "shut down"]
-)
+@pytest.mark.parametrize("fault", [{"die": True}, {}, {"polite_end": True}], ids=["killed", "cut", "shut down"])
 @pytest.mark.parametrize("repeat", [0, 3], ids=["exact", "repeating"])
 def test_following_survives_breaks_without_gap_or_duplicate(
     home: Path, launch: Launch, fault: dict[str, bool], repeat: int

@@ -120,7 +120,7 @@ class Connection:
     def body(self, tick: float | None = None) -> Iterator[bytes]:
         """The pieces of the body. Ends normally only when the body did, not when the connection broke.
 
-        With ``tick`` an empty piece says, each time so many seconds have passed, that nothing has come.
+        With ``tick`` an empty piece says that nothing more is there now, and again after each so many seconds.
         """
         if "chunked" in self.headers.get("transfer-encoding", ""):
             yield from self._chunks(tick)
@@ -163,8 +163,10 @@ class Connection:
 
     def _chunks(self, tick: float | None) -> Iterator[bytes]:
         while True:
-            while not self._ready(tick):
+            if tick is not None and not self._ready(0.0):
                 yield b""
+                while not self._ready(tick):
+                    yield b""
             if not (size := self._chunk_size()):
                 break
             yield from self._counted(size)
@@ -172,9 +174,9 @@ class Connection:
         while self._line():
             pass
 
-    def _ready(self, tick: float | None) -> bool:
+    def _ready(self, tick: float) -> bool:
         """Whether there is something to read; waits for it up to ``tick``."""
-        if tick is None or self._buffer:
+        if self._buffer:
             return True
         if select.select([self._sock], [], [], tick)[0]:
             self._silence = 0.0
@@ -310,7 +312,7 @@ class Client:
     def follow_ticking(
         self, ref: str, tick: float | None, after: int = 0, follow: bool = True
     ) -> Iterator[Event | None]:
-        """The same, with None in between whenever ``tick`` seconds have passed without an event."""
+        """The same, with None when there is nothing more for now, and after every ``tick`` seconds of that."""
         run = self.run(ref)["id"]
 
         def behind_the_last(live: bool) -> Iterator[Event | None]:
@@ -332,9 +334,7 @@ class Client:
         run = self.run(ref)["id"]
         offset = 0
         path = f"/api/runs/{quote(run)}/output?stream={quote(stream)}"
-        pieces = self._resumed(
-            run, lambda live: self._stream(f"{path}&follow={live:d}&offset={offset}"), follow
-        )
+        pieces = self._resumed(run, lambda live: self._stream(f"{path}&follow={live:d}&offset={offset}"), follow)
         for piece in pieces:
             offset += len(piece)
             yield piece

@@ -77,17 +77,13 @@ class FakeServer:
                 name, _, value = line.partition(": ")
                 headers[name.lower()] = value
             body = file.read(int(headers.get("content-length", 0)))
-            self.note(
-                f"{method} {path} {headers.get('idempotency-key', '-')} {headers.get('authorization', '-')}"
-            )
+            self.note(f"{method} {path} {headers.get('idempotency-key', '-')} {headers.get('authorization', '-')}")
             try:
                 self.answer(connection, method, path, headers, body)
             except OSError:
                 return
 
-    def answer(
-        self, connection: socket.socket, method: str, path: str, headers: dict[str, str], body: bytes
-    ) -> None:
+    def answer(self, connection: socket.socket, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         if path.endswith("/server/stop"):
             self.reply(connection, 202, {"data": {}})
             os._exit(0)
@@ -125,9 +121,7 @@ class FakeServer:
         for seq in range(first, self.last + 1):
             text = json.dumps(event(seq, self.last), ensure_ascii=False).encode()
             content = b"id: %d\ndata: %s\n\n" % (seq, text)
-            while seq == self.options.get("hold_before") and not os.path.exists(
-                os.path.join(self.home, "go")
-            ):
+            while seq == self.options.get("hold_before") and not os.path.exists(os.path.join(self.home, "go")):
                 time.sleep(0.005)
             if seq - first == self.options.get("cut_after"):
                 self.cut(connection, content)

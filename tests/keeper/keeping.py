@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hocket.keeper import files, linux
 
 PATIENCE = 10.0
+KEEPER = (sys.executable, "-m", "hocket.keeper.keeper")
 
 T = TypeVar("T")
 
@@ -54,14 +55,14 @@ class Runs:
     def python(self, code: str, *args: str, **spec: Any) -> str:
         return self.create(sys.executable, "-I", "-c", code, *args, **spec)
 
-    def keep(self, directory: str) -> subprocess.Popen[bytes]:
-        keeper = subprocess.Popen([sys.executable, "-m", "hocket.keeper.keeper", directory], start_new_session=True)
+    def keep(self, directory: str, program: Sequence[str] = KEEPER) -> subprocess.Popen[bytes]:
+        keeper = subprocess.Popen([*program, directory], start_new_session=True)
         self._keepers.append(keeper)
         return keeper
 
-    def finish(self, directory: str) -> files.Exit:
+    def finish(self, directory: str, program: Sequence[str] = KEEPER) -> files.Exit:
         """Keep this run to its end."""
-        assert self.keep(directory).wait(PATIENCE) == 0
+        assert self.keep(directory, program).wait(PATIENCE) == 0
         ending = files.read_exit(directory)
         assert ending is not None
         return ending

@@ -14,10 +14,6 @@ from hocket.keeper import files
 ECHO = "import os, sys\nfor line in sys.stdin.buffer: os.write(1, line)"
 
 
-def position_of(directory: str) -> int:
-    return int(Path(directory, files.IN_POS).read_text())
-
-
 def size_of_input(directory: str) -> int:
     return os.stat(os.path.join(directory, files.IN)).st_size
 
@@ -29,7 +25,7 @@ def test_input_that_was_there_before_the_start_arrives(runs: Runs) -> None:
     files.append_input(directory, "2", None, eof=True)
     assert runs.finish(directory).code == 0
     assert out_of(directory) == b"first\n"
-    assert position_of(directory) == size_of_input(directory)
+    assert files.read_position(directory) == size_of_input(directory)
 
 
 @pytest.mark.req("S5-09")
@@ -106,8 +102,8 @@ def test_the_position_counts_only_what_the_agent_could_get(runs: Runs) -> None:
     first = size_of_input(directory)
     files.append_input(directory, "2", "x" * 1_000_000)
     runs.keep(directory)
-    wait_for(lambda: Path(directory, files.IN_POS).exists() and position_of(directory) > 0, "a position")
-    assert position_of(directory) == first
+    wait_for(lambda: files.read_position(directory) > 0, "a position")
+    assert files.read_position(directory) == first
     ring(directory, files.BELL_KILL)
     assert wait_ended(directory).stopped
 

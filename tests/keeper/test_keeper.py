@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -475,34 +476,36 @@ os.rename(stream.name, stream.name[:-4])
 
 
 @pytest.fixture
-def fake_hocket(tmp_path: Path) -> str:
+def keeper_of_a_home(tmp_path: Path) -> list[str]:
+    """A keeper as the zygote makes it, but whose environment finds a small program under the server's name."""
     package = tmp_path / "fake" / "hocket"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(FAKE_SERVER)
-    return str(package.parent)
+    # The keeper's own modules come from the real package, the server that it starts from the other one.
+    source = str(Path(files.__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {source!r}); from hocket.keeper.keeper import keep; keep(sys.argv[1])"
+    clean = ["/usr/bin/env", "-i", "PATH=/usr/bin:/bin", f"PYTHONPATH={package.parent}", "HOCKET_RUN=foreign"]
+    return [*clean, sys.executable, "-c", code]
 
 
-def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
+def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
     (tmp_path / "server.lock").touch()
-    directory = runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket})
-    runs.finish(directory)
+    runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     started = tmp_path / "started-server"
     wait_for(started.exists, "the server")
     assert started.read_text() == '[["serve"], false, "1"]'
 
 
-def test_a_home_that_never_had_a_server_gets_none(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
-    runs.finish(runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket}))
+def test_a_home_that_never_had_a_server_gets_none(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
+    runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     assert not (tmp_path / "server.log").exists()
 
 
-def test_a_living_server_is_left_alone(runs: Runs, tmp_path: Path, fake_hocket: str) -> None:
-    import fcntl
-
+def test_a_living_server_is_left_alone(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:
     with open(tmp_path / "server.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        runs.finish(runs.create("/bin/true", home=str(tmp_path), env={"PYTHONPATH": fake_hocket}))
+        runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     assert not (tmp_path / "server.log").exists()
 
 

@@ -93,7 +93,7 @@ def test_ending_all_uses_force_only_after_the_grace() -> None:
 
 def test_ending_catches_what_appears_meanwhile() -> None:
     with process(PAUSE) as early, process(PAUSE) as late:
-        looks = iter([found(early), found(late)])
+        looks = iter([found(early), {}, found(late)])
         swept = tree.end_all(lambda: next(looks, {}), grace=0)
         assert swept == (2, [])
         assert not is_alive(late)

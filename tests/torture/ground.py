@@ -98,7 +98,7 @@ class Ground:
 
     def zygote_pid(self) -> int:
         server = self.server_pid()
-        return wait_for(lambda: _child_named(server, "zygote"), "the zygote")
+        return wait_for(lambda: child_named(server, "zygote"), "the zygote")
 
     # Runs
 
@@ -163,7 +163,7 @@ def all_gone(pids: Iterable[int], seconds: float) -> bool:
     return True
 
 
-def _child_named(parent: int, word: str) -> int | None:
+def child_named(parent: int, word: str) -> int | None:
     for pid, process in linux.scan().items():
         if process.ppid == parent and word in Path(f"/proc/{pid}/cmdline").read_text():
             return pid

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import signal
 import subprocess
@@ -20,8 +19,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
-from torture.ground import Ground, Run, _child_named, kill, wait_for
-from world import Bin, processes_of, wait_until_none
+from torture.ground import Ground, Run, child_named, kill, wait_for
+from world import Bin, wait_until_none
+
+from hocket.keeper import files
 
 ENOUGH = 60
 SIDE_BY_SIDE = 6
@@ -116,7 +117,7 @@ class Home:
         server = self.ground.server_pid()
         if target == "server":
             return server
-        if _child_named(server, "zygote") is None:
+        if child_named(server, "zygote") is None:
             # It was killed before; the next run brings it back.
             self.ground.ended(self.ground.spawn("/bin/true"))
         return self.ground.zygote_pid()
@@ -125,10 +126,14 @@ class Home:
         deadline = time.monotonic() + BOUND
         for _ in self.ground.client.follow_ticking(run, 0.01):
             if tracer.poll() is None and KILLED.search(log.read_text()):
-                # Once is enough: whoever takes over from the victim is to be left alone.
-                tracer.terminate()
+                # Once is enough: whoever takes over from the victim is to be left alone. Killed, because a tracer
+                # that is asked to end waits for threads which the death of their process has already taken.
+                tracer.kill()
             if time.monotonic() > deadline:
                 raise AssertionError(f"stuck: {self.ground.run(run)}")
+        # A run is over for its readers a little before its keeper is; the last calls are to be hit too.
+        folder = str(self.ground.folder(run))
+        wait_for(lambda: not files.is_locked(folder), "the end of the keeper")
 
     def _judge(self, run: Run, code: int, starts: int, may_be_lost: bool) -> list[str]:
         output = (Path(run["dir"]) / "out").read_bytes() if (Path(run["dir"]) / "out").exists() else b""
@@ -159,8 +164,7 @@ def strace(pid: int, calls: Calls, nth: int, log: Path) -> Iterator[subprocess.P
             assert "attached" in line, f"strace cannot attach: {line}"
             yield tracer
         finally:
-            tracer.terminate()
-            tracer.communicate(timeout=BOUND)
+            tracer.kill()
 
 
 def exhaust(home: Home, calls: Calls) -> list[Trial]:

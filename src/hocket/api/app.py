@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from hocket import __version__, config
 from hocket.api import stream, wire
-from hocket.api.guard import caller_of
+from hocket.api.guard import caller_of, too_large
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
@@ -32,6 +32,8 @@ _FAILURES: dict[int | str, dict[str, Any]] = {
         415: "The body is not JSON",
         500: "A fault of the server's own",
         507: "Too little free disk",
+        # With this one FastAPI does not promise a 422 of its own, which we never send.
+        "default": "Any other failure",
     }.items()
 }
 _EVENTS: dict[int | str, dict[str, Any]] = {
@@ -42,12 +44,19 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 }
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
-Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0)]
+Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
 
 
 def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
     """The app of one server."""
-    app = FastAPI(title="Hocket", version=__version__, docs_url=None, redoc_url=None, responses=_FAILURES)
+    app = FastAPI(
+        title="Hocket",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        responses=_FAILURES,
+    )
     app.state.engine = engine
     app.state.health = health
     app.state.stop = stop
@@ -206,8 +215,11 @@ async def _invalid(request: Request, error: RequestValidationError) -> JSONRespo
 
 
 async def _http(request: Request, error: HTTPException) -> JSONResponse:
-    known = NotFound(f"there is no route {request.url.path}") if error.status_code == 404 else None
-    response = wire.error_response(known or UsageError(str(error.detail)))
+    if error.status_code == 404:
+        return wire.error_response(NotFound(f"there is no route {request.url.path}"))
+    if error.status_code == 413:
+        return wire.error_response(too_large())
+    response = wire.error_response(UsageError(str(error.detail)))
     response.status_code = error.status_code
     return response
 

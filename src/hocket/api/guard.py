@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -120,10 +121,10 @@ def _check_body(headers: dict[str, str]) -> None:
         raise WrongMediaType("bodies must be application/json")
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MAX_BODY:
-        raise _too_large()
+        raise too_large()
 
 
-def _too_large() -> TooLarge:
+def too_large() -> TooLarge:
     return TooLarge(f"the body is over {MAX_BODY // 1024**2} MB")
 
 
@@ -136,7 +137,8 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > MAX_BODY:
-            raise _too_large()
+            # Of this kind, because the framework turns any other error in a body into a 400.
+            raise HTTPException(413)
         return message
 
     return counted

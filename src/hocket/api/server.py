@@ -74,13 +74,21 @@ def _lock(home: Path) -> Iterator[int]:
     """Held for life, closed with the process however it ends, and inherited by nobody."""
     descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise _running(os.read(descriptor, 65536), home) from None
+        if not _take(descriptor):
+            raise _running(os.read(descriptor, 65536), home)
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _take(descriptor: int) -> bool:
+    """Whoever only looks whether a server lives holds the lock for an instant too, so one refusal is not enough."""
+    for pause in (0.0, 0.02, 0.05, 0.1):
+        time.sleep(pause)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
 
 
 def _running(content: bytes, home: Path) -> ServerRunning:

@@ -53,7 +53,7 @@ def _notice(text: str) -> None:
 def directory(given: str | None) -> str:
     """The absolute working directory. That it exists is checked where everything else about a start is."""
     try:
-        return os.path.abspath(os.path.expanduser(given) if given else os.getcwd())
+        return os.path.abspath(given or os.getcwd())
     except OSError as error:
         raise BadDirectory(
             "the current directory does not exist any more", "change to one that does, or give --cwd"

@@ -88,13 +88,20 @@ def check_home(home: str) -> Look:
         return False, f"{home} belongs to user {found.st_uid}", "set HOCKET_HOME to a directory of your own"
     if found.st_mode & 0o077:
         return False, f"{home} is open to others (mode {found.st_mode & 0o777:o})", f"chmod 700 {home}"
-    if not os.access(home, os.W_OK | os.X_OK) or _read_only(home):
+    if not _writable(home):
         return False, f"{home} cannot be written", "is the file system mounted read-only?"
     return True, home, None
 
 
-def _read_only(path: str) -> bool:
-    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+def _writable(folder: str) -> bool:
+    """Tried with a file that never gets a lasting name: the permission bits do not tell the whole truth."""
+    import tempfile
+
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
 
 
 def _existing(path: str) -> str:
@@ -105,7 +112,7 @@ def _existing(path: str) -> str:
 
 def _can_be_made(home: str) -> Look:
     parent = _existing(os.path.dirname(home))
-    good = os.path.isdir(parent) and os.access(parent, os.W_OK | os.X_OK) and not _read_only(parent)
+    good = _writable(parent)
     where = "will be made by the first run" if good else f"cannot be made: {parent} cannot be written"
     return good, f"{home} {where}", None if good else "set HOCKET_HOME to a place that can be written"
 
@@ -113,7 +120,7 @@ def _can_be_made(home: str) -> Look:
 def check_disk(home: str) -> Look:
     room = os.statvfs(_existing(home))
     free = room.f_bavail * room.f_frsize // 2**20
-    least = config.load(os.path.expanduser("~"), home).limits.min_free_mb
+    least = config.load(home, home).limits.min_free_mb
     hint = f"below {least} MB nothing new is started: free some space, or change [limits] min_free_mb"
     return free >= least, f"{free} MB free, {least} MB needed", None if free >= least else hint
 

@@ -13,6 +13,8 @@ from hocket.cli.commands import command
 from hocket.client import Client
 from hocket.errors import HocketError
 
+FLUSH_SECONDS = 5.0
+
 
 @command("hocket logs -f 42", "hocket logs 42 --raw > out.txt")
 @click.argument("ref")
@@ -67,10 +69,8 @@ def _steps(run: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def _json(client: Client, ref: str, follow: bool) -> None:
-    for event in client.follow(ref, follow=follow):
-        access.write_json(event)
-        if follow:
-            sys.stdout.flush()
+    for event in client.follow_ticking(ref, FLUSH_SECONDS, follow=follow):
+        sys.stdout.flush() if event is None else access.write_json(event)
 
 
 def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
@@ -79,11 +79,12 @@ def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
 
     run = client.run(ref)
     progress = Progress(run["id"], _steps(run))
-    for event in client.follow(progress.root, follow=follow):
+    for event in client.follow_ticking(progress.root, FLUSH_SECONDS, follow=follow):
+        if event is None:
+            sys.stdout.flush()
+            continue
         progress.add(event)
         if err and event["type"] != "raw":
             continue
         for line in lines_of(progress, event):
             access.write(line + "\n")
-        if follow:
-            sys.stdout.flush()

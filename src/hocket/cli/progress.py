@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.cli.format import WORDS, duration, harmless, one_line, table, width
+from hocket.cli.format import WORDS, duration, harmless, one_line, table
 
 Event = dict[str, Any]
 
@@ -99,7 +99,9 @@ class Progress:
         return f"{leaf.agent}[{leaf.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
 
     def current(self) -> StepView | None:
-        return next((step for step in self.steps if not step.over and step.status != "pending"), None)
+        """The step at work: the last one that has begun, unless the chain is over."""
+        begun = [step for step in self.steps if step.run is not None and not step.over]
+        return begun[-1] if begun else None
 
     def _created(self, event: Event) -> None:
         run, data = event["run"], event["data"]
@@ -193,8 +195,8 @@ def summary(progress: Progress, now: float) -> list[str]:
         ]
     data = progress.ended["data"]
     taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
-    verdict = f"{WORDS.get(data['status'], data['status'])}  run {name}  {data.get('reason') or ''}  {taken}"
-    lines.append(" ".join(verdict.split(" ")).rstrip())
+    parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken]
+    lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
     lines.append(f"  hocket show {name} · hocket logs {name}")
@@ -211,8 +213,3 @@ def arrows(progress: Progress) -> str:
     """The chain in one line."""
     parts = (f"{step.agent}:{step.maximum}" if step.maximum > 1 else step.agent for step in progress.steps)
     return " → ".join(parts)
-
-
-def column(texts: list[str]) -> int:
-    """How wide a column of these must be."""
-    return max((width(text) for text in texts), default=0)

@@ -11,7 +11,8 @@ import click
 from hocket.cli import access
 from hocket.cli.commands import command
 from hocket.cli.format import duration, elapsed, fit, harmless, moment, one_line, state_word, table
-from hocket.client import ENDED, quote
+from hocket.client import ENDED, Client, quote
+from hocket.errors import HocketError
 
 Run = dict[str, Any]
 PIPE_LAST = 200
@@ -177,15 +178,21 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
 def stop(refs: tuple[str, ...], as_json: bool) -> int:
     """Stop runs with every process they started, and come back when all of it is gone."""
     client = access.connect()
-    code = 0
-    for ref in refs:
+    return max(_stop_one(client, ref, as_json) for ref in refs)
+
+
+def _stop_one(client: Client, ref: str, as_json: bool) -> int:
+    """One run that cannot be stopped does not keep the others from it."""
+    try:
         stopped = client.request("POST", f"/api/runs/{quote(ref)}/stop", {})
-        code = max(code, 1 if stopped["survivors"] else 0)
-        if as_json:
-            access.write_json(stopped)
-        else:
-            access.write(f"{_stop_line(ref, stopped)}\n")
-    return code
+    except HocketError as error:
+        print(f"hocket: {error.message}", file=sys.stderr)
+        return error.exit_code
+    if as_json:
+        access.write_json(stopped)
+    else:
+        access.write(f"{_stop_line(ref, stopped)}\n")
+    return 1 if stopped["survivors"] else 0
 
 
 def _stop_line(ref: str, stopped: dict[str, Any]) -> str:

@@ -25,6 +25,7 @@ STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
 STOP_ATTEMPTS = 600
+FLUSH_SECONDS = 5.0
 
 
 class View(Protocol):
@@ -208,8 +209,11 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
 def stream_json(client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None]) -> Event:
     """Every event as it comes; returns the last one."""
     last: Event = {}
-    for event in client.follow(run):
-        write(event)
-        flush()
-        last = event
+    for event in client.follow_ticking(run, FLUSH_SECONDS):
+        if event is None:
+            flush()  # once per burst: a call for each of many thousand lines would take longer than all else
+        else:
+            write(event)
+            last = event
+    flush()
     return last

@@ -136,7 +136,8 @@ class Processes:
             return
         if leaf in self._queue:
             self._queue.remove(leaf)
-            self._spawn(self._end(leaf, [], Status.STOPPED, Reason.STOPPED))
+            self._placed.add(leaf.id)
+            self._spawn(self._launch(leaf))
         else:
             self._touch(leaf, 0)
 
@@ -162,8 +163,11 @@ class Processes:
         run = self._journal.live.get(leaf.id)
         if run is None:
             return
-        if run.stop_reason is not None:
-            await self._end(leaf, [], Status.STOPPED, Reason.STOPPED)
+        if leaf.attempts and files.state(leaf.place) != "unstarted":
+            self._suspect(leaf)  # It only seemed not to begin.
+            return
+        if (reason := run.stop_reason) is not None:
+            await self._call_off(leaf, Status.STOPPED if reason is Reason.STOPPED else Status.FAILED, reason)
             return
         leaf.attempts += 1
         leaf.quiet_until = time.monotonic() + SCAN_EVERY
@@ -177,7 +181,15 @@ class Processes:
             delay = min(0.1 * 2**leaf.attempts, 10.0)
             self._loop.call_later(delay, lambda: self._spawn(self._launch(leaf)))
             return
-        await self._end(leaf, [], Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")
+        await self._call_off(leaf, Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")
+
+    async def _call_off(self, leaf: Leaf, status: Status, reason: Reason, **extra: Any) -> None:
+        """End a run that has not begun, unless a keeper that came late has begun it after all."""
+        if files.call_off(leaf.place):
+            await self._end(leaf, [], status, reason, **extra)
+        else:
+            self._watch(leaf)
+            self._suspect(leaf)
 
     def _start_keeper(self, leaf: Leaf) -> None:
         """In a thread of its own: a few small files, then one fork by the zygote."""
@@ -351,7 +363,7 @@ class Processes:
     async def _check(self, leaf: Leaf) -> None:
         """After a look that found no end: limits, a stop to pass on, a keeper that may be gone."""
         run = self._journal.live[leaf.id]
-        if run.stop_reason is None and leaf.offsets.out + leaf.offsets.err > leaf.spec.max_output:
+        if run.stop_reason is None and _written(leaf) > leaf.spec.max_output:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
         if run.stop_reason is not None and not leaf.rung:
@@ -446,6 +458,11 @@ class Processes:
             await self._journal.write(events, durable=True)
         for run in runs:
             self.stop(run.id)
+
+
+def _written(leaf: Leaf) -> int:
+    """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
+    return _size(leaf.directory / files.OUT) + _size(leaf.directory / files.ERR)
 
 
 def _size(path: Path) -> int:

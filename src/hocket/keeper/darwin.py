@@ -44,8 +44,8 @@ def boot_id() -> str:
     return answer.stdout.strip()
 
 
-def start_time(pid: int) -> int | None:
-    """When this process started; None when there is no such process."""
+def start_time(pid: int, living: bool = False) -> int | None:
+    """When this process started; None when there is no such process, or a zombie."""
     process = scan().get(pid)
     return None if process is None else process.start_time
 
@@ -65,6 +65,11 @@ def scan() -> dict[int, Process]:
 def processes() -> dict[int, int]:
     """Every living process with its parent."""
     return {pid: process.ppid for pid, process in scan().items()}
+
+
+def children_of(pid: int) -> list[int]:
+    """The direct children of a process."""
+    return [child for child, parent in processes().items() if parent == pid]
 
 
 def environ_of(pid: int) -> dict[str, str]:

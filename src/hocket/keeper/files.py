@@ -164,6 +164,26 @@ def state(directory: str) -> State:
     return "lost" if started else "unstarted"
 
 
+def claim_start(directory: str) -> bool:
+    """Take the one start that a directory has: true once in its life. Raises FileNotFoundError if there is none."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        os.close(os.open(_in(directory, STARTED), flags, 0o600))
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def call_off(directory: str) -> bool:
+    """Make sure that no keeper starts this run any more, not even one on its way; false when one has started it."""
+    try:
+        return claim_start(directory)
+    except FileNotFoundError:
+        return True
+
+
 def read_pid(directory: str) -> AgentPid | None:
     """The agent's identity, or None before it started (or if it never did)."""
     fields = _read_object(_in(directory, PID))
@@ -189,6 +209,11 @@ def append_input(directory: str, id: str, data: str | None, eof: bool = False) -
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_position(directory: str) -> int:
+    """How many bytes of `in` have gone to the agent: always the end of a record."""
+    return int(_read(_in(directory, IN_POS)) or 0)
 
 
 def ring(directory: str, byte: bytes) -> bool:

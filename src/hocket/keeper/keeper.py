@@ -27,11 +27,14 @@ from hocket.keeper.server import start_server
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0
 SERVER_LOCK = "server.lock"
+WAKE_LOCK = "wake.lock"
 
 # A probe of the lock holds it shared for an instant; a keeper that starts just then tries again this long.
 _LOCK_PATIENCE = 1.0
+_LOOK_PATIENCE = 1.0
 _RECORD_PATIENCE = 10.0
 _RETRY = 0.01
+_WAKE_PATIENCE = 5.0
 _KILL_ROUND = 0.05
 # A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
 _SETTLE = 0.05
@@ -51,7 +54,7 @@ def keep(directory: str) -> None:
     if _take_lock(here) is None:
         return
     record = _preallocate_exit(here)
-    if record is None or not _claim_start(here):
+    if record is None or not files.claim_start(here):
         return
     spec = files.read_spec(here) or {}
     ending = _live(here, spec, umask)
@@ -107,16 +110,6 @@ def _preallocate_exit(here: str) -> int | None:
     except OSError:
         return None
     return descriptor
-
-
-def _claim_start(here: str) -> bool:
-    """Whether this run has never been started: true once in the life of a directory."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        os.close(os.open(os.path.join(here, files.STARTED), flags, 0o600))
-    except OSError:
-        return False
-    return True
 
 
 def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
@@ -189,7 +182,7 @@ class Watch:
         grace = min(self._grace, LEFTOVER_GRACE)
         if self._kill_at is not None:
             grace = max(0.0, min(grace, self._kill_at - time.monotonic()))
-        return tree.end_all(lambda: tree.sweep_targets(os.getpid(), self._cookie), grace, self._reap)
+        return tree.end_all(self._leftovers, grace, self._reap)
 
     def ending(self, swept: tree.Sweep, duration: float) -> files.Exit:
         status = None if self._status is None else os.waitstatus_to_exitcode(self._status)
@@ -205,6 +198,20 @@ class Watch:
             ended_at=time.time(),
             duration=duration,
         )
+
+    def _leftovers(self) -> tree.Found:
+        """What is left of the run; that it is nothing is believed only if the kernel's list of our children agrees.
+
+        A process that forks and ends all the time can slip through every look at the process table, but as an
+        orphan it is always our child or below one.
+        """
+        deadline = time.monotonic() + _LOOK_PATIENCE
+        me = os.getpid()
+        while not (found := tree.nearest_targets(me, self._cookie) or tree.sweep_targets(me, self._cookie)):
+            self._reap()
+            if self._childless or not tree.has_own_child(me, self._cookie) or time.monotonic() > deadline:
+                break
+        return found
 
     def _wait(self) -> bytes:
         """Sleep until something happens; what the bell said."""
@@ -372,11 +379,18 @@ def _sync(path: str, flags: int) -> None:
 def _wake_server(spec: Mapping[str, Any]) -> None:
     """Start the server when a home has lost it, so that a chain goes on although nobody is looking."""
     home = spec.get("home")
-    lock = os.path.join(home, SERVER_LOCK) if home else None
+    lock = os.path.join(home, SERVER_LOCK) if home else ""
     with contextlib.suppress(OSError):
-        if lock and os.path.exists(lock) and not files.is_held(lock):
-            # Our own environment is the one of the server that started the zygote.
-            start_server(str(home), dict(os.environ))
+        if not lock or not os.path.exists(lock) or files.is_held(lock):
+            return
+        # Hundreds of keepers may end together; one of them is enough.
+        turn = os.open(os.path.join(str(home), WAKE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Our own environment is the one of the server that started the zygote.
+        start_server(str(home), dict(os.environ))
+        deadline = time.monotonic() + _WAKE_PATIENCE
+        while not files.is_held(lock) and time.monotonic() < deadline:
+            time.sleep(_RETRY)
 
 
 def _cookie(spec: Mapping[str, Any]) -> str:

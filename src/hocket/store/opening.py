@@ -7,12 +7,13 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from hocket.errors import StoreError
+from hocket.errors import HocketError, StoreError
 from hocket.store.schema import MIGRATIONS, Migration
 from hocket.store.sidecar import said, say
 from hocket.store.store import Store
 
 _MAGIC = b"SQLite format 3\x00"
+_HEAD = 100
 _RESTORE = "Nothing was changed. Move the file aside to start afresh, or put a copy back in its place"
 
 
@@ -21,10 +22,9 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
     try:
         fresh = _look_before_opening(path)
         if not fresh:
-            _refuse_newer(path, migrations[-1].number)
+            _look_inside(path, migrations[-1].number)
         writer = connect(path)
         try:
-            _check_open(writer, path, fresh)
             _migrate(writer, path, migrations)
             say(path, "open")
             return Store(path, writer, connect(path, reading=True))
@@ -57,13 +57,14 @@ def connect(path: Path, reading: bool = False) -> sqlite3.Connection:
 
 def check(path: Path) -> str | None:
     """What is wrong with the database, read without changing it; ``None`` when nothing is."""
-    if not path.exists():
-        return None
     try:
+        # Also because even a connection that only reads makes an empty log where the real one was removed.
+        if _look_before_opening(path):
+            return None
         with closing(connect(path, reading=True)) as connection:
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+            found = _found_wrong(connection)
         return None if found == ["ok"] else "; ".join(found)
-    except sqlite3.DatabaseError as error:
+    except (HocketError, OSError, sqlite3.Error) as error:
         return str(error)
 
 
@@ -72,8 +73,16 @@ def sqlite_version() -> str:
     return sqlite3.sqlite_version
 
 
+def _found_wrong(connection: sqlite3.Connection) -> list[str]:
+    return [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+
+
 def _wal(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
+
+
+def _has_log(path: Path) -> bool:
+    return _wal(path).exists() and _wal(path).stat().st_size > 0
 
 
 def _look_before_opening(path: Path) -> bool:
@@ -97,14 +106,27 @@ def _look_before_opening(path: Path) -> bool:
     return False
 
 
-def _check_open(connection: sqlite3.Connection, path: Path, fresh: bool) -> None:
-    if fresh:
-        return
-    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    (pages,) = connection.execute("PRAGMA page_count").fetchone()
-    (size,) = connection.execute("PRAGMA page_size").fetchone()
-    if path.stat().st_size < pages * size:
+def _look_inside(path: Path, latest: int) -> None:
+    """Through a connection that cannot write: what is refused stays exactly as it lies."""
+    with closing(connect(path, reading=True)) as connection:
+        version = _version(connection)
+        # A kill while the log was being folded in also leaves a short file; then the log has what is missing.
+        cut = _is_short(path) and (not _has_log(path) or _found_wrong(connection) != ["ok"])
+    if version > latest:
+        raise StoreError(
+            f"the database {path} was written by a newer Hocket (schema {version}, this one knows {latest})",
+            "Upgrade Hocket, or use another HOCKET_HOME",
+        )
+    if cut:
         raise StoreError(f"the database {path} is damaged: it was cut short", _RESTORE)
+
+
+def _is_short(path: Path) -> bool:
+    """Whether the file has fewer pages than its own head says. SQLite itself looks at the log's head instead."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    page_size, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
+    return len(head) < _HEAD or path.stat().st_size < pages * (page_size if page_size > 1 else 65536)
 
 
 def _take_word_back(path: Path) -> None:
@@ -119,17 +141,6 @@ def _version(connection: sqlite3.Connection) -> int:
         return 0
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM migrations").fetchone()
     return int(number)
-
-
-def _refuse_newer(path: Path, latest: int) -> None:
-    """Asked through a connection that cannot write: what a newer program keeps stays exactly as it lies."""
-    with closing(connect(path, reading=True)) as connection:
-        version = _version(connection)
-    if version > latest:
-        raise StoreError(
-            f"the database {path} was written by a newer Hocket (schema {version}, this one knows {latest})",
-            "Upgrade Hocket, or use another HOCKET_HOME",
-        )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:

@@ -108,7 +108,7 @@ class Reading:
         return [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
 
     def page(self, run: Run, after: int, limit: int, most: int) -> list[Line]:
-        """The next events of a run and everything below it: up to ``limit``, and no more once they have ``most`` bytes."""
+        """The next events of a run and all below it: ``limit`` at most, none once there are ``most`` bytes."""
         columns = "SELECT seq, ts, run, root, type, data FROM events"
         if run.root == run.id:
             sql, key = f"{columns} WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?", run.id

@@ -1,0 +1,313 @@
+"""Every route, by its answers: shapes, statuses, and the description that the server gives of itself."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api.serving import Server, wait_for
+
+RUN_KEYS = {
+    *("id", "number", "kind", "agent", "provider", "status", "reason", "parent", "root", "depth", "task", "cwd"),
+    *("pid", "session_id", "transcript", "started_at", "ended_at", "exit_code", "result", "cost_usd", "tokens"),
+    "needs_you",
+}
+
+
+def error_of(response: Any, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message", "hint"}
+    assert body["error"]["message"]
+    found: dict[str, Any] = body["error"]
+    return found
+
+
+# --- what works ---------------------------------------------------------------------------------------------
+
+
+def test_a_started_run_is_answered_with_all_its_keys_in_the_envelope(shared: Server) -> None:
+    response = shared.post("/api/runs", {"agent": "echo-args", "prompt": "hi", "cwd": str(shared.project)})
+    assert response.status_code == 201
+    body = response.json()
+    assert set(body) == {"data", "meta"}
+    assert isinstance(body["meta"]["timestamp"], float)
+    run = body["data"]
+    assert set(run) >= RUN_KEYS
+    assert (run["status"], run["kind"], run["parent"], run["depth"]) == ("starting", "leaf", None, 0)
+    assert run["root"] == run["id"]
+    ended = shared.ended(run["id"])
+    assert (ended["status"], ended["exit_code"], ended["result"]) == ("done", 0, "hi\n")
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_both_doors_lead_to_the_same_runs(shared: Server, unix: bool) -> None:
+    run = shared.start_run("echo-args", unix=unix)
+    assert shared.get(f"/api/runs/{run['id']}", unix=not unix).json()["data"]["id"] == run["id"]
+
+
+def test_a_run_is_shown_by_id_prefix_and_number_with_its_children_and_its_folder(shared: Server) -> None:
+    chain = shared.start_run("echo-args -> failing", dsl=True)
+    ended = shared.ended(chain["id"])
+    assert {shared.show(ref)["id"] for ref in (chain["id"], chain["id"][:9], chain["number"])} == {chain["id"]}
+    assert [child["agent"] for child in ended["children"]] == ["echo-args", "failing"]
+    assert set(ended["children"][0]) >= RUN_KEYS
+    assert Path(ended["dir"]).is_relative_to(shared.home / "runs")
+    assert [step["status"] for step in ended["steps"]] == ["done", "failed"]
+    assert set(ended["steps"][0]) == {
+        *("agent", "status", "reason", "iterations", "max_iterations", "exit_code", "runs")
+    }
+
+
+def test_the_list_has_live_runs_and_with_all_the_newest_of_every_kind(shared: Server) -> None:
+    over = shared.ended(shared.start_run("echo-args")["id"])
+    live = shared.start_run("sleeper")
+    now = shared.get("/api/runs").json()["data"]
+    assert live["id"] in {run["id"] for run in now}
+    assert over["id"] not in {run["id"] for run in now}
+    every = shared.get("/api/runs?all=true").json()["data"]
+    assert [run["number"] for run in every] == sorted(run["number"] for run in every)
+    assert {live["id"], over["id"]} <= {run["id"] for run in every}
+    assert [run["id"] for run in shared.get("/api/runs?all=true&limit=1").json()["data"]] == [every[-1]["id"]]
+    shared.post(f"/api/runs/{live['id']}/stop", {})
+
+
+def test_stopping_answers_when_all_of_it_is_gone(shared: Server) -> None:
+    chain = shared.start_run("sleeper:2", dsl=True)
+    wait_for(lambda: shared.show(chain["id"])["children"], "the loop")
+    loop = shared.show(chain["id"])["children"][0]
+    wait_for(lambda: shared.show(loop["id"])["children"], "the leaf")
+    told = shared.post(f"/api/runs/{chain['id']}/stop", {}).json()["data"]
+    assert (told["run"], told["status"], told["reason"]) == (chain["id"], "stopped", "stopped")
+    assert told["survivors"] == []
+    assert {shared.show(run)["status"] for run in told["stopped"]} == {"stopped"}
+    assert len(told["stopped"]) == 3
+    again = shared.post(f"/api/runs/{chain['id']}/stop", {}).json()["data"]
+    assert (again["status"], again["stopped"]) == ("stopped", [])
+
+
+def test_health_tells_where_the_server_is(shared: Server) -> None:
+    health = shared.get("/api/health").json()["data"]
+    assert shared.process is not None
+    assert health["pid"] == shared.process.pid
+    assert health["home"] == str(shared.home)
+    assert health["socket"] == shared.socket
+    assert health["url"] == f"http://127.0.0.1:{shared.port}"
+    assert Path(health["token_file"]).read_text().strip() == shared.token
+
+
+def test_what_an_agent_wrote_is_served_byte_for_byte_from_any_offset(shared: Server) -> None:
+    shared.agent("noisy", "import os; os.write(1, bytes(range(256)) * 3000); os.write(2, b'\\xff\\0err')")
+    run = shared.ended(shared.start_run("noisy")["id"])
+    content = bytes(range(256)) * 3000
+    path = f"/api/runs/{run['id']}/output"
+    assert shared.get(path).content == content
+    assert shared.get(f"{path}?offset=700000").content == content[700_000:]
+    assert shared.get(f"{path}?offset=999999999").content == b""
+    assert shared.get(f"{path}?stream=err").content == b"\xff\0err"
+    assert shared.get(f"{path}?follow=1").content == content
+
+
+def test_the_caller_may_send_the_environment_and_the_arguments(shared: Server) -> None:
+    shared.agent("env", "import os, sys; print(os.environ.get('LANG'), os.environ.get('SECRET'), *sys.argv[1:])")
+    path = shared.env["PATH"]
+    run = shared.start_run("env", env={"PATH": path, "LANG": "xx", "SECRET": "no"}, args=["-x", "--y"], prompt="p")
+    assert shared.ended(run["id"])["result"] == "xx None -x --y p\n"
+
+
+def test_stopping_the_server_leaves_its_runs_alive(server: Server) -> None:
+    run = server.start_run("sleeper")
+    response = server.post("/api/server/stop", {})
+    assert response.status_code == 202
+    assert server.process is not None
+    assert response.json()["data"] == {"pid": server.process.pid}
+    assert server.process.wait(10) == 0
+    server.start()
+    assert server.show(run["id"])["status"] in ("starting", "running")
+
+
+# --- what does not ------------------------------------------------------------------------------------------
+
+BAD_BODIES: dict[str, bytes] = {
+    "no JSON": b"{",
+    "no object": b"[]",
+    "null": b"null",
+    "empty": b"",
+    "nothing to start": b"{}",
+    "two things to start": b'{"agent":"a","dsl":"b","cwd":"/"}',
+    "an unknown key": b'{"agent":"echo-args","cwd":"/","colour":"red"}',
+    "a key of the wrong type": b'{"agent":7,"cwd":"/"}',
+    "no directory": b'{"agent":"echo-args"}',
+    "a directory that is not there": b'{"agent":"echo-args","cwd":"/no/such/place"}',
+    "a relative directory": b'{"agent":"echo-args","cwd":"here"}',
+    "a directory with a zero": b'{"agent":"echo-args","cwd":"/\\u0000"}',
+    "an agent that is not there": b'{"agent":"no-such-program","cwd":"/"}',
+    "an agent with a zero": b'{"agent":"a\\u0000b","cwd":"/"}',
+    "an empty agent": b'{"agent":"","cwd":"/"}',
+    "an agent that is a directory": b'{"agent":"/tmp","cwd":"/"}',
+    "an agent that climbs": b'{"agent":"../../../etc/passwd","cwd":"/"}',
+    "half a character": b'{"agent":"\\ud800","cwd":"/"}',
+    "bytes that are no text": b'{"agent":"\xff","cwd":"/"}',
+    "a chain with a hole": b'{"dsl":"a -> -> b","cwd":"/"}',
+    "an endless loop": b'{"dsl":"echo-args:0","cwd":"/"}',
+    "a chain that is not there": b'{"chain":"nobody","cwd":"/"}',
+    "a negative time limit": b'{"agent":"echo-args","cwd":"/","timeout":-1}',
+    "an infinite time limit": b'{"agent":"echo-args","cwd":"/","timeout":1e999}',
+    "no number for a time limit": b'{"agent":"echo-args","cwd":"/","timeout":NaN}',
+    "a prompt too long for an argument": b'{"agent":"echo-args","cwd":"/","prompt":"%s"}' % (b"x" * 70_000),
+    "an argument with a zero": b'{"agent":"echo-args","cwd":"/","args":["\\u0000"]}',
+    "a variable with a zero": b'{"agent":"echo-args","cwd":"/","env":{"LANG":"\\u0000","PATH":"/bin"}}',
+    "a gate for a single agent": b'{"agent":"echo-args","cwd":"/","until":"true"}',
+    "a marker of two lines": b'{"dsl":"echo-args:2","cwd":"/","marker":"a\\nb"}',
+    "JSON a hundred thousand deep": b"[" * 100_000 + b"]" * 100_000,
+    "an object a hundred thousand deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
+    "a number of a million digits": b'{"agent":' + b"9" * 1_000_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("body", BAD_BODIES.values(), ids=list(BAD_BODIES))
+def test_a_start_that_cannot_work_is_400_and_leaves_nothing(shared: Server, body: bytes) -> None:
+    before = shared.count()
+    response = shared.request("POST", "/api/runs", content=body, headers={"content-type": "application/json"})
+    error_of(response, 400)
+    assert shared.count() == before
+
+
+BAD_QUERIES = [
+    *("/api/runs?limit=0", "/api/runs?limit=x", "/api/runs?limit=99999", "/api/runs?all=perhaps"),
+    *("/api/runs/1/output?offset=-1", f"/api/runs/1/output?offset={9**30}", "/api/runs/1/output?stream=in"),
+    "/api/runs/1/events?follow=perhaps",
+]
+
+
+@pytest.mark.parametrize("path", BAD_QUERIES)
+def test_a_query_that_makes_no_sense_is_400(shared: Server, path: str) -> None:
+    shared.start_run("echo-args")
+    error_of(shared.get(path), 400)
+
+
+@pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "", "9" * 30])
+def test_a_cursor_that_makes_no_sense_is_400(shared: Server, cursor: str) -> None:
+    run = shared.start_run("echo-args")
+    error_of(shared.get(f"/api/runs/{run['id']}/events", headers={"last-event-id": cursor}), 400)
+
+
+REFS = ["rnobody", "0", "999999", "9" * 30, "%00", "%2e%2e%2f", "a%2Fb", "%EF%BC%8F", "foo%0a", "--flag", "x" * 5000]
+
+
+@pytest.mark.parametrize("ref", REFS)
+def test_a_run_that_is_not_there_is_404_everywhere(shared: Server, ref: str) -> None:
+    for method, path in [
+        ("GET", f"/api/runs/{ref}"),
+        ("GET", f"/api/runs/{ref}/events"),
+        ("GET", f"/api/runs/{ref}/output"),
+        ("POST", f"/api/runs/{ref}/stop"),
+        ("POST", f"/api/runs/{ref}/messages"),
+    ]:
+        body = {"text": "x"} if "messages" in path else {}
+        error_of(shared.request(method, path, json=body), 404)
+
+
+def test_a_prefix_of_several_runs_is_400(shared: Server) -> None:
+    shared.start_run("echo-args")
+    shared.start_run("echo-args")
+    assert error_of(shared.get("/api/runs/r"), 400)["code"] == "ambiguous_run"
+
+
+ROUTES_TO_NOWHERE = ["/", "/api", "/api/", "/api/runs/", "/api/nothing", "/docs", "/redoc", "/api/runs/1/2/3"]
+
+
+@pytest.mark.parametrize("path", ROUTES_TO_NOWHERE)
+def test_a_route_that_is_not_there_is_404(shared: Server, path: str) -> None:
+    assert error_of(shared.get(path), 404)["code"] == "not_found"
+
+
+OTHER_METHODS = [("DELETE", "/api/runs"), ("PUT", "/api/runs/1"), ("GET", "/api/server/stop")]
+
+
+@pytest.mark.parametrize(("method", "path"), OTHER_METHODS)
+def test_another_method_is_405_in_the_same_envelope(shared: Server, method: str, path: str) -> None:
+    error_of(shared.request(method, path, json={}), 405)
+
+
+def test_what_the_state_of_a_run_forbids_is_409(shared: Server) -> None:
+    over = shared.ended(shared.start_run("echo-args")["id"])
+    live = shared.start_run("sleeper")
+    error_of(shared.post(f"/api/runs/{over['id']}/messages", {"text": "hi"}), 409)
+    error_of(shared.post(f"/api/runs/{live['id']}/messages", {"text": "hi"}), 409)
+    before = shared.count()
+    shared.start_run("echo-args", parent=over["id"], expect=409)
+    assert shared.count() == before
+    shared.post(f"/api/runs/{live['id']}/stop", {})
+
+
+def test_over_a_limit_is_409_and_names_it(server: Server) -> None:
+    server.leave()
+    server.configure("[limits]\ndepth = 1\nchildren = 2\n")
+    server.start()
+    top = server.start_run("sleeper")
+    children = [server.start_run("sleeper", parent=top["id"]) for _ in range(2)]
+    width = server.start_run("sleeper", parent=top["id"], expect=409)
+    depth = server.start_run("sleeper", parent=children[0]["id"], expect=409)
+    assert (width["code"], depth["code"]) == ("limit", "limit")
+    assert "children" in width["message"]
+    assert "depth" in depth["message"]
+    assert server.count() == 3
+
+
+def test_too_little_disk_is_507_while_live_runs_go_on(server: Server) -> None:
+    server.agent("at-door", "open('door').read(); print('through')")
+    door = server.project / "door"
+    os.mkfifo(door)
+    run = server.start_run("at-door")
+    wait_for(lambda: server.show(run["id"])["pid"], "its process")
+    server.kill()
+    server.configure("[limits]\nmin_free_mb = 900000000\n")
+    server.start()
+    refused = server.start_run("echo-args", expect=507)
+    assert refused["code"] == "disk_low"
+    assert "min_free_mb" in refused["hint"]
+    door.write_text("")
+    assert server.ended(run["id"])["result"] == "through\n"
+    assert server.count() == 1
+
+
+# --- the description ----------------------------------------------------------------------------------------
+
+
+def test_the_description_is_complete_and_never_promises_422(shared: Server) -> None:
+    document = shared.get("/openapi.json", checked=False).json()
+    routes = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert routes == {
+        ("GET", "/api/runs"),
+        ("POST", "/api/runs"),
+        ("GET", "/api/runs/{ref}"),
+        ("GET", "/api/runs/{ref}/events"),
+        ("GET", "/api/runs/{ref}/output"),
+        ("POST", "/api/runs/{ref}/stop"),
+        ("POST", "/api/runs/{ref}/messages"),
+        ("GET", "/api/health"),
+        ("POST", "/api/server/stop"),
+    }
+    assert "422" not in json.dumps(document)
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            assert set(operation["responses"]) >= {"400", "401", "403", "404", "409", "413", "415", "507"}
+
+
+def test_a_contract_notices_an_answer_that_breaks_it(shared: Server) -> None:
+    """The helper that every test of this room relies on can fail."""
+    assert shared.contract is not None
+    for broken in (
+        httpx.Response(200, json={"data": []}),
+        httpx.Response(200, json={"data": [{"id": 1}], "meta": {"timestamp": 1}}),
+        httpx.Response(418, json={}),
+        httpx.Response(200, text="x"),
+    ):
+        with pytest.raises((AssertionError, ValueError)):
+            shared.contract.check("GET", "/api/runs", broken)

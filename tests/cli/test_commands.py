@@ -1,0 +1,113 @@
+"""The table of commands, their help, and how errors leave."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import Hocket
+
+from hocket import __version__
+from hocket.cli import forkhestra, main
+from hocket.cli.commands import COMMANDS, load
+
+HEAVY = ("rich", "asyncio", "dataclasses", "msgspec", "hocket.model", "hocket.chain", "ssl", "http.client", "sqlite3")
+
+
+def modules_after(*args: str, home: Path) -> set[str]:
+    """What a command has imported when it is done, whatever became of it."""
+    program = (
+        "import sys, atexit; atexit.register(lambda: print('\\nMODULES', *sys.modules));"
+        f"from hocket.cli import main; main({list(args)!r})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=15)
+    return set(done.stdout.rpartition("MODULES ")[2].split())
+
+
+def test_the_version_needs_no_framework(home: Path) -> None:
+    assert not {"click", "json", "socket", "hocket.client"} & modules_after("--version", home=home)
+
+
+@pytest.mark.parametrize("words", [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1")])
+def test_the_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
+    assert not set(HEAVY) & modules_after(*words, home=home)
+
+
+def test_both_programs_tell_their_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert forkhestra(["--version"]) == 0
+    assert capsys.readouterr().out == f"hocket {__version__}\nforkhestra {__version__}\n"
+
+
+@pytest.mark.req("S1-B22")
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example(name: str, flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, flag]) == 0
+    text = capsys.readouterr().out
+    assert "Example:" in text
+    assert f"hocket {name}" in text
+
+
+@pytest.mark.req("S1-B22")
+def test_run_has_the_options_it_always_had(capsys: pytest.CaptureFixture[str]) -> None:
+    assert forkhestra(["-h"]) == 0
+    text = capsys.readouterr().out
+    for option in ("--cwd", "-v", "--dry-run", "--chain", "-p", "--prompt-file", "-h"):
+        assert option in text
+
+
+def test_the_table_says_what_the_commands_say() -> None:
+    for name, (target, text) in COMMANDS.items():
+        assert load(target).name == name
+        assert text.endswith(".")
+
+
+def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    text = capsys.readouterr().out
+    assert all(f"  {name} " in text for name in COMMANDS)
+
+
+def test_an_unknown_command_suggests_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lgos", "x"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("hocket: there is no command 'lgos'\nhint: ")
+    assert "hocket logs" in said.err
+
+
+@pytest.mark.parametrize("words", [["ps", "--nonsense"], ["show"], ["run", "a", "--timeout", "soon"], ["stop"]])
+def test_a_usage_error_is_two_and_silent_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("hocket: ")
+    assert "--help" in said.err
+
+
+def test_a_home_that_cannot_be_made_is_two(hocket: Hocket) -> None:
+    done = hocket("ps", env={"HOCKET_HOME": "/proc/nothing/here"})
+    assert done.returncode == 2
+    assert done.stderr.startswith("hocket: cannot make /proc/nothing/here")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_back(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == 0
+    assert "_HOCKET_COMPLETE" in capsys.readouterr().out
+
+
+def test_completion_knows_the_commands(hocket: Hocket) -> None:
+    env = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": "hocket s", "COMP_CWORD": "1"}
+    program = "import sys; from hocket.cli import main; sys.argv[0] = 'hocket'; sys.exit(main([]))"
+    done = hocket(env=env, command=[sys.executable, "-c", program])
+    assert {line.partition(",")[2] for line in done.stdout.splitlines()} == {
+        "spawn",
+        "show",
+        "stop",
+        "serve",
+        "server",
+    }

@@ -1,0 +1,88 @@
+"""``hocket doctor``: each check can fail, and a healthy place passes them all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from world import Hocket
+
+from hocket.cli.doctor import checks
+
+
+def failing(home: Path | str) -> set[str]:
+    return {check.name for check in checks(str(home)) if not check.ok}
+
+
+def test_a_healthy_place_passes(hocket: Hocket, home: Path) -> None:
+    before = hocket("doctor", "--json")
+    assert before.returncode == 0
+    assert list(home.iterdir()) == []
+    hocket("ps")
+    after = hocket("doctor", "--json")
+    found = json.loads(after.stdout)
+    assert (after.returncode, found["ok"], after.stderr) == (0, True, "")
+    assert {frozenset(check) for check in found["checks"]} == {frozenset(["name", "ok", "detail", "hint"])}
+    told = {check["name"]: check["detail"] for check in found["checks"]}
+    assert "answers" in told["server"]
+    assert "is sound" in told["database"]
+    assert hocket("doctor").stdout.count("✓") == len(found["checks"])
+
+
+def test_a_home_that_does_not_exist_yet_is_fine(world: Path) -> None:
+    assert failing(world / "deep" / "new") == set()
+
+
+def test_a_home_that_is_a_file_fails(world: Path) -> None:
+    (world / "file").touch()
+    assert "home" in failing(world / "file")
+
+
+def test_a_home_open_to_others_fails(home: Path) -> None:
+    home.chmod(0o755)
+    assert failing(home) == {"home"}
+
+
+def test_a_home_that_cannot_be_made_fails() -> None:
+    assert "home" in failing("/proc/nothing")
+
+
+def test_too_little_disk_fails(home: Path) -> None:
+    (home / "config.toml").write_text("[limits]\nmin_free_mb = 1000000000\n")
+    assert failing(home) == {"disk"}
+
+
+def test_a_broken_configuration_fails(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    (project / "hocket.toml").write_text("[chains\n")
+    assert failing(home) == {"config"}
+
+
+def test_a_damaged_database_fails(home: Path) -> None:
+    (home / "hocket.db").write_bytes(b"no database at all" * 1000)
+    assert failing(home) == {"database"}
+
+
+def test_a_lock_without_an_answer_fails(home: Path) -> None:
+    import fcntl
+
+    with (home / "server.lock").open("w") as lock:
+        lock.write('{"pid": 1, "version": "0.0.1"}')
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert failing(home) == {"server", "version"}
+
+
+def test_an_empty_path_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nosuch")
+    assert failing(home) == {"programs"}
+
+
+def test_a_failing_doctor_is_one(hocket: Hocket, home: Path) -> None:
+    home.chmod(0o750)
+    done = hocket("doctor")
+    assert done.returncode == 1
+    assert f"hint: chmod 700 {home}" in done.stdout
+    os.chmod(home, 0o700)

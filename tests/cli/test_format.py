@@ -1,0 +1,84 @@
+"""Text for people."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.cli.format import duration, fit, harmless, one_line, seconds_of, state_word, table, width
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("plain\ttext\n", "plain\ttext\n"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07after", "after"),
+        ("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\", "link"),
+        ("\x1bPq#0;2;0;0;0\x1b\\sixel", "sixel"),
+        ("\x9b31mred", "red"),
+        ("bell\x07 back\x08space", "bell backspace"),
+        ("line\r\nnext", "line\nnext"),
+        ("over\rwrite", "overwrite"),
+        ("\u202egnp.exe", "gnp.exe"),
+        ("torn \x1b[", "torn "),
+        ("torn \x1b]0;no end", "torn "),
+        ("ünï 漢字 ✓", "ünï 漢字 ✓"),
+    ],
+)
+def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> None:
+    assert harmless(said) == shown
+
+
+@given(st.text(alphabet=st.characters(max_codepoint=0x100), max_size=80))
+def test_nothing_that_steers_a_terminal_survives(text: str) -> None:
+    left = harmless(text)
+    assert not [letter for letter in left if letter not in "\n\t" and (letter < " " or "\x7f" <= letter <= "\x9f")]
+
+
+def test_one_line_has_no_line_breaks() -> None:
+    assert one_line("  a\n b\t\tc \n") == "a b c"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (48.9, "0:48"), (72, "1:12"), (3723, "1:02:03"), (97200, "1d 03h"), (-5, "0:00"), (None, "-")],
+)
+def test_durations_are_short(seconds: float | None, text: str) -> None:
+    assert duration(seconds).replace("–", "-") == text  # noqa: RUF001 - either dash will do
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), ("1h30m", 5400), ("0.5", 0.5), ("250ms", 0.25)],
+)
+def test_time_limits_are_understood(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "5x", "-1", "1 2", "1h30", "ten", "1e3", "5m!", "٣x"])
+def test_other_words_are_no_time_limits(text: str) -> None:
+    assert seconds_of(text) is None
+
+
+def test_widths_count_columns() -> None:
+    assert [width(text) for text in ("abc", "漢字", "e\u0301", "✓")] == [3, 4, 1, 1]
+
+
+@given(st.text(max_size=40), st.integers(1, 30))
+def test_fitted_text_is_never_too_wide(text: str, columns: int) -> None:
+    assert width(fit(text, columns)) <= columns
+
+
+def test_a_table_is_aligned_and_only_its_last_column_gives_way() -> None:
+    lines = table([["A", "STATE", "LAST"], ["long name", "✓", "x" * 50], ["漢字", "●", "y"]], columns=30)
+    assert lines[0] == "A          STATE  LAST"
+    assert lines[1] == "long name  ✓      " + "x" * 11 + "…"
+    assert lines[2] == "漢字       ●      y"
+
+
+def test_a_question_outranks_the_status() -> None:
+    assert state_word({"status": "waiting", "needs_you": True}) == "◆ needs you"
+    assert state_word({"status": "waiting", "needs_you": False}) == "○ waiting"
+    assert state_word({"status": "unheard of"}) == "unheard of"

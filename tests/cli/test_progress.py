@@ -1,0 +1,135 @@
+"""The fold of a tree's events that both views draw from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.cli import plain
+from hocket.cli.plain import PlainView, lines_of
+from hocket.cli.progress import Progress, arrows, result_text, summary
+
+ROOT = "rroot"
+
+
+def make(run: str, event: str, ts: float = 0.0, /, **data: Any) -> dict[str, Any]:
+    return {"v": 1, "seq": 1, "ts": ts, "run": run, "root": ROOT, "type": event, "data": data}
+
+
+def created(run: str, agent: str, kind: str = "leaf", parent: str | None = ROOT, **data: Any) -> dict[str, Any]:
+    return make(run, "run.created", kind=kind, agent=agent, parent=parent, number=7, **data)
+
+
+def feed(progress: Progress, *events: dict[str, Any]) -> Progress:
+    for event in events:
+        progress.add(event)
+    return progress
+
+
+LOOP = [
+    created(ROOT, "planner -> builder:3", "chain", None),
+    created("rp", "planner", step=0),
+    make("rp", "run.started"),
+    make("rp", "text", text="planned"),
+    make("rp", "run.ended", 3.0, status="done", reason="exit"),
+    created("rl", "builder", "loop", step=1),
+    created("rb1", "builder", parent="rl", step=1, iteration=1),
+    created("rb2", "builder", parent="rl", step=1, iteration=2),
+    make("rb2", "run.started"),
+    make("rb2", "text", text="hammering"),
+]
+
+
+def test_a_loop_shows_its_pass_and_its_last_words() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    step = progress.current()
+    assert step is not None
+    assert (step.agent, step.passes(), step.last, step.status) == ("builder", "2/3", "hammering", "running")
+    assert progress.speaker("rb2") == "builder[2/3]"
+    assert progress.speaker("rp") == "planner"
+
+
+def test_a_step_is_over_when_a_later_one_has_begun() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
+    assert progress.finish_earlier_steps() == []
+
+
+def test_steps_that_were_not_announced_appear_as_they_come() -> None:
+    progress = feed(Progress(ROOT), *LOOP)
+    assert [step.agent for step in progress.steps] == ["planner", "builder"]
+    assert progress.speaker("rb2") == "builder[2]"
+
+
+def test_what_an_agent_starts_itself_is_not_a_step() -> None:
+    helper = created("rh", "helper", parent="rb2", step=0)
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, helper)
+    assert progress.step_of("rh") is None
+    assert progress.speaker("rh") == "helper"
+    assert progress.steps[0].last == "planned"
+
+
+def test_the_marker_does_not_hide_the_last_words() -> None:
+    marker = [make("rb2", "text", text="FORKHESTRA_COMPLETE"), make("rb2", "marker", line="FORKHESTRA_COMPLETE")]
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, *marker)
+    assert progress.steps[1].last == "hammering"
+
+
+@pytest.mark.req("S1-B21")
+def test_the_summary_names_each_steps_status_passes_and_reason() -> None:
+    steps: list[dict[str, Any]] = [
+        {"agent": "planner", "status": "done", "reason": "single_run", "iterations": 1, "max_iterations": 1},
+        {"agent": "builder", "status": "failed", "reason": "max_iterations", "iterations": 3, "max_iterations": 3},
+        {"agent": "qa", "status": "skipped", "reason": None, "iterations": 0, "max_iterations": 2},
+    ]
+    ended = make(ROOT, "run.ended", 65.0, status="failed", reason="max_iterations", steps=steps)
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3), ("qa", 2)]), *LOOP, ended)
+    lines = [line.split() for line in summary(progress, 66.0)]
+    assert lines[0][:5] == ["✓", "done", "planner", "1/1", "single_run"]
+    assert lines[1][:5] == ["✗", "failed", "builder", "3/3", "max_iterations"]
+    assert lines[2][:4] == ["-", "skipped", "qa", "0/2"]
+    assert lines[3] == ["✗", "failed", "run", "7", "max_iterations", "1:05"]
+    assert "hocket logs 7" in summary(progress, 66.0)[-1]
+
+
+def test_the_summary_of_a_run_that_goes_on_says_how_to_come_back() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    assert "hocket wait 7" in summary(progress, 1.0)[-1]
+
+
+def test_a_single_agent_is_a_chain_of_one() -> None:
+    ended = make(ROOT, "run.ended", 2.0, status="failed", reason="exit", exit_code=3)
+    progress = feed(Progress(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), ended)
+    assert progress.steps[0].status == "failed"
+    assert lines_of(progress, ended)[0].endswith(" tool failed: exit 3")
+
+
+def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    (line,) = lines_of(progress, make("rb2", "text", text="\x1b[1mEdit\x1b[0m a.py"))
+    assert line[8:] == " builder[2/3] Edit a.py"
+    (line,) = lines_of(progress, make("rb2", "raw", stream="stderr", text="oops"))
+    assert line.endswith("builder[2/3] ! oops")
+    (line,) = lines_of(progress, make("rl", "gate", run="rb2", passed=False))
+    assert line.endswith("builder[2/3] gate not passed")
+    assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
+
+
+@pytest.mark.parametrize(("result", "text"), [(None, ""), ("", ""), ("a", "a\n"), ("a\n", "a\n"), ("\x1b[1ma", "a\n")])
+def test_the_result_ends_with_one_newline(result: str | None, text: str) -> None:
+    assert result_text(make(ROOT, "run.ended", result=result)) == text
+
+
+def test_the_chain_is_drawn_with_arrows() -> None:
+    assert arrows(Progress(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
+
+
+def test_silence_is_broken_by_a_heartbeat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    view = PlainView(quiet=False)
+    view.idle(progress)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
+    view.idle(progress)
+    assert "builder[2/3] … still running" in capsys.readouterr().err

@@ -1,0 +1,281 @@
+"""``hocket run`` from outside, with the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Bin, Hocket
+
+COUNTING = """
+import pathlib, sys, time
+count = pathlib.Path("count")
+number = int(count.read_text()) + 1 if count.exists() else 1
+count.write_text(str(number))
+print("pass", number, flush=True)
+if number >= 2: print("FORKHESTRA_COMPLETE")
+"""
+FOREVER = "import time\nprint('up', flush=True)\ntime.sleep(600)"
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def until(stream: Any, wanted: str) -> str:
+    """Read lines up to the one that has this in it; the test's own time limit bounds it."""
+    for line in stream:
+        if wanted in line:
+            return str(line)
+    raise AssertionError(f"{wanted!r} was never said")
+
+
+def living_server(hocket: Hocket) -> int:
+    """The server's pid, once there is one again."""
+    while (found := json.loads(hocket("server", "status", "--json").stdout))["runs_live"] is None:
+        continue
+    return int(found["pid"])
+
+
+@pytest.fixture
+def agents(agent: Bin) -> Bin:
+    agent("planner", "import sys; print('plan for', *sys.argv[1:]); print('trouble', file=sys.stderr)")
+    agent("builder", COUNTING)
+    agent("reviewer", "print('\\x1b[31mfine\\x1b[0m')")
+    agent("failing", "import sys; print('half'); sys.exit(3)")
+    agent("forever", FOREVER)
+    return agent
+
+
+@pytest.mark.req("S1-B21", "S1-B17")
+def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace", env={"FORCE_COLOR": "1"})
+    assert (done.returncode, done.stdout) == (0, "fine\n")
+    assert "\x1b" not in done.stderr
+    lines = done.stderr.splitlines()
+    assert any(line.endswith(" planner plan for peace") for line in lines)
+    assert any(line.endswith(" planner ! trouble") for line in lines)
+    assert any(line.endswith(" builder[2/3] pass 2") for line in lines)
+    assert [line.split()[:5] for line in lines[-5:-2]] == [
+        ["✓", "done", "planner", "1/1", "single_run"],
+        ["✓", "done", "builder", "2/3", "marker"],
+        ["✓", "done", "reviewer", "1/1", "single_run"],
+    ]
+
+
+@pytest.mark.req("S1-B17", "S1-B16")
+def test_an_incomplete_chain_is_one_and_says_what_was_skipped(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "failing -> planner")
+    assert (done.returncode, done.stdout) == (1, "half\n")
+    assert "failed: exit 3" in done.stderr
+    assert "- skipped" in done.stderr
+
+
+def test_json_is_events_alone_and_ends_with_the_roots_end(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "planner -> builder:3", "--json")
+    events = events_of(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {frozenset(event) for event in events} == {frozenset(["v", "seq", "ts", "run", "root", "type", "data"])}
+    seqs = [event["seq"] for event in events]
+    assert seqs == sorted(set(seqs))
+    last = events[-1]
+    assert (last["type"], last["run"]) == ("run.ended", last["root"])
+    assert [step["agent"] for step in last["data"]["steps"]] == ["planner", "builder"]
+
+
+@pytest.mark.req("S1-B20", "S1-B17")
+@pytest.mark.parametrize("words", [["nosuch"], ["planner -> nosuch"], ["planner ->"], ["planner:0"], ["--chain", "x"]])
+def test_a_refusal_is_two_with_nothing_on_stdout(hocket: Hocket, agents: Bin, words: list[str]) -> None:
+    for more in ([], ["--json"]):
+        done = hocket("run", *words, *more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("hocket: ")
+
+
+def test_nothing_to_run_is_two_with_an_example(hocket: Hocket) -> None:
+    done = hocket("run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert 'hocket run "planner -> builder:3' in done.stderr
+    assert hocket("server", "status").stdout.startswith("not running")
+
+
+@pytest.mark.req("S1-B06", "S1-B07", "S1-B11")
+def test_words_are_joined_and_variables_substituted(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "planner", "->", "planner", "WHO=you", "-p", "${WHO} there", "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "plan for you there\n", "")
+
+
+@pytest.mark.req("S1-B12")
+def test_a_prompt_comes_from_the_line_from_stdin_or_from_a_file(hocket: Hocket, agents: Bin, project: Path) -> None:
+    (project / "ask.txt").write_text("from a file")
+    assert hocket("run", "planner", "-q", "-p", "-", stdin="from stdin").stdout == "plan for from stdin\n"
+    assert hocket("run", "planner", "-q", "--prompt-file", "ask.txt").stdout == "plan for from a file\n"
+    both = hocket("run", "planner", "-q", "-p", "inline", "--prompt-file", "ask.txt")
+    assert both.stdout == "plan for inline\n"
+    missing = hocket("run", "planner", "--prompt-file", "nosuch.txt")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "nosuch.txt" in missing.stderr
+
+
+def test_text_that_was_not_typed_for_us_is_no_template(hocket: Hocket, agents: Bin, project: Path) -> None:
+    (project / "ask.txt").write_text("use ${NOWHERE}")
+    assert hocket("run", "planner", "-q", "--prompt-file", "ask.txt").stdout == "plan for use ${NOWHERE}\n"
+    assert hocket("run", "planner", "-q", "-p", "-", stdin="${A} $B $$").stdout == "plan for ${A} $B $$\n"
+    typed = hocket("run", "planner", "-q", "-p", "use ${NOWHERE}")
+    assert (typed.returncode, typed.stdout) == (2, "")
+    assert "NOWHERE" in typed.stderr
+
+
+def test_what_follows_two_dashes_reaches_the_agent_untouched(hocket: Hocket, agents: Bin) -> None:
+    done = hocket("run", "planner", "-q", "--", "--json", "$(touch pwned)", "->", "-p")
+    assert done.stdout == "plan for --json $(touch pwned) -> -p\n"
+
+
+@pytest.mark.req("S1-B22")
+def test_the_working_directory_can_be_chosen(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("where", "import os; print(os.getcwd())")
+    (project / "sub").mkdir()
+    assert hocket("run", "where", "-q", "--cwd", "sub").stdout == f"{project / 'sub'}\n"
+    missing = hocket("run", "where", "--cwd", "nosuch")
+    assert missing.returncode == 2
+    assert "nosuch" in missing.stderr
+
+
+@pytest.mark.req("S1-B22")
+def test_a_dry_run_shows_every_step_and_starts_nothing(hocket: Hocket, agents: Bin, home: Path) -> None:
+    words = ["run", "planner -> builder:3", "-p", "go on", "--until", "true", "--dry-run"]
+    shown = hocket(*words, "--", "--fast")
+    assert shown.returncode == 0
+    assert "step 2: builder up to 3 times" in shown.stdout
+    assert f"{agents.folder / 'planner'} --fast 'go on'" in shown.stdout
+    steps = json.loads(hocket(*words, "--json").stdout)
+    assert [(step["agent"], step["iterations"], step["gate"]) for step in steps] == [
+        ("planner", 1, "true"),
+        ("builder", 3, "true"),
+    ]
+    assert hocket("run", "nosuch", "--dry-run").returncode == 2
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.req("S1-47")
+def test_verbose_output_shows_what_is_started(hocket: Hocket, agents: Bin, project: Path) -> None:
+    done = hocket("run", "planner", "-v", "-p", "go")
+    assert done.stdout == "plan for go\n"
+    assert f"program  {agents.folder / 'planner'}" in done.stderr
+    assert f"argv     {agents.folder / 'planner'} go" in done.stderr
+    assert f"cwd      {project}" in done.stderr
+
+
+def test_detached_runs_go_on_and_end_by_themselves(hocket: Hocket, agents: Bin) -> None:
+    plain = hocket("run", "planner", "--detach")
+    as_json = hocket("run", "planner", "--detach", "--json")
+    assert (plain.returncode, plain.stderr, as_json.stderr) == (0, "", "")
+    ids = [plain.stdout.strip(), json.loads(as_json.stdout)["run"]]
+    assert len(set(ids)) == 2
+    assert [hocket("wait", run).returncode for run in ids] == [0, 0]
+
+
+@pytest.mark.req("S1-B17", "S1-B18")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_stops_the_whole_run(hocket: Hocket, agents: Bin, number: signal.Signals, code: int) -> None:
+    running = hocket.start("run", "forever -> planner")
+    assert running.stderr is not None
+    until(running.stderr, "forever up")
+    running.send_signal(number)
+    _, err = running.communicate(timeout=15)
+    assert running.returncode == code
+    assert "■ stopped  run" in err
+    assert json.loads(hocket("ps", "--json").stdout) == []
+
+
+@pytest.mark.req("S1-B18")
+def test_a_signal_with_json_still_ends_with_the_roots_end(hocket: Hocket, agents: Bin) -> None:
+    running = hocket.start("run", "forever:3", "--json")
+    assert running.stdout is not None
+    assert running.stderr is not None
+    until(running.stdout, '"text"')
+    running.send_signal(signal.SIGINT)
+    last = json.loads(list(running.stdout)[-1])
+    assert (running.wait(timeout=10), running.stderr.read()) == (130, "")
+    assert (last["type"], last["run"], last["data"]["status"]) == ("run.ended", last["root"], "stopped")
+
+
+def test_a_hang_up_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:
+    running = hocket.start("run", "forever")
+    assert running.stderr is not None
+    until(running.stderr, "forever up")
+    running.send_signal(signal.SIGHUP)
+    out, err = running.communicate(timeout=15)
+    assert (running.returncode, out) == (129, "")
+    assert "hocket wait" in err
+    (root, _) = json.loads(hocket("ps", "--json").stdout)
+    assert root["status"] == "running"
+    stopped = json.loads(hocket("stop", root["id"], "--json").stdout)
+    assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
+
+
+def test_a_stop_from_elsewhere_is_one(hocket: Hocket, agents: Bin) -> None:
+    running = hocket.start("run", "forever", "--json")
+    assert running.stdout is not None
+    run = json.loads(until(running.stdout, '"text"'))["root"]
+    hocket("stop", run)
+    running.communicate(timeout=15)
+    assert running.returncode == 1
+
+
+def test_a_killed_server_costs_the_watcher_nothing(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("slow", "import pathlib, time\nfor n in range(60): print(n, flush=True); time.sleep(0.05)")
+    running = hocket.start("run", "slow -> slow", "--json")
+    assert running.stdout is not None
+    assert running.stderr is not None
+    lines = [until(running.stdout, '"text"')]
+    for _ in range(3):
+        lines += [next(running.stdout) for _ in range(8)]
+        os.kill(living_server(hocket), signal.SIGKILL)
+    # Not communicate(): it would miss what the reading above has taken ahead.
+    lines += list(running.stdout)
+    err = running.stderr.read()
+    running.wait(timeout=10)
+    events = events_of("".join(lines))
+    seqs = [event["seq"] for event in events]
+    said = [event["data"]["text"] for event in events if event["type"] == "text"]
+    assert (running.returncode, err) == (0, "")
+    assert seqs == sorted(set(seqs))
+    assert said == [str(n) for n in range(60)] * 2
+    assert [event["run"] for event in events if event["type"] == "run.ended"].count(events[0]["root"]) == 1
+
+
+def test_a_reader_that_leaves_is_no_failure(hocket: Hocket, agents: Bin) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", '"$0" -m hocket run planner --json | head -n 1', sys.executable],
+        cwd=hocket.cwd,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=15,
+    )
+    assert json.loads(done.stdout)["type"] == "run.created"
+    assert done.stderr == ""
+
+
+def test_forkhestra_is_run(hocket: Hocket, agents: Bin) -> None:
+    program = "import sys; from hocket.cli import forkhestra; sys.exit(forkhestra())"
+    done = hocket("planner", "-q", "-p", "x", command=[sys.executable, "-c", program])
+    assert (done.returncode, done.stdout) == (0, "plan for x\n")
+
+
+def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> None:
+    command = [sys.executable, "-m", "hocket", "run", "planner", "-q"]
+    agents("outer", f"import os; os.execv({sys.executable!r}, {command!r})")
+    done = hocket("run", "outer")
+    assert (done.returncode, done.stdout) == (0, "plan for\n")
+    listed = {run["agent"]: run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["kind"] == "leaf"}
+    inner = next(run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["depth"] == 1)
+    assert inner["parent"] == listed["outer"]["id"]
+    assert inner["root"] == listed["outer"]["root"]

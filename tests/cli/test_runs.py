@@ -1,0 +1,161 @@
+"""``spawn ps show logs wait stop`` from outside, and the table of ``ps`` by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Bin, Hocket
+
+from hocket.cli.runs import in_tree_order, ps_table, shown
+
+RUN_KEYS = {
+    "id",
+    "number",
+    "kind",
+    "agent",
+    "provider",
+    "status",
+    "reason",
+    "parent",
+    "root",
+    "depth",
+    "task",
+    "cwd",
+    "pid",
+    "session_id",
+    "transcript",
+    "started_at",
+    "ended_at",
+    "exit_code",
+    "result",
+    "cost_usd",
+    "tokens",
+    "needs_you",
+}
+
+
+def run(number: int, parent: int | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"r{number}",
+        "number": number,
+        "agent": "builder",
+        "status": "running",
+        "parent": None if parent is None else f"r{parent}",
+        "started_at": 100.0,
+        **more,
+    }
+
+
+def test_runs_are_listed_below_their_parents() -> None:
+    runs = [run(5, 2), run(1), run(4, 9), run(2, 1), run(3, 1)]
+    assert [(one["number"], level) for one, level in in_tree_order(runs)] == [(1, 0), (2, 1), (5, 2), (3, 1), (4, 0)]
+
+
+def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
+    runs = [
+        run(1, status="waiting", needs_you=True, last="\x1b[1mpush?\x1b[0m\nnow"),
+        run(2, 1, step=1, iteration=3, last="x" * 500),
+        run(3, status="failed", reason="exit", exit_code=7, ended_at=160.0),
+        run(4, status="failed", reason="start_failed", error="ENOENT: gone"),
+    ]
+    lines = ps_table(runs, 172.0, 60)
+    assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "LAST"]
+    assert lines[1].endswith("◆ needs you  1:12     push? now")
+    assert lines[2].startswith("  2  builder  2 ·3")
+    assert lines[2].endswith("…")
+    assert lines[3].endswith("✗ failed     1:00     exit 7")
+    assert lines[4].endswith("ENOENT: gone")
+    assert max(map(len, lines)) <= 60
+    assert len(ps_table(runs, 172.0, None)[2]) > 200
+
+
+def test_show_prints_the_result_harmlessly() -> None:
+    lines = shown(run(1, result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
+    assert lines[-1] == "done"
+    assert "files    /h/runs/r1" in lines
+
+
+def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", "import sys; print(*sys.argv[1:]); print('aside', file=sys.stderr); sys.exit(4)")
+    spawned = hocket("spawn", "echo", "-p", "the prompt", "--json", "--", "--flag")
+    assert (spawned.returncode, spawned.stderr) == (0, "")
+    ref = json.loads(spawned.stdout)["run"]
+
+    waited = hocket("wait", ref, "--json")
+    assert (waited.returncode, waited.stderr) == (1, "")
+    seen = json.loads(waited.stdout)
+    assert set(seen) >= RUN_KEYS
+    assert (seen["status"], seen["reason"], seen["exit_code"]) == ("failed", "exit", 4)
+    assert (seen["result"], seen["cwd"], seen["root"]) == ("--flag the prompt\n", str(project), ref)
+
+    detail = json.loads(hocket("show", ref[:6], "--json").stdout)
+    assert (detail["id"], detail["children"]) == (ref, [])
+    assert Path(detail["dir"]).is_dir()
+    human = hocket("show", str(seen["number"])).stdout
+    assert "✗ failed exit" in human
+    assert human.endswith("--flag the prompt\n")
+
+    assert hocket("logs", ref, "--raw").stdout == "--flag the prompt\n"
+    assert hocket("logs", ref, "--raw", "--err").stdout == "aside\n"
+    said = [line.split(" ", 1)[1] for line in hocket("logs", ref).stdout.splitlines()]
+    assert sorted(said) == ["echo ! aside", "echo --flag the prompt", "echo failed: exit 4"]
+    assert [line.split(" ", 1)[1] for line in hocket("logs", ref, "--err").stdout.splitlines()] == ["echo ! aside"]
+    events = [json.loads(line) for line in hocket("logs", ref, "--json").stdout.splitlines()]
+    assert (events[0]["type"], events[-1]["type"]) == ("run.created", "run.ended")
+
+    assert json.loads(hocket("ps", "--json").stdout) == []
+    assert [one["id"] for one in json.loads(hocket("ps", "-a", "--json").stdout)] == [ref]
+    stopped = json.loads(hocket("stop", ref, "--json").stdout)
+    assert (stopped["status"], stopped["stopped"]) == ("failed", [])
+
+
+def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hocket, agent: Bin) -> None:
+    agent("forever", "import time; time.sleep(600)")
+    ref = hocket("spawn", "forever").stdout.strip()
+    done = hocket("stop", "nosuch", ref, "--json")
+    assert done.returncode == 2
+    assert "nosuch" in done.stderr
+    assert json.loads(done.stdout)["stopped"] == [ref]
+
+
+def test_an_empty_list_teaches_the_next_command(hocket: Hocket) -> None:
+    done = hocket("ps")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "hocket run" in done.stderr
+    assert hocket("ps", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "wait", "stop"])
+def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
+    done = hocket(command, "nosuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nosuch" in done.stderr
+
+
+def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) -> None:
+    agent("forever", "import time; print('up', flush=True); time.sleep(600)")
+    ref = hocket("spawn", "forever").stdout.strip()
+    waited = hocket("wait", ref, "--timeout", "0.2", "--json")
+    assert (waited.returncode, waited.stdout) == (3, "")
+    following = hocket.start("logs", "-f", "--raw", ref)
+    assert following.stdout is not None
+    assert following.stdout.readline() == "up\n"
+    listed = hocket("ps").stdout.splitlines()
+    assert listed[1].split()[1:4] == ["forever", "●", "running"]
+    stopped = hocket("stop", ref)
+    assert (stopped.returncode, "■ stopped" in stopped.stdout) == (0, True)
+    assert following.wait(timeout=10) == 0
+    assert hocket("wait", ref).returncode == 1
+
+
+def test_the_raw_log_of_a_chain_is_the_output_of_its_processes_in_order(hocket: Hocket, agent: Bin) -> None:
+    agent("first", "import sys; sys.stdout.buffer.write(b'\\xff\\x00one')")
+    agent("second", "print('two')")
+    done = hocket("run", "first -> second:2", "--json")
+    ref = json.loads(done.stdout.splitlines()[-1])["root"]
+    raw = hocket("logs", ref, "--raw").stdout
+    assert raw == "\ufffd\x00onetwo\ntwo\n"
+    assert hocket("logs", "-f", ref, "--raw").stdout == raw

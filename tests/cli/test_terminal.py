@@ -1,0 +1,170 @@
+"""The live view, seen through a real pseudo-terminal and a terminal emulator."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+from world import Bin
+
+COLUMNS, ROWS = 100, 30
+Start = Callable[..., "Terminal"]
+
+
+def _control_terminal() -> None:
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+class Terminal:
+    """A command on a terminal of its own."""
+
+    def __init__(self, *args: str, cwd: Path, **env: str) -> None:
+        self.screen = pyte.Screen(COLUMNS, ROWS)
+        self._stream = pyte.ByteStream(self.screen)
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "hocket", *args],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm-256color", **env},
+            # Its own session with this terminal in control: keys such as ^C then work as they do for a person.
+            preexec_fn=_control_terminal,  # noqa: PLW1509 - one thread, and nothing but two system calls
+        )
+        os.close(slave)
+        self.received = b""
+
+    def text(self) -> str:
+        return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
+
+    def wait_for(self, wanted: str, seconds: float = 12) -> None:
+        deadline = time.monotonic() + seconds
+        while wanted not in self.text():
+            assert time.monotonic() < deadline, f"{wanted!r} is not on the screen:\n{self.text()}"
+            self._read(0.1)
+
+    def _read(self, seconds: float) -> bool:
+        if not select.select([self._master], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:  # what Linux says when the other side has closed
+            return False
+        self.received += data
+        self._stream.feed(data)
+        return bool(data)
+
+    def press(self, keys: bytes) -> None:
+        os.write(self._master, keys)
+
+    def end(self) -> int:
+        while self._read(0.1):
+            if self.process.poll() is not None and not select.select([self._master], [], [], 0)[0]:
+                break
+        return self.process.wait(timeout=10)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._master)
+
+
+@pytest.fixture
+def terminal(home: Path, project: Path, agent: Bin) -> Iterator[Start]:
+    agent("quick", "print('a plan of six steps')")
+    agent("loud", "print('\\x1b]0;pwned\\x07\\x1b[2Jtitle', flush=True)")
+    agent("forever", "import time\nprint('hammering', flush=True)\ntime.sleep(600)")
+    started: list[Terminal] = []
+
+    def start(*args: str, **env: str) -> Terminal:
+        started.append(Terminal(*args, cwd=project, **env))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start) -> None:
+    view = terminal("run", "quick -> forever:3 -> loud")
+    view.wait_for("hammering")
+    lines = view.text().splitlines()
+    assert lines[0].startswith("● run 1  quick → forever:3 → loud")
+    assert lines[1].split()[:3] == ["✓", "quick", "1/1"]
+    assert lines[1].endswith("a plan of six steps")
+    assert lines[2].split()[1:3] == ["forever", "1/3"]
+    assert lines[3].split() == ["·", "loud", "-/1"]
+    assert "^C detach or stop" in lines[4]
+    view.press(b"\x03")
+    view.wait_for("d detach, s stop, Enter to go on")
+    view.press(b"\r")
+    view.wait_for("^C detach or stop")
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"s")
+    assert view.end() == 130
+    text = view.text()
+    assert "■ stopped  forever  1/3  stopped" in text
+    assert "hocket logs 1" in text
+    assert "d detach" not in text
+
+
+def test_the_second_interrupt_stops(terminal: Start) -> None:
+    view = terminal("run", "forever")
+    view.wait_for("hammering")
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"\x03")
+    assert view.end() == 130
+
+
+def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start) -> None:
+    view = terminal("run", "forever")
+    view.wait_for("hammering")
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"d")
+    assert view.end() == 0
+    assert "run 1 goes on: hocket wait 1" in view.text()
+    assert not view.screen.cursor.hidden
+    listing = terminal("ps")
+    assert listing.end() == 0
+    assert "● running" in listing.text()
+
+
+def test_agents_cannot_steer_the_terminal(terminal: Start) -> None:
+    view = terminal("run", "loud")
+    assert view.end() == 0
+    assert b"pwned" not in view.received
+    assert b"\x1b[2J" not in view.received
+    assert "title" in view.text()
+
+
+def test_no_colour_means_no_colour_but_still_a_live_view(terminal: Start) -> None:
+    view = terminal("run", "quick", NO_COLOR="1")
+    assert view.end() == 0
+    assert b"\x1b[3" not in view.received
+    assert b"\x1b[?25l" in view.received
+
+
+@pytest.mark.parametrize(("args", "env"), [(["--plain"], {}), ([], {"TERM": "dumb"}), ([], {"CI": "true"})])
+def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list[str], env: dict[str, str]) -> None:
+    view = terminal("run", "quick", *args, **env)
+    assert view.end() == 0
+    assert b"\x1b" not in view.received
+    assert "quick a plan of six steps" in view.text()

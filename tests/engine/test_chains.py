@@ -1,0 +1,211 @@
+"""Chains with real processes: order, loops, gates, stops, and going on in another engine with nothing run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.desk import kitchen_at, until
+from world import Bin
+
+from hocket.model import Kind, Reason, Run, Status
+
+WORKER = """
+import os, sys
+ledger = os.open("ledger", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+os.write(ledger, (sys.argv[1] + "\\n").encode())
+turn = len(os.pread(ledger, 10_000, 0).split())
+print(sys.argv[1], turn)
+"""
+
+
+@pytest.fixture
+def worker(agent: Bin) -> Bin:
+    """Programs that write their prompt into one ledger, once for each time that they are run."""
+    agent("worker", WORKER)
+    agent("marking", WORKER + "if turn == 2: print('FORKHESTRA_COMPLETE')\n")
+    agent("claiming", WORKER + "print('FORKHESTRA_COMPLETE')\n")
+    agent("failing", WORKER + "sys.exit(4)\n")
+    agent("at_door", WORKER + "sys.stdout.flush()\nopen(f'door{turn}').read()\nprint('through')\n")
+    return agent
+
+
+def ledger(project: Path) -> list[str]:
+    path = project / "ledger"
+    return path.read_text().split() if path.exists() else []
+
+
+def shape(run: Run) -> tuple[str, str | None, str]:
+    return run.kind, run.reason, run.status
+
+
+def short(step: dict[str, Any] | Any) -> tuple[Any, ...]:
+    return step["agent"], step["status"], step["reason"], step["iterations"], step["max_iterations"]
+
+
+@pytest.mark.req("S1-B14", "S1-B16")
+def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("worker -> worker", prompt="a"))
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.DONE, Reason.SINGLE_RUN, 0)
+            assert ended.result == "a 2\n"
+            assert [short(step) for step in ended.steps] == [("worker", "done", "single_run", 1, 1)] * 2
+            leaves = kitchen.engine.read.children(ended.id)
+            assert [(leaf.kind, leaf.step, leaf.iteration) for leaf in leaves] == [("leaf", 0, None), ("leaf", 1, None)]
+            assert [step["runs"] for step in ended.steps] == [[leaf.id] for leaf in leaves]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-B15")
+def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("marking:5 -> worker", prompt="a"))
+            assert [short(step) for step in ended.steps] == [
+                ("marking", "done", "marker", 2, 5),
+                ("worker", "done", "single_run", 1, 1),
+            ]
+            loop, last = kitchen.engine.read.children(ended.id)
+            assert shape(loop) == (Kind.LOOP, Reason.MARKER, Status.DONE)
+            leaves = kitchen.engine.read.children(loop.id)
+            assert [(leaf.step, leaf.iteration) for leaf in leaves] == [(0, 1), (0, 2)]
+            assert [leaf.marker for leaf in leaves] == [False, True]
+            assert last.depth == loop.depth == leaves[0].depth == 0
+            inside = {event["run"] for event in await kitchen.events(loop)}
+            assert inside == {loop.id, *(leaf.id for leaf in leaves)}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-B15", "S1-B16")
+def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("failing:2 -> worker", prompt="a"))
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.MAX_ITERATIONS, 4)
+            assert [short(step)[:2] for step in ended.steps] == [("failing", "failed"), ("worker", "skipped")]
+            assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
+def test_a_gate_is_asked_after_each_claim_and_its_word_is_kept(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("claiming:5", prompt="a", until="test $(wc -l < ledger) -ge 3")
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
+            gates = [event["data"]["passed"] for event in await kitchen.events(run) if event["type"] == "gate"]
+            assert gates == [False, False, True]
+
+    asyncio.run(scene())
+
+
+def test_another_engine_goes_on_in_the_middle_of_a_loop_and_runs_nothing_twice(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in range(1, 6):
+        os.mkfifo(project / f"door{number}")
+
+    def at_work(number: int) -> bool:
+        return len(ledger(project)) >= number
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door:5", prompt="a")
+            await until(partial(at_work, 1), "the first iteration")
+        for number in range(1, 5):
+            async with kitchen_at(home, project):
+                (project / f"door{number}").write_text("")
+                await until(partial(at_work, number + 1), "the next iteration")
+        (project / "door5").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert [short(step) for step in ended.steps] == [("at_door", "failed", "max_iterations", 5, 5)]
+            (loop,) = kitchen.engine.read.children(run.id)
+            assert [leaf.iteration for leaf in kitchen.engine.read.children(loop.id)] == [1, 2, 3, 4, 5]
+        assert ledger(project) == ["a"] * 5
+
+    asyncio.run(scene())
+
+
+def test_a_chain_whose_last_step_ended_unseen_is_finished_by_the_next_engine(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in range(1, 4):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door -> at_door", prompt="a")
+            await until(lambda: len(ledger(project)) == 1, "the first step")
+            (project / "door1").write_text("")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            first = kitchen.engine.read.last_seq()
+        async with kitchen_at(home, project) as kitchen:
+            (project / "door2").write_text("")
+            ended = await kitchen.wait(run)
+            assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1, 1])
+            later = await kitchen.events(run, first)
+            assert [event["type"] for event in later if event["run"] == run.id] == ["run.ended"]
+        assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
+def test_a_gate_that_was_at_work_is_asked_again_by_the_next_engine(home: Path, project: Path, worker: Bin) -> None:
+    """Its command is the user's own check; only agents must not run twice."""
+    os.mkfifo(project / "gate")
+    asks = "echo asked >> asked; test -e open || { cat gate; false; }"
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("claiming:2", prompt="a", until=asks)
+            await until((project / "asked").exists, "the gate")
+        (project / "open").touch()
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 1)
+        assert ledger(project) == ["a"]
+
+    asyncio.run(scene())
+
+
+def test_stopping_a_chain_ends_its_loop_and_its_leaf_and_starts_no_further_step(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door:3 -> worker", prompt="a")
+            await until(lambda: ledger(project), "the first iteration")
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            below = kitchen.engine.read.below(run.id)
+            assert sorted(told["stopped"]) == sorted(one.id for one in below)
+            assert [shape(one) for one in below] == [
+                (Kind.CHAIN, Reason.STOPPED, Status.STOPPED),
+                (Kind.LOOP, Reason.STOPPED, Status.STOPPED),
+                (Kind.LEAF, Reason.STOPPED, Status.STOPPED),
+            ]
+        assert ledger(project) == ["a"]
+
+    asyncio.run(scene())
+
+
+def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: Bin) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("at_door:3 -> worker", prompt="a", timeout=0.3))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())

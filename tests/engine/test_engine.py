@@ -1,0 +1,220 @@
+"""The engine with real processes: starting once, stopping all of it, and going on where another one left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from engine.desk import SECRET, kitchen_at, stop_all, until
+from world import Bin, processes_of
+
+from hocket.engine.runs import run_token
+from hocket.errors import Conflict, Forbidden, ProgramNotFound
+from hocket.model import Kind, Reason, Run, Status
+
+SLEEPER = "import signal; signal.pause()"
+LEDGER = "import os, sys; os.write(os.open('ledger', os.O_WRONLY | os.O_APPEND | os.O_CREAT), b'x')"
+
+
+def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> None:
+    agent("greeter", "import sys; print('hello', *sys.argv[1:]); print('oops', file=sys.stderr); sys.exit(3)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("greeter", prompt="you there")
+            assert (run.status, run.kind, run.depth, run.root, run.number) == (Status.STARTING, Kind.LEAF, 0, run.id, 1)
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.EXIT, 3)
+            assert ended.result == "hello you there\n"
+            told = await kitchen.events(run)
+            assert [event["type"] for event in told][:2] == ["run.created", "run.started"]
+            assert sorted(event["type"] for event in told[2:-1]) == ["raw", "text"]
+            assert told[-1]["type"] == "run.ended"
+            assert kitchen.engine.live() == []
+            assert kitchen.engine.count == 0
+
+    asyncio.run(scene())
+
+
+def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            with pytest.raises(ProgramNotFound):
+                await kitchen.start("no-such-program")
+            assert kitchen.engine.read.recent(10) == []
+            assert not (home / "runs").exists()
+
+    asyncio.run(scene())
+
+
+def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path, agent: Bin) -> None:
+    agent("once", LEDGER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            runs = await asyncio.gather(*(kitchen.start("once", key="k") for _ in range(100)))
+            assert len({run.id for run in runs}) == 1
+            await kitchen.wait(runs[0])
+        async with kitchen_at(home, project) as kitchen:
+            assert (await kitchen.start("once", key="k")).id == runs[0].id
+            assert len(kitchen.engine.read.recent(10)) == 1
+        assert (project / "ledger").read_bytes() == b"x"
+
+    asyncio.run(scene())
+
+
+def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Path, agent: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            refused = await asyncio.gather(*(kitchen.start("later", key="k") for _ in range(3)), return_exceptions=True)
+            assert [type(error) for error in refused] == [ProgramNotFound] * 3
+            agent("later", "print('now')")
+            assert (await kitchen.wait(await kitchen.start("later", key="k"))).result == "now\n"
+
+    asyncio.run(scene())
+
+
+def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, project: Path, agent: Bin) -> None:
+    agent("teller", "print('first', flush=True); open('door').read(); print('second')")
+    os.mkfifo(project / "door")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("teller")
+            await until(lambda: kitchen.engine.hub.last.get(run.id) == "first", "the first word")
+        (project / "door").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.exit_code, ended.result) == (Status.DONE, 0, "first\nsecond\n")
+            texts = [e["data"]["text"] for e in await kitchen.events(run) if e["type"] == "text"]
+            assert texts == ["first", "second"]
+
+    asyncio.run(scene())
+
+
+def test_stopping_ends_a_run_with_everything_below_it(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            top = await kitchen.start("sleeper")
+            child = await kitchen.start("sleeper", parent=top)
+            chain = await kitchen.chain("sleeper:2", parent=child)
+            beside = await kitchen.start("sleeper")
+            await kitchen.running(top)
+            told = await kitchen.engine.stop(top)
+            below = [run.id for run in kitchen.engine.read.below(top.id)]
+            assert set(below) >= {top.id, child.id, chain.id}
+            assert sorted(told["stopped"]) == sorted(below)
+            assert (told["run"], told["status"], told["survivors"]) == (top.id, "stopped", [])
+            assert [run.id for run in kitchen.engine.live()] == [beside.id]
+            again = await kitchen.engine.stop(top)
+            assert (again["status"], again["stopped"]) == ("stopped", [])
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())
+
+
+def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_survive_it(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.running(await kitchen.start("sleeper"))
+            starting = asyncio.create_task(kitchen.start("sleeper", parent=parent))
+            await asyncio.sleep(0)  # it has passed every check, and its commit is on the way
+            await kitchen.engine.stop(parent)
+            outcome = (await asyncio.gather(starting, return_exceptions=True))[0]
+            survivors = [run.id for run in kitchen.engine.live() if run.stop_reason is None]
+            await stop_all(kitchen.engine)
+            assert isinstance(outcome, Run | Conflict), outcome
+            assert survivors == []
+
+    asyncio.run(scene())
+
+
+def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
+    (home / "config.toml").write_text("[run]\nstop_grace = 0.3\n")
+    agent("stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.start("stubborn")
+            await until(lambda: kitchen.engine.hub.last.get(parent.id), "its word")
+            stopping = asyncio.create_task(kitchen.engine.stop(parent))
+            await until(lambda: kitchen.engine.find(parent.id).stop_reason, "the wish to stop")
+            with pytest.raises(Conflict):
+                await kitchen.start("stubborn", parent=kitchen.engine.run_of_token(run_token(SECRET, parent.id)))
+            assert (await stopping)["status"] == "stopped"
+
+    asyncio.run(scene())
+
+
+def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("sleeper")
+            token = run_token(SECRET, run.id)
+            assert kitchen.engine.run_of_token(token).id == run.id
+            await kitchen.engine.stop(run)
+            for lost in (token, "x.y", f"{run.id}.", run_token(b"other", run.id)):
+                with pytest.raises(Forbidden):
+                    kitchen.engine.run_of_token(lost)
+
+    asyncio.run(scene())
+
+
+def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("sleeper")
+            with pytest.raises(Conflict, match="does not read"):
+                await kitchen.engine.send(run, "hi", "k")
+            await kitchen.engine.stop(run)
+            with pytest.raises(Conflict, match="has ended"):
+                await kitchen.engine.send(run, "hi", "k")
+
+    asyncio.run(scene())
+
+
+def test_closing_leaves_runs_alive_and_no_helper_behind(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> Run:
+        async with kitchen_at(home, project) as kitchen:
+            return await kitchen.running(await kitchen.start("sleeper"))
+
+    async def clean_up() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            await stop_all(kitchen.engine)
+
+    run = asyncio.run(scene())
+    try:
+        assert run.pid is not None
+        assert run.pid in processes_of(home)
+        asyncio.run(until(lambda: len(processes_of(home)) == 2, "the agent and its keeper alone"))
+    finally:
+        asyncio.run(clean_up())
+
+
+def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.running(await kitchen.start("sleeper", timeout=0.3))
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+    asyncio.run(scene())

@@ -1,0 +1,62 @@
+"""HOCKET_HOME: made private, refused where it is not ours, and its secrets."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hocket.engine.home import prepare, secret_of
+from hocket.errors import HomeError
+
+
+def test_a_missing_home_is_made_private_with_its_parents(tmp_path: Path) -> None:
+    home = tmp_path / "a/b"
+    prepare(home)
+    assert home.stat().st_mode & 0o777 == 0o700
+    assert list(home.iterdir()) == []
+
+
+def test_an_open_home_is_closed_to_others(tmp_path: Path) -> None:
+    home = tmp_path / "h"
+    home.mkdir()
+    home.chmod(0o755)
+    prepare(home)
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_link_and_a_file_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    with pytest.raises(HomeError, match="symbolic link"):
+        prepare(link)
+    file = tmp_path / "file"
+    file.touch()
+    for place in (file, file / "below"):
+        with pytest.raises(HomeError, match=str(place)):
+            prepare(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "h"
+    home.mkdir()
+    os.chown(home, 65534, 65534)
+    with pytest.raises(HomeError, match="another user"):
+        prepare(home)
+
+
+def test_a_secret_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    first = secret_of(tmp_path, "token")
+    assert len(first) >= 32
+    assert secret_of(tmp_path, "token") == first
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    assert secret_of(tmp_path, "secret") != first
+
+
+@pytest.mark.parametrize("torn", ["", "short"])
+def test_a_secret_that_a_crash_cut_short_is_made_anew(tmp_path: Path, torn: str) -> None:
+    (tmp_path / "token").write_text(torn)
+    assert len(secret_of(tmp_path, "token")) >= 32

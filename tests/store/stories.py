@@ -1,0 +1,82 @@
+"""What the tests of this room share: stores, and events as the engine would write them."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hocket.model import Event
+from hocket.store import Batch, Committed, NewRun, Store
+from hocket.store.schema import Migration
+from hocket.store.writer import Writer
+
+PATIENCE = 10.0
+
+
+class Pen:
+    """A store's writer, for a test that wants to wait for each of its commits."""
+
+    def __init__(self, store: Store) -> None:
+        self.groups: queue.SimpleQueue[list[tuple[Batch, Committed | Exception]]] = queue.SimpleQueue()
+        self.writer: Writer = store.start_writing(self.groups.put)
+
+    def write(self, *events: Event, **more: Any) -> Committed:
+        outcome = self.attempt(Batch(list(events), **more))
+        assert isinstance(outcome, Committed), outcome
+        return outcome
+
+    def attempt(self, batch: Batch) -> Committed | Exception:
+        self.writer.submit(batch)
+        return self.outcomes(1)[0][1]
+
+    def outcomes(self, count: int) -> list[tuple[Batch, Committed | Exception]]:
+        """What became of the next ``count`` batches, in whatever groups they were committed."""
+        found: list[tuple[Batch, Committed | Exception]] = []
+        while len(found) < count:
+            found += self.groups.get(timeout=PATIENCE)
+        return found
+
+    def create(self, run: str, number: int, **more: Any) -> Committed:
+        return self.write(created(run, number, **more), new={run: NewRun(b"{}")})
+
+
+def said(run: str, kind: str, root: str | None = None, /, **data: Any) -> Event:
+    return Event(0, 1000.5, run, root or run, kind, data)
+
+
+def created(
+    run: str, number: int, parent: str | None = None, root: str | None = None, kind: str = "leaf", agent: str = "a"
+) -> Event:
+    provider = "executable" if kind == "leaf" else None
+    about = {"number": number, "kind": kind, "agent": agent, "provider": provider, "depth": 0, "cwd": "/p"}
+    return said(run, "run.created", root, **about, parent=parent)
+
+
+def ended(run: str, root: str | None = None, /, **data: Any) -> Event:
+    return said(run, "run.ended", root, **{"status": "done", "reason": "exit", "exit_code": 0, **data})
+
+
+def plain(value: object) -> Any:
+    """A value as the store keeps it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file of a folder by the hash of its bytes. An empty log, and any log's index, say nothing."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if path.is_file() and not path.name.endswith("-shm") and not (path.name.endswith("-wal") and _is_empty(path))
+    }
+
+
+def _is_empty(path: Path) -> bool:
+    return path.stat().st_size == 0
+
+
+def migration(number: int, *statements: str) -> Migration:
+    return Migration(number, f"test {number}", statements)

@@ -1,0 +1,191 @@
+"""Reading: names of runs, trees, pages, and the indexes that keep it quick however long history grows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from store.stories import Pen, created, ended, plain, said
+
+from hocket.errors import AmbiguousRun, NotFound
+from hocket.model import Run
+from hocket.store import Line, NewRun, Reading, Store, open_store
+
+HUGE = 10**9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "hocket.db")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tree(store: Store) -> Reading:
+    """A chain with a loop of two leaves, the first of which started an agent; and a run beside it."""
+    pen = Pen(store)
+    family = [
+        created("rchain", 1, kind="chain"),
+        created("rloop", 2, "rchain", "rchain", "loop"),
+        created("rleaf1", 3, "rloop", "rchain"),
+        said("rleaf1", "text", "rchain", text="one"),
+        created("rchild", 4, "rleaf1", "rchain"),
+        said("rchild", "text", "rchain", text="child"),
+        created("rother", 5),
+        said("rother", "text", text="other"),
+        ended("rleaf1", "rchain"),
+        created("rleaf2", 6, "rloop", "rchain"),
+        said("rleaf2", "text", "rchain", text="two"),
+    ]
+    pen.write(*family, new={event.run: NewRun(b'{"s":1}') for event in family if event.type == "run.created"})
+    return store.read
+
+
+def test_a_run_is_found_by_id_by_prefix_and_by_number(tree: Reading) -> None:
+    assert {tree.find(ref).id for ref in ("rchain", "rcha", "1")} == {"rchain"}
+    assert tree.find("rleaf1").number == 3
+
+
+NOBODY = ["x", "0", "99", "9" * 18, "9" * 40, "", "r%", "r_", "'", "rchain ", "RCHAIN", "ä", "\0"]
+
+
+@pytest.mark.parametrize("ref", NOBODY)
+def test_a_name_that_fits_nothing_is_not_found(tree: Reading, ref: str) -> None:
+    with pytest.raises(NotFound):
+        tree.find(ref)
+
+
+def test_a_prefix_that_fits_several_runs_is_refused(tree: Reading) -> None:
+    with pytest.raises(AmbiguousRun):
+        tree.find("rleaf")
+
+
+def test_a_whole_id_wins_over_being_a_prefix(store: Store) -> None:
+    pen = Pen(store)
+    pen.create("rab", 1)
+    pen.create("rabc", 2)
+    assert store.read.find("rab").number == 1
+
+
+def test_live_recent_children_and_below(tree: Reading) -> None:
+    def ids(runs: list[Run]) -> list[str]:
+        return [run.id for run in runs]
+
+    assert ids(tree.live()) == ["rchain", "rloop", "rchild", "rother", "rleaf2"]
+    assert ids(tree.recent(2)) == ["rother", "rleaf2"]
+    assert ids(tree.children("rloop")) == ["rleaf1", "rleaf2"]
+    assert ids(tree.below("rloop")) == ["rloop", "rleaf1", "rchild", "rleaf2"]
+    assert tree.last_number() == 6
+    assert tree.last_seq() == 11
+    assert tree.spec("rloop") == b'{"s":1}'
+
+
+def words(lines: list[Line]) -> list[str]:
+    return [decode(line)["data"]["text"] for line in lines if line.type == "text"]
+
+
+def decode(line: Line) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(line.text)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        ("rchain", ["one", "child", "two"]),
+        ("rloop", ["one", "child", "two"]),
+        ("rleaf1", ["one", "child"]),
+        ("rchild", ["child"]),
+        ("rleaf2", ["two"]),
+        ("rother", ["other"]),
+    ],
+)
+def test_a_page_has_a_run_and_everything_below_it_and_nothing_else(
+    tree: Reading, run: str, expected: list[str]
+) -> None:
+    assert words(tree.page(tree.find(run), 0, 500, HUGE)) == expected
+    one_by_one: list[Line] = []
+    while page := tree.page(tree.find(run), one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
+        one_by_one += page
+    assert words(one_by_one) == expected
+
+
+def test_a_line_is_the_event_as_every_reader_gets_it(tree: Reading) -> None:
+    line = next(line for line in tree.page(tree.find("rother"), 0, 500, HUGE) if line.type == "text")
+    assert decode(line) == {
+        "v": 1, "seq": 8, "ts": 1000.5, "run": "rother", "root": "rother", "type": "text", "data": {"text": "other"},
+    }  # fmt: skip
+
+
+def test_a_page_ends_once_it_has_enough_bytes_and_always_has_one_line(store: Store) -> None:
+    pen = Pen(store)
+    run = pen.create("r1", 1).runs["r1"]
+    pen.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
+    assert len(store.read.page(run, 1, 500, 2500)) == 3
+    assert len(store.read.page(run, 1, 500, 1)) == 1
+    # An unfinished cursor would keep an old picture of the database, and its log from being cut.
+    pen.write(said("r1", "text", text="new"))
+    assert store.read.page(run, 11, 500, HUGE) != []
+
+
+def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
+    pen = Pen(store)
+    pen.create("r1", 1)
+    last = pen.write(ended("r1", steps=[{"agent": "ä", "runs": ["r1"]}], result="\0\x1b[31m\u2028"))
+    assert plain(store.read.run("r1")) == plain(last.runs["r1"])
+    assert store.read.run("nobody") is None
+    with pytest.raises(NotFound):
+        store.read.spec("nobody")
+
+
+# --- quick, however long history is -------------------------------------------------------------------------
+
+
+class Asked:
+    """Records the statements that a reading sends."""
+
+    def __init__(self, read: Reading) -> None:
+        self.statements: list[str] = []
+        self._connection = read._connection
+        self._connection.set_trace_callback(self.statements.append)
+
+    def plans(self) -> list[str]:
+        self._connection.set_trace_callback(None)
+        explain = self._connection.execute
+        return [row[3] for sql in self.statements for row in explain(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
+
+
+def test_what_is_live_is_found_through_its_own_index(tree: Reading) -> None:
+    asked = Asked(tree)
+    tree.live()
+    assert [plan for plan in asked.plans() if "runs_live" not in plan] == []
+
+
+def test_a_prefix_is_looked_up_in_the_primary_key(tree: Reading) -> None:
+    asked = Asked(tree)
+    tree.find("rcha")
+    (plan,) = asked.plans()
+    assert plan.startswith("SEARCH runs USING INDEX sqlite_autoindex_runs_1 (id>? AND id<?)")
+
+
+def test_no_question_reads_a_whole_table(tree: Reading) -> None:
+    asked = Asked(tree)
+    for ref in ("rchain", "rleaf2", "1"):
+        tree.page(tree.find(ref), 3, 500, HUGE)
+    for ask in (tree.run, tree.children, tree.below, tree.events, tree.offsets, tree.by_request, tree.spec):
+        ask("rchain")
+    tree.last_seq(), tree.last_number(), tree.recent(5)
+    scans = [plan for plan in asked.plans() if plan.startswith("SCAN")]
+    assert [plan for plan in scans if plan != "SCAN below" and " USING " not in plan] == []
+
+
+@pytest.mark.parametrize("ref", ["rchain", "rleaf2"])
+def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index(tree: Reading, ref: str) -> None:
+    run = tree.find(ref)
+    asked = Asked(tree)
+    tree.page(run, 3, 500, HUGE)
+    assert [plan for plan in asked.plans() if "SCAN" in plan or "TEMP B-TREE" in plan] == []

@@ -1,0 +1,277 @@
+"""Agents that misbehave: they hide, refuse to end, leave zombies, flood, or never begin."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, all_gone, rss_mb, verdict, wait_for
+from world import Bin, Hocket, processes_of
+
+from hocket.keeper import tree
+
+DAEMON = """
+import os, signal, sys
+told, tell = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        os.write(tell, b"%d\\n" % os.getpid())
+        signal.pause()
+    os._exit(0)
+os.wait()
+print("daemon", os.read(told, 20).decode().strip(), os.getpid(), flush=True)
+if sys.argv[1] == "stay":
+    signal.pause()
+"""
+"""A server in the old style: two forks and a session of its own, deaf to SIGTERM."""
+
+
+def pids_of(ground: Ground, run: str) -> list[int]:
+    return [int(word) for word in ground.said(run, b"\n").split()[1:]]
+
+
+# --- Ends that are no ends ----------------------------------------------------------------------------------
+
+
+def test_a_daemon_is_gone_when_its_run_has_ended(ground: Ground, agent: Bin) -> None:
+    agent("daemon", DAEMON)
+    run = ground.spawn("daemon", "go")
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert all_gone(pids_of(ground, run), 0)
+
+
+def test_a_daemon_is_gone_when_its_run_is_stopped(ground: Ground, agent: Bin, project: Path) -> None:
+    agent("daemon", DAEMON)
+    (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")
+    run = ground.spawn("daemon", "stay")
+    pids = pids_of(ground, run)
+    began = time.monotonic()
+    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert time.monotonic() - began < 5
+    assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
+    assert all_gone(pids, 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True)\nwhile True: signal.pause()",
+        "print('ready', flush=True); os.kill(os.getpid(), signal.SIGSTOP); signal.pause()",
+    ],
+    ids=["ignores SIGTERM", "stopped itself"],
+)
+def test_an_agent_that_does_not_react_is_killed_after_the_grace(
+    body: str, ground: Ground, agent: Bin, project: Path
+) -> None:
+    agent("deaf", f"import os, signal\n{body}")
+    (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")
+    run = ground.spawn("deaf")
+    ground.said(run, b"ready")
+    pid = ground.identity(run).pid
+    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
+    assert all_gone([pid], 0)
+
+
+def test_an_agent_that_is_asked_to_end_may_say_its_last_words(ground: Ground, agent: Bin) -> None:
+    agent("polite", "import signal, sys\nsignal.signal(15, lambda *_: sys.exit('bye'))\nprint(1, flush=True)\n"
+          "while True: signal.pause()")  # fmt: skip
+    run = ground.spawn("polite")
+    ground.said(run, b"1")
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert [event["data"]["text"] for event in ground.events(run) if event["type"] == "raw"] == ["bye"]
+
+
+DEAF = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("late", range(4))
+def test_a_stop_that_meets_the_start_leaves_nothing_running(
+    late: int, ground: Ground, agent: Bin, project: Path
+) -> None:
+    """Wherever in its start a run is when it is stopped, its process is gone when the stop is answered."""
+    agent("deaf", DEAF)
+    (project / "hocket.toml").write_text("[run]\nstop_grace = 0.05\n")
+    keep = {ground.server_pid(), ground.zygote_pid()}
+    for number in range(12):
+        run = ground.spawn("deaf")
+        folder = ground.folder(run)
+        phases = [lambda: True, (folder / "lock").exists, (folder / "started").exists, (folder / "pid").exists]
+        wait_for(phases[late], f"phase {late} of run {number}")
+        stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+        assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
+        assert tree.carrying(run) == {}
+    wait_for(lambda: processes_of(ground.home).keys() == keep, "the end of the keepers")
+
+
+# --- Zombies ------------------------------------------------------------------------------------------------
+
+ZOMBIES = """
+import os, sys
+for _ in range(500):
+    if os.fork() == 0:
+        os._exit(0)
+print("zombies", flush=True)
+with open(sys.argv[1]) as gate:
+    gate.read()
+"""
+
+
+def test_five_hundred_zombies_cost_the_server_nothing(ground: Ground, agent: Bin, project: Path) -> None:
+    agent("zombies", ZOMBIES)
+    os.mkfifo(project / "gate")
+    server = ground.server_pid()
+    ground.ended(ground.spawn("/bin/true"))
+    before = rss_mb(server)
+    run = ground.spawn("zombies", str(project / "gate"))
+    ground.said(run, b"zombies")
+    pid = ground.identity(run).pid
+    (project / "gate").open("w").close()
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert rss_mb(server) - before < 8
+    assert [stat for stat in Path("/proc").glob("[0-9]*/stat") if _parent_of(stat) == pid] == []
+
+
+def _parent_of(stat: Path) -> int | None:
+    try:
+        return int(stat.read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+# --- How it ended -------------------------------------------------------------------------------------------
+
+STATES = {
+    "nothing said": ("pass", ("done", "exit", 0), ""),
+    "only stderr": ("import sys; sys.exit('why')", ("failed", "exit", 1), ""),
+    "stdout closed early": ("import os; os.write(1, b'x'); os.close(1); os._exit(3)", ("failed", "exit", 3), "x"),
+    "signal": ("import os; os.kill(os.getpid(), 11)", ("failed", "signal", 139), ""),
+    "killed": ("import os; print(1, flush=True); os.kill(os.getpid(), 9)", ("failed", "signal", 137), "1\n"),
+    "code above all signals": ("import os; os._exit(255)", ("failed", "exit", 255), ""),
+    "code as of a signal": ("import os; os._exit(137)", ("failed", "exit", 137), ""),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_each_way_to_end_has_its_own_state(name: str, ground: Ground, agent: Bin) -> None:
+    body, expected, result = STATES[name]
+    agent("ending", body)
+    ended = ground.ended(ground.spawn("ending"))
+    assert verdict(ended) == expected
+    assert ended["result"] == result
+
+
+def test_an_interpreter_that_is_missing_is_a_start_that_failed(ground: Ground, agent: Bin) -> None:
+    agent("orphan", "#!/no/such/interpreter\n")
+    ended = ground.ended(ground.spawn("orphan"))
+    assert verdict(ended) == ("failed", "start_failed", 127)
+    assert "ENOENT" in ended["error"]
+
+
+def test_a_file_that_is_no_program_is_a_start_that_failed(ground: Ground, agent: Bin) -> None:
+    path = agent("noise", "#!")
+    path.write_bytes(b"\x7fELF" + bytes(60))
+    ended = ground.ended(ground.spawn("noise"))
+    assert verdict(ended) == ("failed", "start_failed", 126)
+    assert "ENOEXEC" in ended["error"]
+
+
+def test_a_program_that_vanishes_before_its_turn_is_a_start_that_failed(
+    ground: Ground, hocket: Hocket, agent: Bin
+) -> None:
+    gone = agent("gone", "pass")
+    agent("thief", f"import os; os.unlink({str(gone)!r})")
+    done = hocket("run", "thief -> gone", "--json")
+    assert done.returncode == 1
+    ended = json.loads(done.stdout.splitlines()[-1])["data"]
+    assert [step["exit_code"] for step in ended["steps"]] == [0, 127]
+    assert (ended["status"], ended["reason"]) == ("failed", "start_failed")
+
+
+def test_a_program_that_may_not_be_executed_is_refused(ground: Ground, hocket: Hocket, project: Path) -> None:
+    (project / "tool").write_text("#!/bin/sh\n")
+    done = hocket("run", "./tool")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "tool" in done.stderr
+
+
+# --- Directories --------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_is_missing_at_the_start_is_refused(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("hello", "print(1)")
+    done = hocket("run", "hello", "--cwd", world / "nowhere")
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_directory_deleted_under_a_running_agent_changes_nothing_about_its_end(
+    ground: Ground, agent: Bin, world: Path
+) -> None:
+    agent("sitting", "import os, signal, sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(5)")
+    place = world / "short-lived"
+    place.mkdir()
+    os.mkfifo(world / "gate")
+    run = ground.spawn("sitting", str(world / "gate"), cwd=str(place))
+    ground.said(run, b"1")
+    shutil.rmtree(place)
+    (world / "gate").open("w").close()
+    assert verdict(ground.ended(run)) == ("failed", "exit", 5)
+
+
+def test_a_directory_deleted_before_the_next_step_is_a_start_that_failed(
+    ground: Ground, hocket: Hocket, agent: Bin, world: Path
+) -> None:
+    place = world / "short-lived"
+    place.mkdir()
+    agent("remover", f"import os; os.rmdir({str(place)!r})")
+    agent("next", "print('never')")
+    done = hocket("run", "remover -> next", "--json", "--cwd", place)
+    assert done.returncode == 1
+    ended = json.loads(done.stdout.splitlines()[-1])["data"]
+    assert ended["reason"] == "start_failed"
+    assert ended["steps"][1]["status"] == "failed"
+
+
+# --- Floods -------------------------------------------------------------------------------------------------
+
+FLOODS = {
+    "lines": "import sys\nwhile True: sys.stdout.write('x' * 999 + '\\n')",
+    "no line end": "import sys\nwhile True: sys.stdout.write('x' * 1000)",
+    "errors": "import sys\nwhile True: sys.stderr.write('x' * 999 + '\\n')",
+}
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_run_that_writes_more_than_it_may_is_stopped_and_nothing_of_it_is_cut(
+    name: str, ground: Ground, agent: Bin, home: Path
+) -> None:
+    agent("flood", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))\n" + FLOODS[name])
+    (home / "config.toml").write_text("[limits]\nmax_output_mb = 4\n[run]\nstop_grace = 0.5\n")
+    run = ground.spawn("flood")
+    ended = ground.ended(run)
+    assert (ended["status"], ended["reason"]) == ("failed", "limit")
+    written = {name: (ground.folder(run) / name).stat().st_size for name in ("out", "err")}
+    assert sum(written.values()) > 4 * 2**20
+    if name != "errors":
+        assert sum(len(piece) for piece in ground.client.output(run)) == written["out"]
+
+
+@pytest.mark.parametrize("code", ["print('x' * 100)"])
+def test_a_run_within_its_limit_is_left_alone(code: str, ground: Ground, agent: Bin, home: Path) -> None:
+    agent("modest", code)
+    (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
+    assert verdict(ground.ended(ground.spawn("modest"))) == ("done", "exit", 0)

@@ -1,0 +1,146 @@
+"""What goes in and what comes out: bytes stay as they are, whatever they are and however many."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torture.ground import Ground, rss_mb, verdict
+from world import Bin, Hocket
+
+MB = 1024 * 1024
+
+# --- Out ----------------------------------------------------------------------------------------------------
+
+LONG_LINE = """
+import os
+block = b"x" * 2**20
+for _ in range(100):
+    rest = memoryview(block)
+    while rest:
+        rest = rest[os.write(1, rest):]
+os.write(1, b"\\nend\\n")
+"""
+
+
+@pytest.mark.timeout(60)  # a hundred megabytes are written, read, and read again
+def test_a_line_of_100_mb_is_kept_whole_and_told_as_oversize(ground: Ground, agent: Bin) -> None:
+    agent("endless", LONG_LINE)
+    server = ground.server_pid()
+    ground.ended(ground.spawn("/bin/true"))
+    before = rss_mb(server)
+    run = ground.spawn("endless")
+    assert verdict(ground.ended(run, 45)) == ("done", "exit", 0)
+    said = [event["data"] for event in ground.events(run) if event["type"] == "text"]
+    assert len(said) == 2
+    assert said[0]["oversize"] is True
+    assert said[0]["bytes"] == 100 * MB
+    assert said[1] == {"text": "end"}
+    assert sum(len(piece) for piece in ground.client.output(run)) == 100 * MB + 5
+    assert rss_mb(server) - before <= 32
+
+
+NOISE = bytes(range(256)) + b"\xff\xfe\0\0\n" + b"\x1b[31mred\x1b[0m\x1b]8;;http://x\x07link\n" + b"\xc3\n" + b"tail"
+
+
+def test_bytes_that_are_no_text_are_kept_as_they_are(ground: Ground, hocket: Hocket, agent: Bin) -> None:
+    agent("noise", f"import os\nos.write(1, {NOISE!r})\nos.write(2, {NOISE!r})")
+    run = ground.spawn("noise")
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert ground.out(run) == NOISE
+    assert b"".join(ground.client.output(run, "err")) == NOISE
+    raw = subprocess.run(
+        [sys.executable, "-m", "hocket", "logs", "--raw", run], capture_output=True, check=True, timeout=15
+    )
+    assert raw.stdout == NOISE
+    texts = [event["data"]["text"] for event in ground.events(run) if event["type"] == "text"]
+    assert texts == NOISE.decode("utf-8", "replace").split("\n")
+
+
+def test_what_is_shown_to_people_cannot_steer_their_terminal(
+    ground: Ground, hocket: Hocket, agent: Bin
+) -> None:
+    agent("noise", f"import os\nos.write(1, {NOISE!r})")
+    run = ground.spawn("noise")
+    ground.ended(run)
+    for shown in (hocket("logs", run), hocket("show", run), hocket("wait", run), hocket("ps", "-a")):
+        assert not {"\x1b", "\x07", "\0", "\x9b"} & set(shown.stdout + shown.stderr)
+
+
+# --- In -----------------------------------------------------------------------------------------------------
+
+ECHO = "import os, sys\nos.write(1, b'|'.join(os.fsencode(word) for word in sys.argv[1:]))"
+READ = "import os, sys\nsys.stdout.buffer.write(sys.stdin.buffer.read())"
+
+PROMPTS = {
+    "substitution": "$(touch pwn) `touch pwn`; touch pwn & | > pwn",
+    "quotes": "it's \"quoted\" \\ and \\\\ more '\"'\"'",
+    "newlines": "first\n\nthird\r\nfourth\n",
+    "leading dash": "-rf --help",
+    "an option": "--settings={}",
+    "an option's end": "--",
+    "unicode": "naïve 日本語 \u202e\u2028 \U0001f3b6 a\u0301",
+    "60 kB": "0123456789abcde\n" * 3840,
+    "blank": " \t ",
+}
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+@pytest.mark.parametrize("command", ["spawn", "run"])
+def test_a_prompt_reaches_its_agent_byte_for_byte(
+    name: str, command: str, ground: Ground, hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("echo", ECHO)
+    prompt = PROMPTS[name]
+    if command == "spawn":
+        run = hocket("spawn", "echo", f"--prompt={prompt}").stdout.strip()
+    else:
+        chain = hocket("run", "echo", "--detach", "--prompt=-", stdin=prompt).stdout.strip()
+        ground.ended(chain)
+        run = ground.run(chain)["children"][0]["id"]
+    ground.ended(run)
+    # A text that is read in the terminal's way loses nothing but the carriage returns of its line ends.
+    assert ground.out(run) == prompt.encode()
+    assert list(project.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", PROMPTS)
+def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(
+    name: str, ground: Ground, agent: Bin, project: Path
+) -> None:
+    agent("echo", ECHO)
+    run = ground.spawn("echo", "--flag", prompt=PROMPTS[name])
+    ground.ended(run)
+    assert ground.out(run) == b"--flag|" + PROMPTS[name].encode()
+    assert list(project.iterdir()) == []
+
+
+def test_an_empty_prompt_is_no_argument(ground: Ground, agent: Bin) -> None:
+    agent("echo", "import sys\nprint(len(sys.argv))")
+    run = ground.spawn("echo", prompt="")
+    ground.ended(run)
+    assert ground.out(run) == b"1\n"
+
+
+def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("echo", ECHO)
+    done = hocket("run", "echo", "--prompt=-", stdin="x" * MB)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "64 KiB" in done.stderr
+
+
+@pytest.mark.parametrize("prompt", ["x" * MB, *PROMPTS.values()], ids=["1 MB", *PROMPTS])
+def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(
+    prompt: str, ground: Ground, agent: Bin, project: Path
+) -> None:
+    path = agent("reader", READ)
+    (project / "hocket.toml").write_text(f'[agents.listener]\npath = "{path}"\nprompt_via = "stdin"\n')
+    run = ground.spawn("listener", prompt=prompt)
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert ground.out(run) == prompt.encode()

@@ -1,0 +1,75 @@
+"""Readers that do not read, and readers that come and go: nobody else notices, and memory stays where it was."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, rss_mb, verdict
+from world import Bin
+
+TALKER = """
+import sys
+for number in range(int(sys.argv[1])):
+    print(number, "x" * 200, flush=number % 100 == 0)
+"""
+
+
+@contextlib.contextmanager
+def subscriptions(path: str, run: str, count: int) -> Iterator[list[socket.socket]]:
+    """Followers that ask for a run's events and then read nothing."""
+    with contextlib.ExitStack() as stack:
+        sockets = []
+        for _ in range(count):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            one.settimeout(10)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(path)
+            one.sendall(f"GET /api/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            assert one.recv(15) == b"HTTP/1.1 200 OK"
+            sockets.append(one)
+        yield sockets
+
+
+@pytest.mark.timeout(60)  # a few ten thousand events are told while nobody listens
+def test_readers_that_do_not_read_cost_nothing_and_delay_nobody(ground: Ground, agent: Bin) -> None:
+    agent("talker", TALKER)
+    server = ground.server_pid()
+    ground.ended(ground.spawn("talker", "20000"), 30)
+    before = rss_mb(server)
+    run = ground.spawn("talker", "20000")
+    with subscriptions(str(ground.home / "sock"), run, 20):
+        slowest = 0.0
+        ended = None
+        while ended is None:
+            began = time.monotonic()
+            other = ground.run(run)
+            slowest = max(slowest, time.monotonic() - began)
+            ended = other if other["ended_at"] else None
+        assert verdict(ended) == ("done", "exit", 0)
+        assert slowest < 2.0
+        assert rss_mb(server) - before < 24
+    events = ground.events(run)
+    assert sum(event["type"] == "text" for event in events) == 20000
+
+
+@pytest.mark.timeout(60)  # a thousand connections, one after the other
+def test_a_thousand_readers_that_come_and_go_leave_nothing_behind(ground: Ground, agent: Bin) -> None:
+    agent("talker", TALKER)
+    run = ground.spawn("sleep", "120")
+    server = ground.server_pid()
+    path = str(ground.home / "sock")
+    sizes = []
+    for _ in range(10):
+        for _ in range(5):
+            with subscriptions(path, run, 20):
+                pass
+        sizes.append(rss_mb(server))
+    assert sizes[-1] - sizes[3] < 6
+    assert len(list(Path(f"/proc/{server}/fd").iterdir())) < 60
+    assert verdict(ground.ended(ground.spawn("talker", "10"))) == ("done", "exit", 0)
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})

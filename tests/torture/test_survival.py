@@ -1,0 +1,335 @@
+"""Whoever dies, a run goes on or is called lost: terminals, keepers, servers, all of them at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, all_gone, kill, verdict, wait_for
+from world import Bin, Hocket, processes_of
+
+from hocket.keeper import files, linux
+
+HELD = """
+import os, sys
+print("ready", flush=True)
+with open(sys.argv[1]) as gate:
+    gate.read()
+print("done", flush=True)
+sys.exit(int(sys.argv[2]))
+"""
+"""Goes on when somebody opens and closes its FIFO, and ends with the code it was given."""
+
+FAMILY = """
+import os, signal, subprocess, sys
+deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); signal.pause()"
+own = subprocess.Popen([sys.executable, "-ISc", deaf], stdout=-1, start_new_session=True)
+own.stdout.readline()
+print("family", os.getpid(), own.pid, flush=True)
+signal.pause()
+"""
+
+
+@pytest.fixture
+def gate(project: Path) -> Path:
+    path = project / "gate"
+    os.mkfifo(path)
+    return path
+
+
+def open_gate(gate: Path) -> None:
+    """Let whoever waits at it go on; waits until somebody does."""
+    gate.open("w").close()
+
+
+def family_of(ground: Ground, run: str) -> list[int]:
+    words = ground.said(run, b"family").split()
+    return [int(words[1]), int(words[2])]
+
+
+# --- Terminals ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_outlives_the_killed_terminal_that_started_it(
+    ground: Ground, hocket: Hocket, agent: Bin, gate: Path
+) -> None:
+    agent("held", HELD)
+    terminal = hocket.start("run", "held", "--json", "--", gate, "7")
+    assert terminal.stdout is not None
+    run = json.loads(terminal.stdout.readline())["run"]
+    leaf = wait_for(lambda: ground.run(run)["children"], "the chain's first run")[0]["id"]
+    ground.said(leaf, b"ready")
+    kill(terminal.pid)
+    open_gate(gate)
+    waited = hocket("wait", run, "--json")
+    assert waited.returncode == 1
+    assert json.loads(waited.stdout)["exit_code"] == 7
+    assert ground.out(leaf) == b"ready\ndone\n"
+
+
+# --- Keepers ------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_keeper_takes_its_agent_along_and_the_run_is_lost(ground: Ground, agent: Bin) -> None:
+    agent("family", FAMILY)
+    run = ground.spawn("family")
+    family = family_of(ground, run)
+    os.kill(ground.identity(run).keeper, signal.SIGKILL)
+    assert all_gone(family[:1], 1.0)
+    ended = ground.ended(run)
+    assert verdict(ended) == ("lost", "lost", None)
+    assert ended["result"].startswith("family")
+    assert all_gone(family, 2.0)
+
+
+def test_a_chain_whose_keeper_was_killed_is_not_complete(
+    ground: Ground, hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("family", FAMILY)
+    agent("after", f"open({str(project / 'ran')!r}, 'w')")
+    chain = hocket.start("run", "family -> after", "--json")
+    assert chain.stdout is not None
+    first = json.loads(chain.stdout.readline())["run"]
+    leaf = wait_for(lambda: ground.run(first)["children"], "the chain's first run")[0]["id"]
+    family_of(ground, leaf)
+    os.kill(ground.identity(leaf).keeper, signal.SIGKILL)
+    output, _ = chain.communicate(timeout=15)
+    ended = json.loads(output.splitlines()[-1])["data"]
+    assert chain.returncode == 1
+    assert (ended["status"], ended["reason"]) == ("failed", "lost")
+    assert not (project / "ran").exists()
+
+
+def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(ground: Ground, agent: Bin) -> None:
+    agent("family", FAMILY)
+    runs = [ground.spawn("family") for _ in range(8)]
+    families = [pid for run in runs for pid in family_of(ground, run)]
+    said = [ground.said(run, b"family") for run in runs]
+    keepers = [ground.identity(run).keeper for run in runs]
+    for pid in [ground.server_pid(), *keepers]:
+        os.kill(pid, signal.SIGKILL)
+    assert [verdict(ground.ended(run)) for run in runs] == [("lost", "lost", None)] * 8
+    assert [ground.out(run) for run in runs] == said
+    assert all_gone(families, 2.0)
+
+
+# --- Nobody is left -----------------------------------------------------------------------------------------
+
+
+def test_a_chain_goes_on_with_no_client_and_no_server_but_the_one_its_keeper_starts(
+    ground: Ground, hocket: Hocket, agent: Bin, gate: Path, project: Path
+) -> None:
+    agent("held", HELD)
+    agent("middle", "print('middle')")
+    agent("last", f"import os\nos.rename({str(project)!r} + '/before', {str(project)!r} + '/after')")
+    (project / "before").touch()
+    started = hocket("run", "held -> middle -> last", "--detach", "--", gate, "0")
+    run = started.stdout.strip()
+    leaf = wait_for(lambda: ground.run(run)["children"], "the chain's first run")[0]["id"]
+    ground.said(leaf, b"ready")
+    ground.kill_server()
+    watch = linux.Inotify()
+    watch.watch(str(project))
+    try:
+        open_gate(gate)
+        wait_for(lambda: "after" in {name for _, _, name in watch.read()}, "the effect of the last step")
+    finally:
+        watch.close()
+    wait_for(lambda: not (project / "before").exists(), "the end of the last step")
+    ended = ground.ended(run)
+    assert ended["status"] == "done"
+    listed = json.loads(hocket("ps", "-a", "--json").stdout)
+    assert [one["agent"] for one in listed if one["kind"] == "leaf"] == ["held", "middle", "last"]
+    assert {one["status"] for one in listed} == {"done"}
+
+
+# --- Readers ------------------------------------------------------------------------------------------------
+
+COUNTER = """
+import sys
+for number in range(6):
+    for line in range(50):
+        print(number, line, flush=True)
+    with open(sys.argv[1]) as gate:
+        gate.read()
+sys.exit(4)
+"""
+
+
+def follow_through(process: subprocess.Popen[str], after_each: Iterator[None]) -> list[dict[str, object]]:
+    """All events that a client prints; the interruption comes whenever the agent has said its fiftieth line."""
+    assert process.stdout is not None
+    events = []
+    for line in process.stdout:
+        events.append(json.loads(line))
+        text = events[-1]["data"].get("text")
+        if events[-1]["type"] == "text" and text.endswith(" 49"):
+            next(after_each)
+    return events
+
+
+def check_stream(events: list[dict[str, object]], code: int | None, root: str) -> None:
+    numbers = [event["seq"] for event in events]
+    assert numbers == sorted(set(numbers))  # type: ignore[type-var]  # they are numbers
+    said = [event["data"]["text"] for event in events if event["type"] == "text"]  # type: ignore[index]
+    assert said == [f"{number} {line}" for number in range(6) for line in range(50)]
+    ends = [event for event in events if event["type"] == "run.ended" and event["run"] == root]
+    assert len(ends) == 1
+    assert ends[0] is events[-1]
+    assert code == 1
+
+
+@pytest.mark.timeout(60)  # the server has to come up six times
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+def test_following_goes_on_through_five_ends_of_the_server(
+    sig: int, ground: Ground, hocket: Hocket, agent: Bin, gate: Path
+) -> None:
+    agent("counter", COUNTER)
+    client = hocket.start("run", "counter", "--json", "--", gate)
+
+    def interruptions() -> Iterator[None]:
+        for _ in range(5):
+            pid = ground.server_pid()
+            kill(pid, sig)
+            open_gate(gate)
+            yield
+        open_gate(gate)
+        yield
+
+    events = follow_through(client, interruptions())
+    code = client.wait(15)
+    check_stream(events, code, str(events[0]["root"]))
+    assert client.stderr is not None
+    assert client.stderr.read() == ""
+
+
+def test_a_restart_in_good_order_resumes_server_sent_events_behind_the_last_id(
+    ground: Ground, agent: Bin, gate: Path
+) -> None:
+    agent("counter", COUNTER)
+    run = ground.spawn("counter", str(gate))
+    events: list[dict[str, object]] = []
+    follower = ground.client.follow(run)
+    for event in follower:
+        events.append(event)
+        if event["type"] == "text" and event["data"]["text"].endswith(" 49"):
+            if event["data"]["text"].startswith("2"):
+                ground.kill_server(signal.SIGTERM)
+            open_gate(gate)
+    check_stream(events, 1, run)
+    assert ground.run(run)["exit_code"] == 4
+
+
+# --- A run's directory tells of a process that is somebody else's -------------------------------------------
+
+
+def bystander() -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-ISc", "import signal; print(1, flush=True); signal.pause()"], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.mark.parametrize("boot", ["another-boot", None])
+def test_a_stale_pid_that_is_another_process_now_is_never_signalled(
+    boot: str | None, ground: Ground, agent: Bin
+) -> None:
+    """As after a reboot: the lock is free, there is no record, and the pid belongs to a stranger."""
+    agent("family", FAMILY)
+    run = ground.spawn("family")
+    family = family_of(ground, run)
+    folder = ground.folder(run)
+    identity = ground.identity(run)
+    ground.kill_server()
+    kill(identity.keeper)
+    assert all_gone(family[:1], 1.0)
+    kill(family[1])
+    with bystander() as stranger:
+        try:
+            stale = identity._replace(pid=stranger.pid, keeper=stranger.pid, boot_id=boot or identity.boot_id)
+            (folder / files.PID).write_bytes(files.encode_pid(stale))
+            assert verdict(ground.ended(run)) == ("lost", "lost", None)
+            stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+            assert stopped["survivors"] == []
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+REUSE = """
+import os, sys, time
+from pathlib import Path
+sys.path[:0] = sys.argv[2:]
+from hocket.keeper import files, linux
+folder = sys.argv[1]
+
+def child():
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(60)
+        os._exit(0)
+    return pid
+
+def end(pid):
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+first = child()
+started = linux.start_time(first)
+end(first)
+ticks = os.sysconf("SC_CLK_TCK")
+while time.clock_gettime(time.CLOCK_BOOTTIME) * ticks < started + 2:
+    time.sleep(0.001)
+Path("/proc/sys/kernel/ns_last_pid").write_text(str(first - 1))
+second = child()
+assert second == first, (first, second)
+assert linux.open_identity(second, started) is None
+assert not linux.signal_process(second, started, 9)
+tree.signal_all({second: started}, 9)
+assert linux.wait_gone({second: started}, 5)
+assert os.waitpid(second, os.WNOHANG) == (0, 0), "a stranger was signalled"
+assert linux.signal_process(second, linux.start_time(second), 9)
+os.waitpid(second, 0)
+print("spared")
+"""
+
+
+def test_a_reused_process_number_is_told_apart_by_its_start_time(project: Path) -> None:
+    """In a process namespace of its own, where the next number can be chosen."""
+    command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", REUSE]
+    paths = [path for path in sys.path if path]
+    done = subprocess.run([*command, str(project), *paths], capture_output=True, text=True, timeout=15, check=False)
+    assert (done.stdout, done.stderr) == ("spared\n", "")
+
+
+# --- Two servers --------------------------------------------------------------------------------------------
+
+
+def test_a_second_server_leaves_at_once_and_names_the_first(ground: Ground, hocket: Hocket) -> None:
+    first = ground.server_pid()
+    second = hocket("serve")
+    assert second.returncode == 1
+    assert str(first) in second.stderr
+    assert len(second.stderr.splitlines()) <= 2
+    assert ground.server_pid() == first
+
+
+def test_clients_that_all_need_a_server_at_once_get_the_same_one(ground: Ground, hocket: Hocket) -> None:
+    clients = [hocket.start("ps") for _ in range(8)]
+    assert [client.wait(15) for client in clients] == [0] * 8
+    servers = wait_for(lambda: only_server(ground), "the others to leave")
+    assert servers == [ground.server_pid()]
+
+
+def only_server(ground: Ground) -> list[int] | None:
+    lines = processes_of(ground.home).items()
+    servers = [pid for pid, line in lines if line.rstrip().endswith("hocket serve")]
+    return servers if len(servers) == 1 else None
