@@ -475,6 +475,10 @@ def wait_unlocked(home: str, seconds: float) -> bool:
     return True
 
 
+LOST_THE_RACE = b"running already"
+"""What a server says of itself in its log when another one has the lock."""
+
+
 class _Attempt:
     """Bringing a server up: how long to wait, when to start once more, when to give up.
 
@@ -488,8 +492,6 @@ class _Attempt:
         self._deadline = time.monotonic() + CONNECT_SECONDS
         self._pause = 0.005
         self._starts = 0
-        self._log_from = self._log_size()
-        self._seen_from = self._log_from
         self._start_once_more()
 
     def pause(self) -> float:
@@ -500,7 +502,10 @@ class _Attempt:
         now = time.monotonic()
         if now > self._deadline:
             return True
-        failed = b"hocket: " in self._log_since(self._seen_from)
+        said = self._log_since(self._seen_from)
+        failed = b"hocket: " in said
+        if failed and LOST_THE_RACE not in said:
+            return True
         if not failed and now - self._started_at < RESTART_SECONDS:
             return False
         if lock_held(self._home):
@@ -511,7 +516,7 @@ class _Attempt:
         return False
 
     def log(self) -> str:
-        return self._log_since(self._log_from)[-LOG_TAIL:].decode(errors="replace").strip()
+        return self._log_since(self._seen_from)[-LOG_TAIL:].decode(errors="replace").strip()
 
     def _start_once_more(self) -> None:
         self._starts += 1

@@ -264,11 +264,18 @@ def raw(port: int, data: bytes, patience: float = PATIENCE) -> tuple[int, bytes]
                 break
         connection.settimeout(patience)
         with contextlib.suppress(ConnectionResetError):
-            while piece := connection.recv(65536):
+            while not _is_whole(answer) and (piece := connection.recv(65536)):
                 answer += piece
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 "), answer[:200]
     return int(head.split()[1]), body
+
+
+def _is_whole(answer: bytes) -> bool:
+    """A connection may stay open behind its answer."""
+    head, end, body = answer.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return bool(end) and length is not None and len(body) >= int(length[1])
 
 
 def token_of(server: Server, run: Mapping[str, Any]) -> str:

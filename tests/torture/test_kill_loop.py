@@ -137,15 +137,11 @@ def torture(ground: Ground, agent: Bin, ledger: Path, runs: int, kills: int) -> 
 
 
 @pytest.mark.timeout(150)  # sixty servers have to come up, which takes most of a minute on two cores
-def test_300_runs_come_and_go_through_60_kills_of_the_server(
-    ground: Ground, agent: Bin, world: Path
-) -> None:
+def test_300_runs_come_and_go_through_60_kills_of_the_server(ground: Ground, agent: Bin, world: Path) -> None:
     torture(ground, agent, world / "ledger", runs=300, kills=60)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # a thousand servers have to come up
-def test_5000_runs_come_and_go_through_1000_kills_of_the_server(
-    ground: Ground, agent: Bin, world: Path
-) -> None:
+def test_5000_runs_come_and_go_through_1000_kills_of_the_server(ground: Ground, agent: Bin, world: Path) -> None:
     torture(ground, agent, world / "ledger", runs=5000, kills=1000)

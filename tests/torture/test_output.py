@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from torture.ground import Ground, rss_mb, verdict
@@ -60,9 +59,7 @@ def test_bytes_that_are_no_text_are_kept_as_they_are(ground: Ground, hocket: Hoc
     assert texts == NOISE.decode("utf-8", "replace").split("\n")
 
 
-def test_what_is_shown_to_people_cannot_steer_their_terminal(
-    ground: Ground, hocket: Hocket, agent: Bin
-) -> None:
+def test_what_is_shown_to_people_cannot_steer_their_terminal(ground: Ground, hocket: Hocket, agent: Bin) -> None:
     agent("noise", f"import os\nos.write(1, {NOISE!r})")
     run = ground.spawn("noise")
     ground.ended(run)
@@ -88,33 +85,32 @@ PROMPTS = {
 }
 
 
-@pytest.mark.parametrize("name", PROMPTS)
-@pytest.mark.parametrize("command", ["spawn", "run"])
-def test_a_prompt_reaches_its_agent_byte_for_byte(
-    name: str, command: str, ground: Ground, hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_a_prompt_reaches_its_agent_byte_for_byte(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
-    prompt = PROMPTS[name]
-    if command == "spawn":
+    for name, prompt in PROMPTS.items():
         run = hocket("spawn", "echo", f"--prompt={prompt}").stdout.strip()
-    else:
-        chain = hocket("run", "echo", "--detach", "--prompt=-", stdin=prompt).stdout.strip()
-        ground.ended(chain)
-        run = ground.run(chain)["children"][0]["id"]
-    ground.ended(run)
-    # A text that is read in the terminal's way loses nothing but the carriage returns of its line ends.
-    assert ground.out(run) == prompt.encode()
+        ground.ended(run)
+        assert ground.out(run) == prompt.encode(), name
     assert list(project.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", PROMPTS)
-def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(
-    name: str, ground: Ground, agent: Bin, project: Path
+def test_a_prompt_that_is_piped_in_reaches_its_agent_byte_for_byte(
+    ground: Ground, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("echo", ECHO)
-    run = ground.spawn("echo", "--flag", prompt=PROMPTS[name])
-    ground.ended(run)
-    assert ground.out(run) == b"--flag|" + PROMPTS[name].encode()
+    for name, prompt in PROMPTS.items():
+        chain = hocket("run", "echo", "--detach", "--prompt=-", stdin=prompt).stdout.strip()
+        ground.ended(chain)
+        assert ground.out(ground.run(chain)["children"][0]["id"]) == prompt.encode(), name
+    assert list(project.iterdir()) == []
+
+
+def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(ground: Ground, agent: Bin, project: Path) -> None:
+    agent("echo", ECHO)
+    for name, prompt in PROMPTS.items():
+        run = ground.spawn("echo", "--flag", prompt=prompt)
+        ground.ended(run)
+        assert ground.out(run) == b"--flag|" + prompt.encode(), name
     assert list(project.iterdir()) == []
 
 
@@ -135,12 +131,10 @@ def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
     assert "64 KiB" in done.stderr
 
 
-@pytest.mark.parametrize("prompt", ["x" * MB, *PROMPTS.values()], ids=["1 MB", *PROMPTS])
-def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(
-    prompt: str, ground: Ground, agent: Bin, project: Path
-) -> None:
+def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(ground: Ground, agent: Bin, project: Path) -> None:
     path = agent("reader", READ)
     (project / "hocket.toml").write_text(f'[agents.listener]\npath = "{path}"\nprompt_via = "stdin"\n')
-    run = ground.spawn("listener", prompt=prompt)
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
-    assert ground.out(run) == prompt.encode()
+    for name, prompt in {"1 MB": "x" * MB, **PROMPTS}.items():
+        run = ground.spawn("listener", prompt=prompt)
+        assert verdict(ground.ended(run)) == ("done", "exit", 0), name
+        assert ground.out(run) == prompt.encode(), name

@@ -20,21 +20,21 @@ from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Run
 
+_REFUSALS: dict[int | str, str] = {
+    400: "The request cannot be understood",
+    401: "The token is missing or wrong",
+    403: "A Host, an Origin or a scope that is not served",
+    404: "There is no such run",
+    409: "The run's state, or a limit, forbids it",
+    413: "The body is too large",
+    415: "The body is not JSON",
+    500: "A fault of the server's own",
+    507: "Too little free disk",
+    # With this one FastAPI does not promise a 422 of its own, which we never send.
+    "default": "Any other failure",
+}
 _FAILURES: dict[int | str, dict[str, Any]] = {
-    status: {"model": wire.Failure, "description": text}
-    for status, text in {
-        400: "The request cannot be understood",
-        401: "The token is missing or wrong",
-        403: "A Host, an Origin or a scope that is not served",
-        404: "There is no such run",
-        409: "The run's state, or a limit, forbids it",
-        413: "The body is too large",
-        415: "The body is not JSON",
-        500: "A fault of the server's own",
-        507: "Too little free disk",
-        # With this one FastAPI does not promise a 422 of its own, which we never send.
-        "default": "Any other failure",
-    }.items()
+    status: {"model": wire.Failure, "description": text} for status, text in _REFUSALS.items()
 }
 _EVENTS: dict[int | str, dict[str, Any]] = {
     200: {"description": "The run's events, and those of everything below it", "content": {"text/event-stream": {}}}
@@ -173,16 +173,22 @@ async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -
     """End a run and everything below it; answers when all of it is gone."""
     engine = _engine(request)
     run = engine.find(ref)
-    mine = caller_of(request.scope).run
-    if mine is not None and mine.id not in {one.id for one in engine.above(run)}:
-        raise Forbidden("a run can stop itself and its descendants only")
+    _check_scope(request, run)
     return wire.answer(await engine.stop(run))
+
+
+def _check_scope(request: Request, run: Run) -> None:
+    """A run's token reaches itself and what is below it."""
+    mine = caller_of(request.scope).run
+    if mine is not None and mine.id not in {one.id for one in _engine(request).above(run)}:
+        raise Forbidden("a run can stop and talk to itself and its descendants only")
 
 
 async def send_message(request: Request, ref: str, body: wire.Message, idempotency_key: Key = None) -> Response:
     """Say something to a live run that listens."""
     engine = _engine(request)
     run = engine.find(ref)
+    _check_scope(request, run)
     key = idempotency_key or os.urandom(8).hex()
     await engine.send(run, body.text, key)
     return wire.answer({"run": run.id, "id": key})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import json
 import logging
 import os
@@ -27,9 +26,9 @@ from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, SERVER_LOCK, TOKEN, prepare, secret_of
+from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
 from hocket.engine.limits import Limits
-from hocket.errors import HocketError, ServerRunning, UsageError
+from hocket.errors import HocketError, UsageError
 from hocket.keeper.platform import start_time
 from hocket.store import open_store
 
@@ -64,39 +63,9 @@ def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_rem
     place = Path(home)
     prepare(place)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with _lock(place) as descriptor:
+    with locked(place) as descriptor:
         asyncio.run(_serve(place, descriptor, port, host))
     return 0
-
-
-@contextlib.contextmanager
-def _lock(home: Path) -> Iterator[int]:
-    """Held for life, closed with the process however it ends, and inherited by nobody."""
-    descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if not _take(descriptor):
-            raise _running(os.read(descriptor, 65536), home)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _take(descriptor: int) -> bool:
-    """Whoever only looks whether a server lives holds the lock for an instant too, so one refusal is not enough."""
-    for pause in (0.0, 0.02, 0.05, 0.1):
-        time.sleep(pause)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
-
-
-def _running(content: bytes, home: Path) -> ServerRunning:
-    try:
-        pid = json.loads(content)["pid"]
-    except (ValueError, KeyError, TypeError):
-        pid = "not known yet"
-    return ServerRunning(f"a server is running already for {home} (pid {pid})", "`hocket server status` tells more")
 
 
 def _describe(descriptor: int, about: dict[str, Any]) -> None:

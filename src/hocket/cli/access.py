@@ -41,8 +41,13 @@ def connect(starting: bool = True, talk: bool = True) -> Client:
 
 
 def _start_server(home: str) -> None:
+    from pathlib import Path
+
+    from hocket.engine.home import prepare
     from hocket.keeper.server import start_server
 
+    # Here it can be said why a home cannot be used; the server could only write it into that home.
+    prepare(Path(home))
     start_server(home, config.process_environment())
 
 

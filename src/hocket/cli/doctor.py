@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import click
+
 from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.commands import command
 from hocket.client import lock_held, read_lock
-from hocket.errors import HocketError
+from hocket.errors import Conflict, HocketError
 
+RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
 
@@ -26,10 +29,13 @@ class Check(NamedTuple):
     hint: str | None = None
 
 
-@command("hocket doctor", "hocket doctor --json")
+@command("hocket doctor", "hocket doctor --json", "hocket doctor --restore")
+@click.option("--restore", is_flag=True, help="Write a new database from the run directories; the old one is kept.")
 @access.json_option
-def doctor(as_json: bool) -> int:
-    """Check that Hocket can work here. Starts nothing and changes nothing."""
+def doctor(restore: bool, as_json: bool) -> int:
+    """Check that Hocket can work here. Starts nothing, and changes nothing unless told to restore."""
+    if restore:
+        return _restore(config.home(), as_json)
     found = list(checks(config.home()))
     healthy = all(check.ok for check in found)
     if as_json:
@@ -37,6 +43,29 @@ def doctor(as_json: bool) -> int:
     else:
         access.write("".join(_shown(check) for check in found))
     return 0 if healthy else 1
+
+
+def _restore(home: str, as_json: bool) -> int:
+    """After the database was lost. Every run that has a directory gets its record back."""
+    from pathlib import Path
+
+    from hocket.engine.home import locked, prepare
+    from hocket.engine.restore import damage, restore
+
+    place = Path(home)
+    prepare(place)
+    with locked(place):
+        trouble = damage(place)
+        if trouble is None:
+            raise Conflict("the database is sound; there is nothing to restore")
+        restored = restore(place)
+    if as_json:
+        access.write_json({**restored._asdict(), "aside": str(restored.aside), "trouble": trouble})
+        return 0
+    access.write(f"{restored.runs} runs were restored from their directories")
+    access.write(f", {restored.unreadable} directories could not be read\n" if restored.unreadable else "\n")
+    access.write(f"the damaged database is in {restored.aside}\n")
+    return 0
 
 
 def _shown(check: Check) -> str:
@@ -180,7 +209,7 @@ def check_database(home: str) -> Look:
     if not path.exists():
         return True, "none yet", None
     trouble = check(path)
-    return trouble is None, trouble or f"{path} is sound", None if trouble is None else "restore a copy of it"
+    return trouble is None, trouble or f"{path} is sound", None if trouble is None else RESTORE
 
 
 def check_sqlite() -> Look:

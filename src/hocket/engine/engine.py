@@ -121,7 +121,7 @@ class Engine:
         """The transaction that brings a run into being. Flushed: somebody is about to be told."""
         self._number += 1
         run_id = new_id()
-        data = {
+        data: dict[str, Any] = {
             "number": self._number,
             "kind": kind,
             "agent": spec.agent if isinstance(spec, Spec) else spec.name,
@@ -132,6 +132,8 @@ class Engine:
             "step": step,
             "iteration": iteration,
         }
+        if isinstance(spec, BoundChain):
+            data["steps"] = [{"agent": one.agent, "iterations": one.iterations} for one in spec.steps]
         event = Event(0, time.time(), run_id, parent.root if parent else run_id, "run.created", data)
         birth = NewRun(msgspec.json.encode(spec), key)
         committed = await self._journal.write([*(also or ()), event], new={run_id: birth}, durable=True)

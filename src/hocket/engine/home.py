@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import os
 import secrets
 import stat
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from hocket.errors import HomeError
+from hocket.errors import HomeError, ServerRunning
 
 TOKEN = "token"  # noqa: S105 - the name of a file
 SECRET = "secret"  # noqa: S105 - the name of a file
@@ -63,3 +68,33 @@ def secret_of(home: Path, name: str) -> str:
         file.flush()
         os.fsync(file.fileno())
     return text
+
+
+@contextlib.contextmanager
+def locked(home: Path) -> Iterator[int]:
+    """The lock of this home's one server: closed with the process however it ends, and inherited by nobody."""
+    descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if not _take(descriptor):
+            raise _running(os.read(descriptor, 65536), home)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int) -> bool:
+    """Whoever only looks whether a server lives holds the lock for an instant too, so one refusal is not enough."""
+    for pause in (0.0, 0.02, 0.05, 0.1):
+        time.sleep(pause)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+    return False
+
+
+def _running(content: bytes, home: Path) -> ServerRunning:
+    try:
+        pid = json.loads(content)["pid"]
+    except (ValueError, KeyError, TypeError):
+        pid = "not known yet"
+    return ServerRunning(f"a server is running already for {home} (pid {pid})", "`hocket server status` tells more")

@@ -34,7 +34,7 @@ GATHER = 0.004
 """How long a burst of output gathers before it is read."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
-START_ATTEMPTS = 5
+START_ATTEMPTS = 10
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 """Refusals of a fork that time may heal."""
 
@@ -178,7 +178,7 @@ class Processes:
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
-            delay = min(0.1 * 2**leaf.attempts, 10.0)
+            delay = min(0.1 * 2 ** min(leaf.attempts, 7), 10.0)
             self._loop.call_later(delay, lambda: self._spawn(self._launch(leaf)))
             return
         await self._call_off(leaf, Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")

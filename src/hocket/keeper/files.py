@@ -161,7 +161,8 @@ def state(directory: str) -> State:
     # The keeper may have written its record and left since the first look; it never leaves before it wrote.
     if read_exit(directory) is not None:
         return "finished"
-    return "lost" if started else "unstarted"
+    # Looked at again: a keeper that could not fork its agent gives the start back before it leaves.
+    return "lost" if started and os.path.exists(_in(directory, STARTED)) else "unstarted"
 
 
 def claim_start(directory: str) -> bool:
@@ -174,6 +175,11 @@ def claim_start(directory: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def give_start_back(directory: str) -> None:
+    """Undo `claim_start`. Only for the keeper that claimed it, under its lock, and only if no agent has come of it."""
+    os.unlink(_in(directory, STARTED))
 
 
 def call_off(directory: str) -> bool:

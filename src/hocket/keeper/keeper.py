@@ -20,7 +20,7 @@ from typing import Any
 
 from hocket.keeper import files, tree
 from hocket.keeper.feed import Feed
-from hocket.keeper.launch import CODE_NOT_STARTED, LaunchError, Streams, launch
+from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
 from hocket.keeper.platform import become_subreaper, boot_id, start_time
 from hocket.keeper.server import start_server
 
@@ -57,7 +57,12 @@ def keep(directory: str) -> None:
     if record is None or not files.claim_start(here):
         return
     spec = files.read_spec(here) or {}
-    ending = _live(here, spec, umask)
+    try:
+        ending = _live(here, spec, umask)
+    except ForkRefusedError:
+        # The agent does not exist, so its one start is still to come, with another keeper.
+        files.give_start_back(here)
+        return
     if _write_exit(here, record, ending):
         _make_durable(here, record)
     _wake_server(spec)
@@ -113,7 +118,10 @@ def _preallocate_exit(here: str) -> int | None:
 
 
 def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
-    """Everything from the agent's start to the end of its last process; always comes back with an ending."""
+    """Everything from the agent's start to the end of its last process; comes back with an ending.
+
+    Only a refused fork of the agent is no ending, for nothing has begun.
+    """
     began = time.monotonic()
     try:
         become_subreaper()
@@ -126,6 +134,8 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
             swept = watch.end_leftovers()
+    except ForkRefusedError:
+        raise
     except LaunchError as error:
         return _never_ran(error, began)
     except Exception as error:

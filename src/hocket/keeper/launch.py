@@ -28,6 +28,10 @@ class LaunchError(Exception):
         self.code = code
 
 
+class ForkRefusedError(LaunchError):
+    """There was no room for one more process: nothing has happened, and later there may be."""
+
+
 class Streams:
     """The three descriptors that the agent gets, and the write end of its input if it is talked to."""
 
@@ -58,7 +62,7 @@ def launch(spec: Mapping[str, Any], streams: Streams, umask: int) -> int:
     try:
         pid = os.fork()
     except OSError as error:
-        raise LaunchError(error.errno or 0, "fork") from error
+        raise ForkRefusedError(error.errno or 0, "fork") from error
     if pid == 0:
         _become_agent(program, streams, int(spec.get("umask", umask)), keeper, writable)
     os.close(writable)

@@ -23,8 +23,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
-_IN_CREATE = 0x100
-_WATCHED = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED_TO | _IN_CREATE
+# A new name alone is no news: what matters is written into it, renamed to it, or told by its closing.
+_WATCHED = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED_TO
 _EVENT_HEAD = struct.Struct("iIII")
 
 # More pidfds than this are waited for in turns, so that a fork bomb cannot exhaust our descriptors.

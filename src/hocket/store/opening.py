@@ -14,7 +14,7 @@ from hocket.store.store import Store
 
 _MAGIC = b"SQLite format 3\x00"
 _HEAD = 100
-_RESTORE = "Nothing was changed. Move the file aside to start afresh, or put a copy back in its place"
+_RESTORE = "Nothing was changed. Put a copy back in its place, or let `hocket doctor --restore` write it anew"
 
 
 def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> Store:

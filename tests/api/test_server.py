@@ -1,0 +1,185 @@
+"""The server process: where it listens, that there is one of it, and what it keeps across restarts."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sqlite3
+import stat
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api.serving import PATIENCE, Server, wait_for
+from world import Bin, Hocket
+
+
+def status(hocket: Hocket) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(hocket("server", "status", "--json").stdout)
+    return found
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])  # noqa: S104 - it must be refused
+def test_an_address_that_others_can_reach_is_refused_without_a_word_more(
+    hocket: Hocket, home: Path, host: str
+) -> None:
+    refused = hocket("serve", "--host", host)
+    assert refused.returncode == 2
+    assert "--allow-remote" in refused.stderr
+    assert refused.stdout == ""
+    assert not (home / "hocket.db").exists()
+
+
+def test_an_address_for_others_is_served_when_that_is_meant() -> None:
+    server = Server()
+    try:
+        server.start("--host", "0.0.0.0", "--allow-remote")  # noqa: S104 - this is the test
+        assert server.get("/api/health").status_code == 200
+        assert server.get("/api/health", headers={"host": f"evil.example:{server.port}"}).status_code == 403
+    finally:
+        server.close()
+
+
+def test_a_second_server_exits_1_at_once_and_names_the_first(server: Server) -> None:
+    assert server.process is not None
+    second = subprocess.run(
+        [sys.executable, "-m", "hocket", "serve"],
+        env=server.env,
+        cwd=server.project,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert second.returncode == 1
+    assert f"pid {server.process.pid}" in second.stderr
+    assert server.get("/api/health").status_code == 200
+
+
+def test_the_port_is_kept_across_restarts_and_given_up_when_it_is_taken(server: Server) -> None:
+    first = server.port
+    for end in (server.kill, server.leave):
+        end()
+        server.start()
+        assert server.port == first
+    server.leave()
+    with socket.create_server(("127.0.0.1", first)):
+        server.start()
+        assert server.port != first
+        assert server.get("/api/health").status_code == 200
+
+
+def test_a_port_that_was_asked_for_is_taken_or_the_next_free_one(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        wanted = taken.getsockname()[1]
+        server.leave()
+        server.env["HOCKET_PORT"] = str(wanted)
+        server.start()
+        assert server.port in range(wanted + 1, wanted + 101)
+    server.leave()
+    server.start("--port", str(wanted))
+    assert server.port == wanted
+
+
+@pytest.mark.parametrize("port", ["x", "-1", "70000", "1.5"])
+def test_a_port_that_is_none_is_refused(hocket: Hocket, port: str) -> None:
+    refused = hocket("serve", env={"HOCKET_PORT": port})
+    assert refused.returncode == 2
+    assert "HOCKET_PORT" in refused.stderr
+
+
+def test_two_homes_with_any_port_do_not_meet() -> None:
+    servers = [Server(), Server()]
+    try:
+        for one in servers:
+            assert one.env["HOCKET_PORT"] == "0"
+            one.start()
+        assert servers[0].port != servers[1].port
+        assert servers[0].get("/api/health", token=servers[1].token).status_code == 401
+    finally:
+        for one in servers:
+            one.close()
+
+
+def test_two_clients_at_once_bring_up_one_server(hocket: Hocket, agent: Bin, home: Path) -> None:
+    agent("hello", "print('hello')")
+    clients = [hocket.start("run", "hello", "--json") for _ in range(4)]
+    ends = []
+    for client in clients:
+        out, err = client.communicate(timeout=15)
+        assert client.returncode == 0, err
+        ends.append(json.loads(out.splitlines()[-1]))
+    assert {end["type"] for end in ends} == {"run.ended"}
+    assert len({end["run"] for end in ends}) == 4
+    log = (home / "server.log").read_text()
+    assert log.count(" serves ") == 1
+    assert status(hocket)["running"] is True
+
+
+def test_status_tells_everything_and_starts_nothing(hocket: Hocket, agent: Bin, home: Path) -> None:
+    before = status(hocket)
+    assert (before["running"], before["pid"], before["home"]) == (False, None, str(home))
+    assert not (home / "server.lock").exists()
+    agent("hello", "print('hello')")
+    hocket("run", "hello")
+    now = status(hocket)
+    assert set(now) >= {"running", "pid", "socket", "url", "token_file", "version", "runs_live", "home"}
+    assert now["running"] is True
+    assert port_of(now["url"]) > 0
+    assert Path(now["token_file"]).stat().st_mode & 0o777 == 0o600
+    assert stat.S_ISSOCK(Path(now["socket"]).stat().st_mode)
+
+
+def test_the_home_is_closed_to_others_and_so_is_what_matters_in_it(server: Server) -> None:
+    run = server.ended(server.start_run("echo-args")["id"])
+    private = [server.home / name for name in ("token", "secret", "hocket.db", "sock", "server.lock")]
+    own = [path for path in Path(run["dir"]).iterdir() if path.is_file()]
+    assert len(own) > 3
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (*private, *own)}
+    assert set(modes.values()) <= {"0o600", "0o400"}, modes
+    assert {oct(path.stat().st_mode & 0o777) for path in (server.home, Path(run["dir"]))} == {"0o700"}
+
+
+def test_a_server_that_is_asked_to_leave_goes_in_good_order(server: Server) -> None:
+    run = server.start_run("sleeper")
+    server.leave()
+    assert server.process is not None
+    assert server.process.returncode == 0
+    assert (server.home / "hocket.db.state").read_text() == "closed"
+    assert not (server.home / "hocket.db-wal").exists()
+    server.start()
+    assert server.show(run["id"])["ended_at"] is None
+
+
+def test_a_home_that_holds_a_newer_database_is_refused_with_exit_2(hocket: Hocket, home: Path, agent: Bin) -> None:
+    agent("hello", "print('hello')")
+    assert hocket("run", "hello").returncode == 0
+    hocket("server", "stop")
+    with closing(sqlite3.connect(home / "hocket.db")) as connection:
+        connection.execute("INSERT INTO migrations VALUES (999, 'later')")
+        connection.commit()
+    refused = hocket("serve")
+    assert refused.returncode == 2
+    assert "newer" in refused.stderr
+    os.unlink(home / "hocket.db")
+    gone = hocket("serve")
+    assert gone.returncode == 2
+    assert "gone" in gone.stderr
+
+
+def test_the_log_tells_of_coming_and_going_and_never_the_token(server: Server) -> None:
+    server.get("/api/runs", headers={"authorization": f"Bearer {server.token}x"})
+    server.leave()
+    log = (server.root / "server.log").read_text()
+    assert " serves " in log
+    assert " leaves" in log
+    assert server.token not in log
+    wait_for(lambda: server.process is not None and server.process.poll() is not None, "its end")

@@ -1,0 +1,94 @@
+"""Streams: resumed where they broke, with no gap and no duplicate, also through the server's own death."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from api.serving import Server, wait_for
+
+SLOW_TELLER = """
+import sys
+for n in range(30):
+    print('line', n, flush=True)
+    if n % 10 == 9:
+        open(f'door{n // 10}').read()
+"""
+
+
+def texts(events: list[dict[str, Any]]) -> list[str]:
+    return [event["data"]["text"] for event in events if event["type"] == "text"]
+
+
+def test_every_event_has_the_shape_that_scripts_rely_on(shared: Server) -> None:
+    run = shared.start_run("counter")
+    events = shared.events(run["id"])
+    assert all(set(event) == {"v", "seq", "ts", "run", "root", "type", "data"} for event in events)
+    assert {(event["v"], event["run"], event["root"]) for event in events} == {(1, run["id"], run["id"])}
+    assert [event["type"] for event in events] == ["run.created", "run.started", *["text"] * 100, "run.ended"]
+    assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
+    assert events[-1]["data"]["status"] == "done"
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_stream_resumed_after_any_event_has_no_gap_and_no_duplicate(shared: Server, unix: bool) -> None:
+    run = shared.start_run("counter")
+    whole = shared.events(run["id"], unix=unix)
+    for position in (0, 1, 2, 50, len(whole) - 1):
+        part = shared.events(run["id"], most=position, unix=unix) if position else []
+        rest = shared.events(run["id"], after=part[-1]["seq"] if part else 0, unix=unix)
+        assert part + rest == whole
+    assert shared.events(run["id"], after=whole[-1]["seq"], unix=unix) == []
+
+
+def test_a_stream_that_does_not_follow_ends_with_what_there_is(shared: Server) -> None:
+    run = shared.start_run("sleeper")
+    wait_for(lambda: shared.show(run["id"])["pid"], "its process")
+    assert [event["type"] for event in shared.events(run["id"], follow=0)] == ["run.created", "run.started"]
+    shared.post(f"/api/runs/{run['id']}/stop", {})
+
+
+def test_a_stream_of_a_part_of_a_chain_has_that_part_alone(shared: Server) -> None:
+    chain = shared.start_run("counter:2 -> echo-args", dsl=True)
+    ended = shared.ended(chain["id"])
+    loop = shared.show(ended["children"][0]["id"])
+    leaf = loop["children"][1]
+    whole = shared.events(chain["id"])
+    assert shared.events(loop["id"]) == [
+        event for event in whole if event["run"] in {loop["id"], *(child["id"] for child in loop["children"])}
+    ]
+    assert shared.events(leaf["id"]) == [event for event in whole if event["run"] == leaf["id"]]
+    assert whole[-1]["run"] == chain["id"]
+
+
+@pytest.mark.parametrize("end", ["kill", "leave"])
+def test_a_stream_taken_up_again_at_the_next_server_tells_everything_once(server: Server, end: str) -> None:
+    server.agent("teller", SLOW_TELLER)
+    for number in range(3):
+        os.mkfifo(server.project / f"door{number}")
+    run = server.start_run("teller")
+    got: list[dict[str, Any]] = []
+    for number in range(3):
+        wanted = 10 * (number + 1) + 2 - len(got)
+        got += server.events(run["id"], after=got[-1]["seq"] if got else 0, most=wanted)
+        getattr(server, end)()
+        if number < 2:
+            (server.project / f"door{number}").write_text("")
+        server.start()
+    # A run that ends while there is no server starts one of its own, and two want one lock.
+    (server.project / "door2").write_text("")
+    got += server.events(run["id"], after=got[-1]["seq"])
+    assert texts(got) == [f"line {n}" for n in range(30)]
+    assert [event["type"] for event in got if event["type"] != "text"] == ["run.created", "run.started", "run.ended"]
+    assert got == server.events(run["id"])
+
+
+def test_many_who_hang_up_do_no_harm(shared: Server) -> None:
+    run = shared.start_run("sleeper")
+    wait_for(lambda: shared.show(run["id"])["pid"], "its process")
+    for _ in range(100):
+        assert [event["type"] for event in shared.events(run["id"], most=1)] == ["run.created"]
+    assert shared.get("/api/health").json()["data"]["runs_live"] >= 1
+    shared.post(f"/api/runs/{run['id']}/stop", {})
+    assert shared.events(run["id"])[-1]["type"] == "run.ended"

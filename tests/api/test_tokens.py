@@ -1,0 +1,94 @@
+"""A run's own token: it speaks for that run alone, as long as the run lives, through either door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from api.serving import Server, token_of
+
+
+@pytest.fixture
+def parent(shared: Server) -> Iterator[tuple[dict[str, Any], str]]:
+    """A live run and its token."""
+    run = shared.start_run("sleeper")
+    yield run, token_of(shared, run)
+    shared.post(f"/api/runs/{run['id']}/stop", {})
+
+
+Parent = tuple[dict[str, Any], str]
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_what_a_run_starts_is_its_child_one_deeper_in_its_directory(
+    shared: Server, parent: Parent, unix: bool
+) -> None:
+    run, token = parent
+    child = shared.start_run("echo-args", token=token, unix=unix, cwd=None)
+    assert (child["parent"], child["root"], child["depth"]) == (run["id"], run["id"], 1)
+    assert child["cwd"] == run["cwd"]
+    named = shared.start_run("echo-args", token=token, unix=unix, parent=run["id"])
+    assert named["parent"] == run["id"]
+    chain = shared.start_run("echo-args", dsl=True, token=token, unix=unix)
+    assert (chain["parent"], chain["depth"]) == (run["id"], 1)
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_run_cannot_speak_for_another(shared: Server, parent: Parent, unix: bool) -> None:
+    _, token = parent
+    other = shared.start_run("sleeper")
+    before = shared.count()
+    refused = shared.start_run("echo-args", token=token, unix=unix, parent=other["id"], expect=403)
+    assert refused["code"] == "forbidden"
+    assert shared.count() == before
+    for path in (f"/api/runs/{other['id']}/stop", "/api/server/stop"):
+        assert shared.post(path, {}, token=token, unix=unix).status_code == 403
+    assert shared.show(other["id"])["ended_at"] is None
+    shared.post(f"/api/runs/{other['id']}/stop", {})
+
+
+def test_a_run_cannot_talk_to_another(shared: Server, parent: Parent) -> None:
+    _, token = parent
+    other = shared.start_run("sleeper")
+    response = shared.post(f"/api/runs/{other['id']}/messages", {"text": "obey"}, token=token)
+    shared.post(f"/api/runs/{other['id']}/stop", {})
+    assert response.status_code == 403
+
+
+def test_a_run_may_look_and_may_stop_what_is_below_it(shared: Server, parent: Parent) -> None:
+    run, token = parent
+    child = shared.start_run("sleeper", token=token)
+    assert shared.get("/api/runs", token=token).status_code == 200
+    told = shared.post(f"/api/runs/{child['id']}/stop", {}, token=token).json()["data"]
+    assert told["stopped"] == [child["id"]]
+    assert shared.show(run["id"])["ended_at"] is None
+
+
+def test_a_child_cannot_stop_its_parent(shared: Server, parent: Parent) -> None:
+    run, token = parent
+    child = shared.start_run("sleeper", token=token)
+    response = shared.post(f"/api/runs/{run['id']}/stop", {}, token=token_of(shared, child))
+    assert response.status_code == 403
+    assert shared.show(run["id"])["ended_at"] is None
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_the_token_of_a_finished_run_opens_nothing(shared: Server, unix: bool) -> None:
+    run = shared.start_run("sleeper")
+    token = token_of(shared, run)
+    assert shared.get("/api/health", token=token, unix=unix).status_code == 200
+    shared.post(f"/api/runs/{run['id']}/stop", {})
+    assert shared.get("/api/health", token=token, unix=unix).status_code == 403
+    shared.start_run("echo-args", token=token, unix=unix, expect=403)
+
+
+def test_a_token_is_good_across_a_restart_and_is_not_in_the_database(server: Server) -> None:
+    run = server.start_run("sleeper")
+    token = token_of(server, run)
+    server.kill()
+    server.start()
+    assert server.start_run("echo-args", token=token)["parent"] == run["id"]
+    stored = b"".join(path.read_bytes() for path in server.home.glob("hocket.db*"))
+    assert run["id"].encode() in stored
+    assert token.partition(".")[2].encode() not in stored

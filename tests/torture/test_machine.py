@@ -1,0 +1,289 @@
+"""A machine that is out of something: disk, descriptors, processes, permission, or a database that is whole."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, kill, verdict, wait_for
+from world import Bin, Hocket, processes_of
+
+from hocket.errors import DiskLow
+from hocket.keeper import files
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and make control groups")
+
+# --- Disk ---------------------------------------------------------------------------------------------------
+
+FILLER = """
+import os, sys
+os.write(1, b"ready\\n")
+with open(sys.argv[1]) as gate:
+    gate.read()
+try:
+    while True:
+        os.write(1, b"x" * 8191 + b"\\n")
+except OSError:
+    os._exit(int(sys.argv[2]))
+"""
+
+
+@contextlib.contextmanager
+def tmpfs(place: Path, options: str) -> Iterator[Callable[[str], None]]:
+    """A file system of its own at this place; the function it gives mounts it again with other options."""
+
+    def mount(text: str) -> None:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", text, "tmpfs", str(place)], check=True, timeout=10)
+
+    mount(options)
+    try:
+        yield lambda text: mount(f"remount,{text}")
+    finally:
+        # Lazily: a process that is about to end may still have a file open there.
+        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=10)
+
+
+@needs_root
+@pytest.mark.timeout(60)  # twenty runs fill a disk, and all they wrote is read once there is room again
+def test_a_full_disk_costs_no_exit_status_and_heals_without_a_restart(
+    hocket: Hocket, agent: Bin, home: Path, project: Path
+) -> None:
+    agent("filler", FILLER)
+    with tmpfs(home, "size=8m,mode=700") as remount:
+        (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
+        ground = Ground(home, project)
+        gates = [project / f"gate-{number}" for number in range(20)]
+        for gate in gates:
+            os.mkfifo(gate)
+        runs = [ground.spawn("filler", str(gate), str(number % 7)) for number, gate in enumerate(gates)]
+        folders = [ground.folder(run) for run in runs]
+        for run in runs:
+            ground.said(run, b"ready")
+        server = ground.server_pid()
+        for gate in gates:
+            gate.open("w").close()
+        records = [wait_for(lambda: files.read_exit(str(folder)), "its exit record") for folder in folders]  # noqa: B023 - called at once
+        assert [record.code for record in records] == [number % 7 for number in range(20)]
+        written = [(folder / "out").read_bytes() for folder in folders]
+        assert os.statvfs(home).f_bavail == 0
+        with pytest.raises(DiskLow) as refused:
+            ground.spawn("/bin/true")
+        assert refused.value.status == 507
+        remount("size=64m")
+        ended = [ground.ended(run, 30) for run in runs]
+        assert [run["exit_code"] for run in ended] == [number % 7 for number in range(20)]
+        assert [ground.out(run) for run in runs] == written
+        assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+        assert ground.server_pid() == server
+        assert integrity(home) == "ok"
+        ground.kill_server(signal.SIGTERM)
+
+
+def integrity(home: Path) -> str:
+    with contextlib.closing(sqlite3.connect(home / "hocket.db")) as database:
+        return str(database.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+# --- The home itself ----------------------------------------------------------------------------------------
+
+
+def check_refused(hocket: Hocket, home: Path, reason: str) -> None:
+    """Both ways to a server end at once, with one line that says why and one that says what to do."""
+    for command in ("serve", "ps"):
+        done = hocket(command)
+        assert done.returncode == 2, done
+        assert done.stdout == ""
+        assert str(home) in done.stderr
+        assert reason in done.stderr
+        assert "Traceback" not in done.stderr
+    wait_for(lambda: not processes_of(home), "the end of the server that refused")
+
+
+@needs_root
+def test_a_home_on_a_read_only_disk_is_refused(hocket: Hocket, home: Path) -> None:
+    with tmpfs(home, "size=1m,mode=700") as remount:
+        remount("ro")
+        check_refused(hocket, home, "ead-only")
+
+
+@needs_root
+def test_a_home_of_another_user_is_refused(hocket: Hocket, home: Path) -> None:
+    os.chown(home, 65534, 65534)
+    check_refused(hocket, home, "another user")
+    assert {path.name for path in home.iterdir()} <= {"server.log"}
+
+
+def test_a_home_behind_a_symbolic_link_is_refused(
+    hocket: Hocket, home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = world / "link"
+    link.symlink_to(home)
+    monkeypatch.setenv("HOCKET_HOME", str(link))
+    check_refused(hocket, link, "symbolic link")
+
+
+def test_a_home_that_is_a_file_is_refused(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = world / "file"
+    place.write_text("mine")
+    monkeypatch.setenv("HOCKET_HOME", str(place))
+    done = hocket("ps")
+    assert done.returncode == 2
+    assert str(place) in done.stderr
+    assert place.read_text() == "mine"
+
+
+# --- The database -------------------------------------------------------------------------------------------
+
+
+def zero_the_head(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(100))
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def remove_log(path: Path) -> None:
+    path.with_name(path.name + "-wal").unlink()
+
+
+def make_newer(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("INSERT INTO migrations VALUES (999999, 'of the future')")
+        database.commit()
+
+
+DAMAGES = {
+    "no head": (zero_the_head, signal.SIGTERM, "damaged"),
+    "cut in half": (cut_in_half, signal.SIGTERM, "damaged"),
+    "emptied": (empty, signal.SIGTERM, "damaged"),
+    "removed": (remove, signal.SIGTERM, "gone"),
+    "log removed": (remove_log, signal.SIGKILL, "log"),
+    "newer": (make_newer, signal.SIGTERM, "newer"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
+    name: str, ground: Ground, hocket: Hocket, home: Path
+) -> None:
+    damage, end, reason = DAMAGES[name]
+    path = home / "hocket.db"
+    ground.ended(ground.spawn("/bin/true"))
+    ground.kill_server(end)
+    wait_for(lambda: not processes_of(home), "the end of the zygote")
+    damage(path)
+    before = digests(home)
+    done = hocket("ps", "--json")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert reason in done.stderr
+    assert "hocket.db" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert digests(home) == before
+    wait_for(lambda: not processes_of(home), "the end of the server that refused")
+
+
+def digests(home: Path) -> dict[str, str]:
+    names = ("hocket.db", "hocket.db-wal")
+    # An empty log is none: whoever only looks into a database leaves one.
+    paths = [home / name for name in names if (home / name).exists() and (home / name).stat().st_size]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+# --- Descriptors --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(90)  # three hundred runs on two cores
+def test_300_runs_need_less_than_256_descriptors(home: Path, project: Path, agent: Bin) -> None:
+    agent("ending", '#!/bin/sh\necho "$1"\nexit "$1"\n')
+    (home / "config.toml").write_text("[limits]\nleaves = 300\n")
+    ground = Ground(home, project, ["prlimit", "--nofile=256:256"])
+    runs = [ground.spawn("ending", str(number % 100)) for number in range(300)]
+    ended = [ground.ended(run, 60) for run in runs]
+    assert [run["exit_code"] for run in ended] == [number % 100 for number in range(300)]
+    assert [run["result"] for run in ended] == [f"{number % 100}\n" for number in range(300)]
+
+
+@pytest.mark.timeout(60)  # whoever has no descriptor waits for the next look
+def test_a_server_that_ran_out_of_descriptors_recovers(home: Path, project: Path, agent: Bin) -> None:
+    agent("held", "import sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(6)")
+    ground = Ground(home, project, ["prlimit", "--nofile=64:64"])
+    gates = [project / f"gate-{number}" for number in range(5)]
+    for gate in gates:
+        os.mkfifo(gate)
+    runs = [ground.spawn("held", str(gate)) for gate in gates]
+    for run in runs:
+        ground.said(run, b"1")
+    server = ground.server_pid()
+    with contextlib.ExitStack() as stack:
+        for _ in range(80):
+            one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            one.connect(str(home / "sock"))
+        folder = Path(f"/proc/{server}/fd")
+        wait_for(lambda: len(list(folder.iterdir())) >= 63, "the last descriptor to be taken")
+        for gate in gates:
+            gate.open("w").close()
+    assert [verdict(ground.ended(run, 30)) for run in runs] == [("failed", "exit", 6)] * 5
+    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+    assert ground.server_pid() == server
+
+
+# --- Processes ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def control_group(name: str, processes: int) -> Iterator[Path]:
+    """A group in which only so many processes and threads may be alive."""
+    group = Path("/sys/fs/cgroup/pids") / name
+    group.mkdir()
+    try:
+        (group / "pids.max").write_text(str(processes))
+        yield group
+    finally:
+        (group / "pids.max").write_text("max")
+        for pid in (group / "cgroup.procs").read_text().split():
+            kill(int(pid))
+        wait_for(lambda: not (group / "cgroup.procs").read_text().split(), "the group's last process")
+        group.rmdir()
+
+
+@needs_root
+@pytest.mark.timeout(90)  # refused forks are tried again after longer and longer pauses
+def test_runs_that_cannot_fork_are_started_when_they_can(home: Path, project: Path, agent: Bin, world: Path) -> None:
+    agent("brief", '#!/bin/sh\necho "$1" >> ledger\nexit "$1"\n')
+    with control_group(world.name, 1000) as group:
+        join = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "join"]
+        ground = Ground(home, project, join)
+        server = ground.server_pid()
+        ground.zygote_pid()
+        at_rest = int((group / "pids.current").read_text())
+        # Room for one keeper and its agent, and for the other half of a second one.
+        (group / "pids.max").write_text(str(at_rest + 3))
+        runs = [ground.spawn("brief", str(number)) for number in range(12)]
+        ended = [ground.ended(run, 60) for run in runs]
+        refused = int((group / "pids.events").read_text().split()[1])
+        assert [verdict(run) for run in ended] == [
+            ("failed" if number else "done", "exit", number) for number in range(12)
+        ]
+        assert sorted(map(int, (project / "ledger").read_text().split())) == list(range(12))
+        assert refused > 0
+        assert ground.server_pid() == server
+        ground.kill_server(signal.SIGTERM)
