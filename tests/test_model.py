@@ -162,3 +162,10 @@ def test_an_ended_run_never_changes(
     ended = fold(events)
     after = [event(kind, seq, **data) for seq, (kind, data) in enumerate(late, len(events))]
     assert fold([*events, *after]) == ended
+
+
+@pytest.mark.req("S3-23")
+def test_the_session_is_captured_once_and_its_transcript_when_it_is_known() -> None:
+    run = apply(born(), event("session", session_id="one", transcript=None))
+    run = apply(run, event("session", session_id="two", transcript="/t"))
+    assert (run.session_id, run.transcript) == ("one", "/t")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from store.stories import created, ended, said
+from world import processes_of
 
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
@@ -110,7 +111,11 @@ async def kitchen_at(home: Path, project: Path, **limits: int) -> AsyncIterator[
         try:
             yield kitchen
         finally:
+            alone = not engine.live()
             await engine.close()
+            if alone:
+                # A keeper that is just going must still find somebody who holds the lock.
+                await until(lambda: not processes_of(home), "the last keeper's end")
     finally:
         os.close(lock)
 

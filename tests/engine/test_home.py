@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.engine.home import prepare, secret_of
-from hocket.errors import HomeError
+from hocket.engine.home import SERVER_LOCK, locked, prepare, secret_of
+from hocket.errors import HomeError, ServerRunning
 
 
 def test_a_missing_home_is_made_private_with_its_parents(tmp_path: Path) -> None:
@@ -60,3 +60,26 @@ def test_a_secret_is_made_once_and_readable_by_its_owner_alone(tmp_path: Path) -
 def test_a_secret_that_a_crash_cut_short_is_made_anew(tmp_path: Path, torn: str) -> None:
     (tmp_path / "token").write_text(torn)
     assert len(secret_of(tmp_path, "token")) >= 32
+
+
+def test_one_home_has_one_holder_whose_pid_the_next_one_is_told(tmp_path: Path) -> None:
+    with locked(tmp_path) as descriptor:
+        os.write(descriptor, b'{"pid": 4711}')
+        with pytest.raises(ServerRunning, match="pid 4711") as caught, locked(tmp_path):
+            pass
+        assert caught.value.exit_code == 1
+    with locked(tmp_path):
+        assert (tmp_path / SERVER_LOCK).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("torn", [b"", b"{", b"[]", b"\xff"])
+def test_a_holder_that_has_not_said_who_it_is_yet_is_a_holder_all_the_same(tmp_path: Path, torn: bytes) -> None:
+    with locked(tmp_path) as descriptor:
+        os.write(descriptor, torn)
+        with pytest.raises(ServerRunning, match="not known yet"), locked(tmp_path):
+            pass
+
+
+def test_the_lock_is_inherited_by_nobody(tmp_path: Path) -> None:
+    with locked(tmp_path) as descriptor:
+        assert not os.get_inheritable(descriptor)

@@ -119,13 +119,15 @@ class Ground:
         return list(self.client.follow(ref, follow=False))
 
     def ended(self, ref: str, seconds: float = PATIENCE) -> Run:
-        """The run, once it has ended."""
+        """The run, once it has ended and its keeper is gone."""
         deadline = time.monotonic() + seconds
         for _ in self.client.follow_ticking(ref, 0.1):
             if time.monotonic() > deadline:
                 raise AssertionError(f"not ended within {seconds} s: {self.run(ref)}")
         run = self.run(ref)
         assert run["status"] in ENDED
+        # Its keeper leaves a little later; one that finds the server killed by then would start another.
+        wait_for(lambda: not files.is_locked(run["dir"]), "the end of the keeper")
         return run
 
     def said(self, ref: str, word: bytes) -> bytes:

@@ -46,6 +46,7 @@ def test_a_daemon_is_gone_when_its_run_has_ended(ground: Ground, agent: Bin) -> 
     assert all_gone(pids_of(ground, run), 0)
 
 
+@pytest.mark.req("S3-60")
 def test_a_daemon_is_gone_when_its_run_is_stopped(ground: Ground, agent: Bin, project: Path) -> None:
     agent("daemon", DAEMON)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")

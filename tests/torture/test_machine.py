@@ -180,6 +180,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.timeout(60)  # a client starts a server three times before it believes that there will be none
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
     name: str, ground: Ground, hocket: Hocket, home: Path

@@ -131,6 +131,7 @@ def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
     assert "64 KiB" in done.stderr
 
 
+@pytest.mark.req("S3-48")
 def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(ground: Ground, agent: Bin, project: Path) -> None:
     path = agent("reader", READ)
     (project / "hocket.toml").write_text(f'[agents.listener]\npath = "{path}"\nprompt_via = "stdin"\n')

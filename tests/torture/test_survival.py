@@ -56,6 +56,7 @@ def family_of(ground: Ground, run: str) -> list[int]:
 # --- Terminals ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("S3-22")
 def test_a_run_outlives_the_killed_terminal_that_started_it(
     ground: Ground, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
@@ -267,9 +268,8 @@ def test_a_stale_pid_that_is_another_process_now_is_never_signalled(
 REUSE = """
 import os, sys, time
 from pathlib import Path
-sys.path[:0] = sys.argv[2:]
-from hocket.keeper import files, linux
-folder = sys.argv[1]
+sys.path[:0] = sys.argv[1:]
+from hocket.keeper import linux, tree
 
 def child():
     pid = os.fork()
@@ -302,11 +302,11 @@ print("spared")
 """
 
 
-def test_a_reused_process_number_is_told_apart_by_its_start_time(project: Path) -> None:
+def test_a_reused_process_number_is_told_apart_by_its_start_time() -> None:
     """In a process namespace of its own, where the next number can be chosen."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", REUSE]
     paths = [path for path in sys.path if path]
-    done = subprocess.run([*command, str(project), *paths], capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=15, check=False)
     assert (done.stdout, done.stderr) == ("spared\n", "")
 
 

@@ -66,6 +66,11 @@ class Leaf:
         self.task: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.deadline: asyncio.TimerHandle | None = None
+        self.next_launch: asyncio.TimerHandle | None = None
+
+    @property
+    def timers(self) -> list[asyncio.TimerHandle]:
+        return [timer for timer in (self.timer, self.deadline, self.next_launch) if timer is not None]
 
 
 class Processes:
@@ -99,9 +104,10 @@ class Processes:
         """Let go of everything; the keepers do not notice."""
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
-        for timer in (self._scan, *(t for leaf in self._leaves.values() for t in (leaf.timer, leaf.deadline))):
-            if timer is not None:
-                timer.cancel()
+        for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
+            timer.cancel()
+        if self._scan is not None:
+            self._scan.cancel()
         await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
@@ -179,9 +185,15 @@ class Processes:
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
             delay = min(0.1 * 2 ** min(leaf.attempts, 7), 10.0)
-            self._loop.call_later(delay, lambda: self._spawn(self._launch(leaf)))
+            # One at a time: a scan and the end of a keeper may both notice the same failure.
+            if leaf.next_launch is None:
+                leaf.next_launch = self._loop.call_later(delay, self._launch_again, leaf)
             return
         await self._call_off(leaf, Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")
+
+    def _launch_again(self, leaf: Leaf) -> None:
+        leaf.next_launch = None
+        self._spawn(self._launch(leaf))
 
     async def _call_off(self, leaf: Leaf, status: Status, reason: Reason, **extra: Any) -> None:
         """End a run that has not begun, unless a keeper that came late has begun it after all."""
@@ -291,8 +303,9 @@ class Processes:
             while leaf.dirty and leaf.id in self._leaves:
                 leaf.dirty = False
                 await self._look_once(leaf)
-        except HocketError:
-            # It could not be recorded (a full disk, most likely). The run's files keep everything; look again later.
+        except (HocketError, OSError):
+            # It could not be recorded or read (a full disk, no descriptor left). The run's files keep everything; look
+            # again later.
             leaf.dirty = False
             self._loop.call_later(RETRY_AFTER, self._touch, leaf, 0)
         finally:
@@ -427,9 +440,8 @@ class Processes:
     def _forget(self, leaf: Leaf) -> None:
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
-        for timer in (leaf.timer, leaf.deadline):
-            if timer is not None:
-                timer.cancel()
+        for timer in leaf.timers:
+            timer.cancel()
         if leaf.watch is not None:
             self._watches.pop(leaf.watch, None)
             self._inotify.unwatch(leaf.watch)
