@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from api.serving import SLEEPER, Server
 
-
 ROOM = Path(__file__).parent
 SECONDS = 90
 """Real servers come and go here; the usual limit would be that of a busy machine, not of a hanging test."""

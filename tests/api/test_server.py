@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import sqlite3
 import stat
@@ -28,9 +29,7 @@ def port_of(url: str) -> int:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])  # noqa: S104 - it must be refused
-def test_an_address_that_others_can_reach_is_refused_without_a_word_more(
-    hocket: Hocket, home: Path, host: str
-) -> None:
+def test_an_address_that_others_can_reach_is_refused_without_a_word_more(hocket: Hocket, home: Path, host: str) -> None:
     refused = hocket("serve", "--host", host)
     assert refused.returncode == 2
     assert "--allow-remote" in refused.stderr
@@ -183,3 +182,14 @@ def test_the_log_tells_of_coming_and_going_and_never_the_token(server: Server) -
     assert " leaves" in log
     assert server.token not in log
     wait_for(lambda: server.process is not None and server.process.poll() is not None, "its end")
+
+
+def test_a_server_leaves_when_its_home_is_removed(hocket: Hocket, home: Path) -> None:
+    hocket("ps")
+    pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
+    home.rename(home.with_name("moved"))
+    gone = os.pidfd_open(pid)
+    try:
+        assert select.select([gone], [], [], 15)[0], "it goes on without a home"
+    finally:
+        os.close(gone)

@@ -21,9 +21,7 @@ Parent = tuple[dict[str, Any], str]
 
 
 @pytest.mark.parametrize("unix", [False, True])
-def test_what_a_run_starts_is_its_child_one_deeper_in_its_directory(
-    shared: Server, parent: Parent, unix: bool
-) -> None:
+def test_what_a_run_starts_is_its_child_one_deeper_in_its_directory(shared: Server, parent: Parent, unix: bool) -> None:
     run, token = parent
     child = shared.start_run("echo-args", token=token, unix=unix, cwd=None)
     assert (child["parent"], child["root"], child["depth"]) == (run["id"], run["id"], 1)

@@ -170,9 +170,7 @@ def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, 
     asyncio.run(scene())
 
 
-def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(
-    home: Path, project: Path, agent: Bin
-) -> None:
+def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(home: Path, project: Path, agent: Bin) -> None:
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:

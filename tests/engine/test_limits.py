@@ -175,7 +175,8 @@ def test_over_the_leaves_runs_wait_for_a_place_first_in_first_out(home: Path, pr
                 assert set(waiting) >= {one.id for one in runs[number + 2 :]}
                 (project / f"door{number}").write_text("")
                 assert (await kitchen.wait(run)).status == "done"
-            assert came() == [f"+{number}" for number in range(6)]
+            # The first two have a place from the start, and whichever is quicker writes first.
+            assert [*sorted(came()[:2]), *came()[2:]] == [f"+{number}" for number in range(6)]
             present, most = 0, 0
             for line in ledger.read_text().split():
                 present += 1 if line.startswith("+") else -1

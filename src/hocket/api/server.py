@@ -26,7 +26,7 @@ from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
+from hocket.engine.home import DATABASE, PORT, SECRET, SERVER_LOCK, TOKEN, locked, prepare, secret_of
 from hocket.engine.limits import Limits
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.platform import start_time
@@ -35,6 +35,7 @@ from hocket.store import open_store
 DEFAULT_PORT = 7420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PORTS_TRIED = 100
+HOME_CHECK_EVERY = 5.0
 
 log = logging.getLogger("hocket")
 
@@ -90,11 +91,25 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
     app = build(engine, _health(home, address, engine), leaving.set)
-    outside = tcp_door(address.port, token, *([host] if host not in LOOPBACK else []))
+    outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     _describe(lock, about | {"socket": unix_path, "url": address.url})
     doors = [(_bind_unix(unix_path), Door(None, token)), (tcp, outside)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
+    watching = asyncio.create_task(_leave_with(home, lock, leaving))
     await _listen(app, doors, engine, leaving)
+    watching.cancel()
+
+
+async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:
+    """A home that was removed, or replaced by another, has no use for us, and nobody could reach us to say so."""
+    ours = os.fstat(lock).st_ino
+    while not leaving.is_set():
+        await asyncio.sleep(HOME_CHECK_EVERY)
+        with contextlib.suppress(FileNotFoundError):
+            if (home / SERVER_LOCK).stat().st_ino == ours:
+                continue
+        log.info("%s is gone", home)
+        leaving.set()
 
 
 async def _listen(

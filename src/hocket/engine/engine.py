@@ -41,8 +41,8 @@ class Engine:
         self._number = self.read.last_number()
         self._processes = Processes(home, socket, secret, self._journal, limits.leaves)
         self._chains = Chains(self._journal, self._new_run, self._processes)
-        self._births: dict[str, int] = {}
-        """Children that are being created, by parent: they count before they are committed."""
+        self._births: dict[str, str] = {}
+        """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
@@ -85,26 +85,38 @@ class Engine:
 
     async def _start(self, request: StartRequest, key: str | None, parent: Run | None) -> Run:
         check_disk(self.home, self.limits)
-        if parent is not None and parent.stop_reason is not None:
+        if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
         bound = bind(request, config.load(request.cwd, str(self.home), request.env))
-        with self._birth(parent):
-            if isinstance(bound, Spec):
-                run = await self._new_run(Kind.LEAF, bound, parent, depth, key=key)
-                self._processes.begin(run, bound)
-            else:
-                run = await self._new_run(Kind.CHAIN, bound, parent, depth, key=key)
-                self._chains.begin(run, bound)
+        run_id = self._reserve(parent)
+        try:
+            kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
+            run = await self._new_run(kind, bound, parent, depth, key=key, run_id=run_id)
+        finally:
+            self._births.pop(run_id, None)
+        if isinstance(bound, Spec):
+            self._processes.begin(run, bound)
+        else:
+            self._chains.begin(run, bound)
+        if parent is not None and self._was_told_to_stop(parent):
+            # The stop of its parent came while this run was being created, and did not see it.
+            await self._ask_to_stop([run])
         return run
 
-    def _birth(self, parent: Run | None) -> _Birth:
-        """Reserve a child's place, in one go with the check, so that no race can exceed the limit by one."""
-        if parent is None:
-            return _Birth(self._births, None)
-        live = sum(run.parent == parent.id for run in self._journal.live.values())
-        check_children(parent, live + self._births.get(parent.id, 0), self.limits)
-        return _Birth(self._births, parent.id)
+    def _was_told_to_stop(self, run: Run) -> bool:
+        now = self._journal.run(run.id)
+        return now is not None and now.stop_reason is not None
+
+    def _reserve(self, parent: Run | None) -> str:
+        """An id for a new run, and its place below its parent: in one go with the check, so no race exceeds a limit."""
+        run_id = new_id()
+        if parent is not None:
+            live = {run.id for run in self._journal.live.values() if run.parent == parent.id}
+            born = {child for child, owner in self._births.items() if owner == parent.id}
+            check_children(parent, len(live | born), self.limits)
+            self._births[run_id] = parent.id
+        return run_id
 
     async def _new_run(
         self,
@@ -114,13 +126,14 @@ class Engine:
         depth: int,
         *,
         key: str | None = None,
+        run_id: str | None = None,
         step: int | None = None,
         iteration: int | None = None,
         also: list[Event] | None = None,
     ) -> Run:
         """The transaction that brings a run into being. Flushed: somebody is about to be told."""
         self._number += 1
-        run_id = new_id()
+        run_id = run_id or new_id()
         data: dict[str, Any] = {
             "number": self._number,
             "kind": kind,
@@ -188,8 +201,7 @@ class Engine:
     async def stop(self, run: Run) -> dict[str, Any]:
         """End a run and everything below it, and say so when all of it is gone."""
         targets = [one for one in self.live() if self._is_below(one, run.id)]
-        await self._processes.ask_to_stop(targets, Reason.STOPPED)
-        self._chains.stopping(targets)
+        await self._ask_to_stop(targets)
         ended = [await self.wait(one) for one in targets]
         now = self._journal.run(run.id) or run
         return {
@@ -199,6 +211,10 @@ class Engine:
             "stopped": [one.id for one in ended],
             "survivors": [pid for one in ended for pid in self._survivors(one)],
         }
+
+    async def _ask_to_stop(self, runs: list[Run]) -> None:
+        await self._processes.ask_to_stop(runs, Reason.STOPPED)
+        self._chains.stopping(runs)
 
     def _is_below(self, run: Run, top: str) -> bool:
         current: Run | None = run
@@ -232,21 +248,3 @@ class Engine:
         if run is None:
             raise Forbidden("this token speaks for no live run")
         return run
-
-
-class _Birth:
-    """Holds a child's place while it is being created."""
-
-    def __init__(self, births: dict[str, int], parent: str | None) -> None:
-        self._births = births
-        self._parent = parent
-
-    def __enter__(self) -> None:
-        if self._parent is not None:
-            self._births[self._parent] = self._births.get(self._parent, 0) + 1
-
-    def __exit__(self, *_: object) -> None:
-        if self._parent is not None:
-            self._births[self._parent] -= 1
-            if not self._births[self._parent]:
-                del self._births[self._parent]

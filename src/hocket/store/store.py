@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from hocket.store.reading import Reading
@@ -29,6 +30,8 @@ class Store:
         if self._writer is not None:
             self._writer.close()
         self.read.close()
-        self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        say(self.path, "closed")
+        # Where the home itself was removed there is nothing left to fold or to say.
+        with suppress(sqlite3.Error, OSError):
+            self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            say(self.path, "closed")
         self._writing.close()
