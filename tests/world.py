@@ -171,7 +171,11 @@ def _stop_politely(hocket: Hocket) -> None:
         roots = [run["id"] for run in json.loads(listed.stdout) if run["parent"] is None]
         for root in roots:
             hocket("stop", root)
-    hocket("server", "stop")
+    # A keeper that ends just now may bring a server back: it goes the same way.
+    for _ in range(3):
+        hocket("server", "stop")
+        if not wait_until_none(Path(os.environ["HOCKET_HOME"]), 2):
+            return
 
 
 def _kill(pids: Sequence[int]) -> None:

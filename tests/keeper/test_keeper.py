@@ -456,13 +456,25 @@ def test_a_full_disk_does_not_cost_the_exit_status(small_disk: Path) -> None:
     assert os.statvfs(small_disk).f_bavail == 0
 
 
-def test_a_run_that_finds_the_disk_full_is_not_started(small_disk: Path) -> None:
+def test_room_for_the_exit_record_is_taken_when_the_run_is_made(small_disk: Path) -> None:
     runs = Runs(small_disk)
-    directory = runs.create("/bin/echo", "later")
+    directory = runs.create("/bin/echo", "nowhere to put this")
     fill(small_disk)
-    assert runs.keep(directory).wait(PATIENCE) == 0
+    ending = runs.finish(directory)
+    assert ending.code == 1
+    assert out_of(directory) == b""
+
+
+def test_a_run_that_finds_the_disk_full_is_not_made_and_can_be_made_later(small_disk: Path) -> None:
+    runs = Runs(small_disk)
+    fill(small_disk)
+    directory = str(small_disk / "run")
+    spec = {"argv": ["/bin/echo", "later"], "cwd": "/", "env": {"HOCKET_RUN": "r1"}, "stdin": "empty"}
+    with pytest.raises(OSError, match="No space left"):
+        files.create(directory, spec)
     assert files.state(directory) == "unstarted"
     (small_disk / "ballast").unlink()
+    files.create(directory, spec)
     assert runs.finish(directory).code == 0
     assert out_of(directory) == b"later\n"
 

@@ -22,9 +22,22 @@ LEAVING_SECONDS = 30.0
 @click.option("--allow-remote", is_flag=True, help="Permit an address that other machines can reach.")
 def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""
+    home = access.make_home()
+    if lock_held(home):
+        _refuse_second(home)
     from hocket.api.server import serve as serve_here
 
-    return serve_here(access.make_home(), port, host, allow_remote)
+    return serve_here(home, port, host, allow_remote)
+
+
+def _refuse_second(home: str) -> None:
+    """Before anything heavy is imported: when many clients start a server at once, all but one end here."""
+    from pathlib import Path
+
+    from hocket.engine.home import locked
+
+    with locked(Path(home)):
+        pass
 
 
 @click.group(context_settings=HELP, epilog=examples("hocket server status", "hocket server stop"))

@@ -21,6 +21,7 @@ from hocket import config
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, run_token
+from hocket.engine.spares import Spares
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
@@ -90,6 +91,7 @@ class Processes:
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")
+        self._spares = Spares(home / "spare")
         self._zygote = Zygote(config.process_environment())
         self._inotify = Inotify()
         self._scan: asyncio.TimerHandle | None = None
@@ -181,6 +183,8 @@ class Processes:
             await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
         except OSError as error:
             await self._not_started(leaf, error)
+        else:
+            self._starter.submit(self._spares.refill)
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
@@ -205,10 +209,8 @@ class Processes:
 
     def _start_keeper(self, leaf: Leaf) -> None:
         """In a thread of its own: a few small files, then one fork by the zygote."""
-        leaf.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if leaf.spec.stdin == "file":
-            (leaf.directory / files.PROMPT).write_text(leaf.spec.prompt or "", encoding="utf-8")
-        files.create(leaf.place, self._keeper_spec(leaf))
+        prompt = (leaf.spec.prompt or "").encode() if leaf.spec.stdin == "file" else None
+        files.create(leaf.place, self._keeper_spec(leaf), prompt, self._spares.take())
         self._watch(leaf)
         try:
             self._zygote.fork(leaf.place, FORK_PATIENCE)
@@ -319,7 +321,7 @@ class Processes:
             self._forget(leaf)
             return
         record = files.read_exit(leaf.place)
-        events = self._started(leaf, run)
+        events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         offsets, more = self._read(leaf, events, finals)
         if record and not more:
@@ -341,9 +343,11 @@ class Processes:
             leaf.dirty = True
         await self._check(leaf)
 
-    def _started(self, leaf: Leaf, run: Run) -> list[Event]:
-        known = files.read_pid(leaf.place) if run.status is Status.STARTING else None
-        if known is None:
+    def _started(self, leaf: Leaf, run: Run, record: files.Exit | None = None) -> list[Event]:
+        if run.status is not Status.STARTING:
+            return []
+        known = files.read_pid(leaf.place) or record
+        if known is None or known.pid is None:
             return []
         return [self._event(leaf, "run.started", {"pid": known.pid, "clock": time.monotonic()})]
 

@@ -36,6 +36,8 @@ _RECORD_PATIENCE = 10.0
 _RETRY = 0.01
 _WAKE_PATIENCE = 5.0
 _KILL_ROUND = 0.05
+# An agent that ends sooner is named in the exit record alone: a file more costs as much as a small agent does.
+_ANNOUNCE = 0.003
 # A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
 _SETTLE = 0.05
 _UNCHANGEABLE = frozenset(range(1, signal.NSIG)) - {int(sig) for sig in signal.valid_signals()} | {
@@ -107,14 +109,11 @@ def _take_lock(here: str) -> int | None:
 
 
 def _preallocate_exit(here: str) -> int | None:
-    """Room for the exit record, so that a disk that fills up later cannot cost us the exit status."""
-    path = os.path.join(here, files.EXIT_PRE)
+    """The room for the exit record; None when there is none, and then nothing may be started."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        files.write_all(descriptor, b" " * files.EXIT_SIZE)
+        return files.preallocate_exit(here)
     except OSError:
         return None
-    return descriptor
 
 
 def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
@@ -160,16 +159,13 @@ class Watch:
         self._status: int | None = None
         self._childless = False
         self._kill_at: float | None = None
+        self._announce_at: float | None = time.monotonic() + _ANNOUNCE
         self._settle_at: float | None = time.monotonic() + _SETTLE
 
     def begin(self, agent: int) -> None:
-        """Say who runs, and hand over the input that was there before us."""
+        """Take charge of the agent, and hand over the input that was there before us."""
         self._agent, self._agent_started = agent, start_time(agent) or 0
         self._streams.leave_to_agent()
-        identity = files.AgentPid(self._agent, self._agent_started, boot_id(), os.getpid())
-        # The pid is for display: a disk that cannot take it must not end the run.
-        with contextlib.suppress(OSError):
-            files.replace(self._here, files.PID, files.encode_pid(identity))
         self._pump()
 
     def until_agent_ends(self) -> None:
@@ -233,22 +229,32 @@ class Watch:
         ready = dict(poll.poll(self._patience()))
         if self._wakeup in ready:
             os.read(self._wakeup, 4096)
-        if self._settle_at is not None and time.monotonic() >= self._settle_at:
-            self._settle()
+        self._do_what_is_due()
         return os.read(self._bell, 4096) if self._bell in ready else b""
 
     def _patience(self) -> float | None:
         """Milliseconds until something is due by itself, or None to wait for ever."""
         now = time.monotonic()
-        due = [] if self._settle_at is None else [self._settle_at]
+        due = [at for at in (self._announce_at, self._settle_at) if at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at if now < self._kill_at else now + _KILL_ROUND)
         return max(0.0, min(due) - now) * 1000 + 1 if due else None
 
-    def _settle(self) -> None:
-        self._settle_at = None
+    def _do_what_is_due(self) -> None:
+        now = time.monotonic()
+        if self._announce_at is not None and now >= self._announce_at:
+            self._announce_at = None
+            self._announce()
+        if self._settle_at is not None and now >= self._settle_at:
+            self._settle_at = None
+            with contextlib.suppress(OSError):
+                _sync_directory(self._here)
+
+    def _announce(self) -> None:
+        """Say who runs. It is for display: a disk that cannot take it must not end the run."""
+        identity = files.AgentPid(self._agent, self._agent_started, boot_id(), os.getpid())
         with contextlib.suppress(OSError):
-            _sync_directory(self._here)
+            files.replace(self._here, files.PID, files.encode_pid(identity))
 
     def _reap(self) -> None:
         """Collect every ended child: the agent's status, and orphans that came to us as their subreaper."""
