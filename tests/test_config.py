@@ -71,9 +71,8 @@ def test_the_socket_lies_in_home_when_its_path_is_short() -> None:
     assert config.socket_path("/x/h") == "/x/h/sock"
 
 
-def test_a_long_path_moves_the_socket_to_the_runtime_directory(tmp_path: Path) -> None:
-    runtime = tmp_path / "run"
-    runtime.mkdir(mode=0o700)
+def test_a_long_path_moves_the_socket_to_the_runtime_directory(world: Path) -> None:
+    runtime = world / "user/run"
     found = config.socket_path(f"/{DEEP}", {"XDG_RUNTIME_DIR": str(runtime)})
     assert Path(found).parent == runtime
     assert len(os.fsencode(found)) <= config.SOCKET_PATH_LIMIT
