@@ -81,6 +81,14 @@ def test_a_run_is_listed_before_its_process_exists(hocket: Hocket, agent: Bin, h
     assert Path(f"/proc/{running['pid']}/cmdline").read_bytes().startswith(b"sleep")
 
 
+def test_even_the_shortest_run_has_a_start_and_a_pid(hocket: Hocket, agent: Bin) -> None:
+    agent("short", "#!/bin/sh\necho $$\n")
+    events = [json.loads(line) for line in hocket("run", "short:5", "--json").stdout.splitlines()]
+    started = [event["data"]["pid"] for event in events if event["type"] == "run.started" and "pid" in event["data"]]
+    assert started == [int(event["data"]["text"]) for event in events if event["type"] == "text"]
+    assert len(started) == 5
+
+
 PARENT = f"""
 import subprocess, sys, time
 subprocess.run([{sys.executable!r}, "-m", "hocket", "spawn", "waits"], check=True)

@@ -456,6 +456,12 @@ def test_a_full_disk_does_not_cost_the_exit_status(small_disk: Path) -> None:
     assert os.statvfs(small_disk).f_bavail == 0
 
 
+def test_an_agent_is_named_in_its_exit_record_however_short_its_life(runs: Runs) -> None:
+    directory = runs.create("/bin/sh", "-c", "echo $$")
+    ending = runs.finish(directory)
+    assert ending.pid == int(out_of(directory))
+
+
 def test_room_for_the_exit_record_is_taken_when_the_run_is_made(small_disk: Path) -> None:
     runs = Runs(small_disk)
     directory = runs.create("/bin/echo", "nowhere to put this")

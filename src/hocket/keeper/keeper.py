@@ -203,6 +203,7 @@ class Watch:
             swept=swept.swept,
             ended_at=time.time(),
             duration=duration,
+            pid=self._agent,
         )
 
     def _leftovers(self) -> tree.Found:
