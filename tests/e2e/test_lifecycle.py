@@ -119,9 +119,7 @@ def test_what_an_agent_spawns_is_its_child(hocket: Hocket, family: tuple[dict[st
 
 
 @pytest.mark.req("S3-53", "S3-60")
-def test_stopping_an_agent_stops_what_it_spawned(
-    hocket: Hocket, family: tuple[dict[str, Any], dict[str, Any]]
-) -> None:
+def test_stopping_an_agent_stops_what_it_spawned(hocket: Hocket, family: tuple[dict[str, Any], dict[str, Any]]) -> None:
     parent, child = family
     stopped = json.loads(hocket("stop", parent["id"], "--json").stdout)
     assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])

@@ -373,8 +373,9 @@ def _write_anew(here: str, record: int, content: bytes) -> None:
 def _make_durable(here: str, record: int) -> None:
     """Before the lock is released, the record must be on the disk, and so must the output that it counts."""
     for name in (files.OUT, files.ERR):
-        with contextlib.suppress(OSError):
-            _sync(os.path.join(here, name), os.O_RDONLY)
+        if _size(name):
+            with contextlib.suppress(OSError):
+                _sync(os.path.join(here, name), os.O_RDONLY)
     with contextlib.suppress(OSError):
         os.fsync(record)
     with contextlib.suppress(OSError):
