@@ -23,7 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from world import (
+from measure import (
     HOCKET,
     Figure,
     World,
@@ -34,6 +34,8 @@ from world import (
     seconds,
     world,
 )
+
+from hocket.client import Client
 
 
 def startup() -> Iterator[Figure]:
@@ -65,7 +67,7 @@ def loop() -> Iterator[Figure]:
         yield Figure("one loop iteration, dearer by", (ours - theirs) * 1000, "ms", 15, note=note)
 
 
-def _run_loop(client, w: World, program: str, count: int) -> float:
+def _run_loop(client: Client, w: World, program: str, count: int) -> float:
     body = {"dsl": f"{program}:{count}", "cwd": str(w.root), "env": w.env}
     begin = time.perf_counter()
     run = client.request("POST", "/api/runs", body)
@@ -115,7 +117,8 @@ def many() -> Iterator[Figure]:
     """Five hundred agents at once, each saying something five times a second; then a restart among them."""
     count = 500
     # One process that never forks: it is the server that is measured here, not what agents do.
-    talk = f"#!{sys.executable} -IS\nimport time\nwhile True:\n    print('working on it', flush=True)\n    time.sleep(0.2)\n"
+    talk = f"#!{sys.executable} -IS\nimport time\n"
+    talk += "while True:\n    print('working on it', flush=True)\n    time.sleep(0.2)\n"
     with world("[limits]\nleaves = 1000\n[run]\nstop_grace = 1.0\n") as w:
         talker = w.program("talker", talk)
         client = w.client()
@@ -175,7 +178,7 @@ def ingest() -> Iterator[Figure]:
         yield Figure("from written to followed, p99", percentile(delays, 0.99) * 1000, "ms", 100, note=note)
 
 
-def _follow(client, run: str, delays: list[float]) -> None:
+def _follow(client: Client, run: str, delays: list[float]) -> None:
     first = None
     for event in client.follow(run):
         if event["type"] == "text":
