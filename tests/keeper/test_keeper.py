@@ -30,7 +30,7 @@ from keeper.keeping import (
 
 from hocket.keeper import files, linux, tree
 
-HANG = "print('ready', flush=True)\nimport signal\nwhile True: signal.pause()"
+HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANG
 # A daemon in the old style: two forks and a session of its own. The agent goes on once it has told its pid.
 DAEMON = """

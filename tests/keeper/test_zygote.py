@@ -16,7 +16,7 @@ from keeper.keeping import Runs, is_alive, out_of, ring, wait_ended, wait_for, w
 from hocket.keeper import files, linux
 from hocket.keeper.zygote import Zygote, ZygoteGone
 
-HANG = "print('ready', flush=True)\nimport signal\nwhile True: signal.pause()"
+HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"
 
 
 @pytest.fixture
