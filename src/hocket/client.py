@@ -476,7 +476,8 @@ def wait_unlocked(home: str, seconds: float) -> bool:
 
 
 LOST_THE_RACE = b"running already"
-"""What a server says of itself in its log when another one has the lock."""
+CAME_UP = b" serves "
+"""What a server says of itself in its log: that another one has the lock, or that it is there."""
 
 
 class _Attempt:
@@ -510,6 +511,8 @@ class _Attempt:
             return False
         if lock_held(self._home):
             return False
+        if CAME_UP in said:
+            self._starts = 0  # It lived, and something ended it: that says nothing against the next one.
         if self._starts >= MAX_STARTS:
             return True
         self._start_once_more()
