@@ -507,11 +507,12 @@ class _Attempt:
         failed = b"hocket: " in said
         if failed and LOST_THE_RACE not in said:
             return True
-        if not failed and now - self._started_at < RESTART_SECONDS:
+        came_up = CAME_UP in said
+        if not (failed or came_up) and now - self._started_at < RESTART_SECONDS:
             return False
         if lock_held(self._home):
             return False
-        if CAME_UP in said:
+        if came_up:
             self._starts = 0  # It lived, and something ended it: that says nothing against the next one.
         if self._starts >= MAX_STARTS:
             return True
