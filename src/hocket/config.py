@@ -23,6 +23,8 @@ SOCKET_PATH_LIMIT = 100
 """In bytes. The kernels we run on allow 104 to 108, with the final zero."""
 MAX_ITERATIONS = 1_000_000
 MAX_FILE = 1024 * 1024
+MAX_GRACE = 120
+"""In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
 MAX_PROMPT = 10 * 1024 * 1024
 PROMPT_VIA = ("arg", "stdin")
 
@@ -480,8 +482,9 @@ _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
 _TIMES = _Kind(lambda value: _is_whole(value, 1, MAX_ITERATIONS), f"a whole number from 1 to {MAX_ITERATIONS}")
 _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is not negative")
+_AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
-_GRACE = _Kind(lambda value: _is_seconds(value, 0), "a number of seconds")
+_GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
 _WAY = _Kind(lambda value: value in PROMPT_VIA, " or ".join(f'"{way}"' for way in PROMPT_VIA))
 _PASSABLE = _Kind(_is_passable, "a list of variables, none of them Hocket's own or a mark of a session")
 
@@ -511,7 +514,7 @@ _CHAIN: _Fields = {
     "timeout": _DURATION,
 }
 _SECTIONS: Mapping[str, _Fields] = {
-    "limits": dict.fromkeys(Limits.fields, _BOUND),
+    "limits": dict.fromkeys(Limits.fields, _BOUND) | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE},
     "run": {"stop_grace": _GRACE, "marker": _FILLED},
     "env": {"pass": _PASSABLE},
 }

@@ -107,8 +107,8 @@ TABLE = [
     token("cut", 401, "Bearer {short}"),
     token("with one letter more", 401, "Bearer {token}x"),
     token("behind two spaces", 401, "Bearer  {token}"),
-    token("of a run that never was", 403, "Bearer rnobody.0123456789abcdef"),
-    token("of a run without a proof", 403, "Bearer rnobody."),
+    token("of a run that never was", 401, "Bearer rnobody.0123456789abcdef"),
+    token("of a run without a proof", 401, "Bearer rnobody."),
     token("of no ASCII", 401, "Bearer é{token}"),
     token("twice", 403, "Bearer {token}", "Bearer {token}"),
     post("token in a cookie", 401, OWN_HOST, JSON, "Cookie: token={token}"),
@@ -221,5 +221,5 @@ def test_the_unix_socket_is_its_owners_alone_and_needs_no_token(shared: Server) 
 
 def test_a_wrong_token_is_refused_also_on_the_unix_socket(shared: Server) -> None:
     assert shared.get("/api/runs", unix=True, token="wrong").status_code == 401
-    assert shared.get("/api/runs", unix=True, token="rnobody.x").status_code == 403
+    assert shared.get("/api/runs", unix=True, token="rnobody.x").status_code == 401
     assert shared.request("POST", "/api/runs", unix=True, content=b"{}").status_code == 415

@@ -46,6 +46,19 @@ def test_a_run_cannot_speak_for_another(shared: Server, parent: Parent, unix: bo
     shared.post(f"/api/runs/{other['id']}/stop", {})
 
 
+@pytest.mark.parametrize("unix", [False, True])
+def test_a_run_sees_itself_and_what_is_below_it_alone(shared: Server, parent: Parent, unix: bool) -> None:
+    run, token = parent
+    other = shared.start_run("sleeper")
+    child = shared.start_run("sleeper", token=token)
+    for path in ("", "/events?follow=0", "/output"):
+        assert shared.get(f"/api/runs/{other['id']}{path}", token=token, unix=unix).status_code == 403
+        assert shared.get(f"/api/runs/{child['id']}{path}", token=token, unix=unix).status_code == 200
+    listed = shared.get("/api/runs", token=token, unix=unix).json()["data"]
+    assert {one["id"] for one in listed} == {run["id"], child["id"]}
+    shared.post(f"/api/runs/{other['id']}/stop", {})
+
+
 def test_a_run_cannot_talk_to_another(shared: Server, parent: Parent) -> None:
     _, token = parent
     other = shared.start_run("sleeper")

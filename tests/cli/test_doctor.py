@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 from world import Hocket
 
-from hocket.cli.doctor import checks
+from hocket import config
+from hocket.cli.doctor import Check, checks
+from hocket.keeper import platform
+from hocket.store import opening
 
 
 def failing(home: Path | str) -> set[str]:
@@ -86,3 +91,42 @@ def test_a_failing_doctor_is_one(hocket: Hocket, home: Path) -> None:
     assert done.returncode == 1
     assert f"hint: chmod 700 {home}" in done.stdout
     os.chmod(home, 0o700)
+
+
+def failed(name: str) -> Check:
+    (found,) = (check for check in checks(config.home()) if check.name == name)
+    assert not found.ok, found
+    return found
+
+
+def test_a_python_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
+    assert "3.10.1" in failed("python").detail
+
+
+def test_locks_that_do_not_hold_are_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda *_: None)
+    assert failed("locks").hint
+
+
+def test_a_socket_name_that_is_too_long_is_noticed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(config, "socket_path", lambda *_: "/" + "x" * 200)
+    assert "200" in failed("socket").detail or "201" in failed("socket").detail
+
+
+def test_an_sqlite_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "sqlite_version", lambda: "3.31.1")
+    assert "3.31.1" in failed("sqlite").detail
+
+
+def test_a_kernel_without_pidfd_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "open_identity", lambda *_: None)
+    assert "pidfd" in failed("processes").detail
+
+
+def test_a_home_that_is_a_link_is_refused_as_the_server_refuses_it(
+    home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (world / "link").symlink_to(home)
+    monkeypatch.setenv("HOCKET_HOME", str(world / "link"))
+    assert "symbolic link" in failed("home").detail

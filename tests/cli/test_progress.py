@@ -111,8 +111,8 @@ def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
     assert line[8:] == " builder[2/3] Edit a.py"
     (line,) = lines_of(progress, make("rb2", "raw", stream="stderr", text="oops"))
     assert line.endswith("builder[2/3] ! oops")
-    (line,) = lines_of(progress, make("rl", "gate", run="rb2", passed=False))
-    assert line.endswith("builder[2/3] gate not passed")
+    (line,) = lines_of(progress, make("rl", "gate", run="rb2", passed=False, exit_code=2, command="make"))
+    assert line.endswith("builder[2/3] gate not passed (exit 2): make")
     assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
 
 

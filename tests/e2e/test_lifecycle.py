@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -140,3 +141,52 @@ def test_an_agent_whose_keeper_was_killed_is_cleaned_up_as_lost(hocket: Hocket, 
     assert hocket("ps", "--json").stdout.strip() == "[]"
     assert not lives(identity["pid"])
     assert not carrying(run)
+
+
+def test_a_run_whose_directory_was_removed_is_lost_and_not_started_again(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("waits", "#!/bin/sh\necho $$ >> ledger\necho up\nexec sleep 300\n")
+    run = spawn(hocket, "waits")
+    wait_for_text(hocket, run, "up")
+    shutil.rmtree(shown(hocket, run)["dir"])
+    ended = json.loads(hocket("wait", run, "--json").stdout)
+    assert ended["status"] == "lost"
+    (pid,) = (project / "ledger").read_text().split()
+    assert not lives(int(pid))
+
+
+def test_what_a_gate_leaves_running_is_ended_with_it(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("quick", "print('done')")
+    done = hocket("run", "quick", "--until", "setsid sleep 300 & echo $! > left")
+    assert done.returncode == 0, done.stderr
+    assert not lives(int((project / "left").read_text()))
+
+
+def test_stopping_a_loop_during_its_gate_stops_the_chain(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("claims", "open('ledger', 'a').write('x')\nprint('FORKHESTRA_COMPLETE')")
+    os.mkfifo(project / "at_gate")
+    chain = hocket("run", "claims:4", "--detach", "--until", "echo $$ > at_gate; sleep 300").stdout.strip()
+    gate = int((project / "at_gate").read_text())
+    loop = shown(hocket, chain)["children"][0]["id"]
+    assert hocket("stop", loop).returncode == 0
+    ended = json.loads(hocket("wait", chain, "--json").stdout)
+    assert (ended["status"], (project / "ledger").read_text()) == ("stopped", "x")
+    assert not lives(gate)
+
+
+def test_a_server_that_is_stopped_takes_its_gates_along_and_the_next_one_asks_again(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("quick", "print('done')")
+    os.mkfifo(project / "at_gate")
+    gate = "echo x >> asked; echo $$ > at_gate; test -e open || sleep 300"
+    chain = hocket("run", "quick", "--detach", "--until", gate).stdout.strip()
+    first = int((project / "at_gate").read_text())
+    assert hocket("server", "stop").returncode == 0
+    assert not lives(first)
+    (project / "open").touch()
+    waiting = hocket.start("wait", chain)
+    assert int((project / "at_gate").read_text()) != first
+    assert waiting.wait(10) == 0
+    assert (project / "asked").read_text() == "x\nx\n"

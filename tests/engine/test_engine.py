@@ -11,7 +11,7 @@ from engine.desk import SECRET, kitchen_at, stop_all, until
 from world import Bin, processes_of
 
 from hocket.engine.runs import run_token
-from hocket.errors import Conflict, Forbidden, ProgramNotFound
+from hocket.errors import Conflict, Forbidden, ProgramNotFound, Unauthorized
 from hocket.model import Kind, Reason, Run, Status
 
 SLEEPER = "import signal; signal.pause()"
@@ -163,9 +163,11 @@ def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, 
             token = run_token(SECRET, run.id)
             assert kitchen.engine.run_of_token(token).id == run.id
             await kitchen.engine.stop(run)
-            for lost in (token, "x.y", f"{run.id}.", run_token(b"other", run.id)):
-                with pytest.raises(Forbidden):
-                    kitchen.engine.run_of_token(lost)
+            with pytest.raises(Forbidden):
+                kitchen.engine.run_of_token(token)
+            for forged in ("x.y", f"{run.id}.", run_token(b"other", run.id)):
+                with pytest.raises(Unauthorized):
+                    kitchen.engine.run_of_token(forged)
 
     asyncio.run(scene())
 

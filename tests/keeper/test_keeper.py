@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -488,7 +489,8 @@ def test_a_run_that_finds_the_disk_full_is_not_made_and_can_be_made_later(small_
 FAKE_SERVER = """
 import json, os, sys
 with open(os.path.join(os.environ["HOCKET_HOME"], "started-server.tmp"), "w") as stream:
-    json.dump([sys.argv[1:], "HOCKET_RUN" in os.environ, os.environ["HOCKET_SERVER"]], stream)
+    umask = os.umask(0)
+    json.dump([sys.argv[1:], "HOCKET_RUN" in os.environ, os.environ["HOCKET_SERVER"], umask], stream)
 os.rename(stream.name, stream.name[:-4])
 """
 
@@ -512,7 +514,9 @@ def test_a_keeper_that_finds_no_server_starts_one(runs: Runs, tmp_path: Path, ke
     runs.finish(runs.create("/bin/true", home=str(tmp_path)), keeper_of_a_home)
     started = tmp_path / "started-server"
     wait_for(started.exists, "the server")
-    assert started.read_text() == '[["serve"], false, "1"]'
+    umask = os.umask(0)
+    os.umask(umask)
+    assert json.loads(started.read_text()) == [["serve"], False, "1", umask]
 
 
 def test_a_home_that_never_had_a_server_gets_none(runs: Runs, tmp_path: Path, keeper_of_a_home: list[str]) -> None:

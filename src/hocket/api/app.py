@@ -43,6 +43,9 @@ _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "What the agent wrote, byte for byte", "content": {"application/octet-stream": {}}}
 }
 
+LIST_BYTES = 16 * 1024 * 1024
+RUN_BYTES = 1024
+
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
 
@@ -79,6 +82,19 @@ def _engine(request: Request) -> Engine:
     return cast(Engine, request.app.state.engine)
 
 
+def _run(request: Request, ref: str) -> Run:
+    """The run that is meant. A run that asks reaches itself and what is below it, and nothing else."""
+    engine = _engine(request)
+    run = engine.find(ref)
+    if not _reaches(engine, caller_of(request.scope).run, run):
+        raise Forbidden("a run reaches only itself and its descendants")
+    return run
+
+
+def _reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
+    return mine is None or any(one.id == mine.id for one in engine.above(run))
+
+
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
     return wire.run_out(run, engine.hub.last.get(run.id))
 
@@ -90,15 +106,29 @@ async def list_runs(
 ) -> Response:
     """Runs that have not ended, or with ``all`` the newest of every kind, oldest first."""
     engine = _engine(request)
-    runs = engine.read.recent(limit) if ended_too else engine.live()[-limit:]
-    return wire.answer([_face(engine, run) for run in runs])
+    mine = caller_of(request.scope).run
+    if mine is not None:
+        runs = [run for run in engine.read.below(mine.id) if ended_too or not run.ended][-limit:]
+    else:
+        runs = engine.read.recent(limit) if ended_too else engine.live()[-limit:]
+    return wire.answer([_face(engine, run) for run in _newest(runs)])
+
+
+def _newest(runs: list[Run]) -> list[Run]:
+    """As many of the newest as fit an answer: results can be long."""
+    size = 0
+    for index in range(len(runs) - 1, -1, -1):
+        size += RUN_BYTES + 3 * len(runs[index].result or "")
+        if size > LIST_BYTES:
+            return runs[index + 1 :]
+    return runs
 
 
 async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key = None) -> Response:
     """Start an agent or a chain. The same Idempotency-Key gives the same run."""
     engine = _engine(request)
     parent = _parent(request, body)
-    run = await engine.start(_start_request(body, parent), idempotency_key, parent)
+    run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
     return wire.answer(_face(engine, run), 201)
 
 
@@ -115,13 +145,16 @@ def _parent(request: Request, body: wire.StartBody) -> Run | None:
     return named
 
 
-def _start_request(body: wire.StartBody, parent: Run | None) -> StartRequest:
+def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> StartRequest:
+    env = body.env
+    if env is None:
+        env = engine.environment(parent) if parent else config.caller_environment()
     cwd = body.cwd or (parent.cwd if parent else None)
     if cwd is None:
         raise UsageError("a start needs a working directory", "Add `cwd`, an absolute path")
     return StartRequest(
         cwd=cwd,
-        env=config.caller_environment() if body.env is None else body.env,
+        env=env,
         agent=body.agent,
         dsl=body.dsl,
         chain=body.chain,
@@ -138,7 +171,7 @@ def _start_request(body: wire.StartBody, parent: Run | None) -> StartRequest:
 async def show_run(request: Request, ref: str) -> Response:
     """One run by id, unique prefix or number, with its children."""
     engine = _engine(request)
-    run = engine.find(ref)
+    run = _run(request, ref)
     more = {
         "children": [_face(engine, child) for child in engine.read.children(run.id)],
         "dir": str(engine.directory(run)),
@@ -149,8 +182,7 @@ async def show_run(request: Request, ref: str) -> Response:
 
 async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:
     """Server-sent events after ``Last-Event-ID``; following ends with the run's own end."""
-    engine = _engine(request)
-    lines = stream.events(engine, engine.find(ref), last_event_id, follow)
+    lines = stream.events(_engine(request), _run(request, ref), last_event_id, follow)
     return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
@@ -163,7 +195,7 @@ async def run_output(
 ) -> Response:
     """The bytes that the agent wrote, from ``offset`` on."""
     engine = _engine(request)
-    run = engine.find(ref)
+    run = _run(request, ref)
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
     chunks = stream.output(engine, run, path, offset, follow)
     return StreamingResponse(chunks, media_type="application/octet-stream")
@@ -171,26 +203,14 @@ async def run_output(
 
 async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -> Response:
     """End a run and everything below it; answers when all of it is gone."""
-    engine = _engine(request)
-    run = engine.find(ref)
-    _check_scope(request, run)
-    return wire.answer(await engine.stop(run))
-
-
-def _check_scope(request: Request, run: Run) -> None:
-    """A run's token reaches itself and what is below it."""
-    mine = caller_of(request.scope).run
-    if mine is not None and mine.id not in {one.id for one in _engine(request).above(run)}:
-        raise Forbidden("a run can stop and talk to itself and its descendants only")
+    return wire.answer(await _engine(request).stop(_run(request, ref)))
 
 
 async def send_message(request: Request, ref: str, body: wire.Message, idempotency_key: Key = None) -> Response:
     """Say something to a live run that listens."""
-    engine = _engine(request)
-    run = engine.find(ref)
-    _check_scope(request, run)
+    run = _run(request, ref)
     key = idempotency_key or os.urandom(8).hex()
-    await engine.send(run, body.text, key)
+    await _engine(request).send(run, body.text, key)
     return wire.answer({"run": run.id, "id": key})
 
 

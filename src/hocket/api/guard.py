@@ -116,6 +116,9 @@ def _check_origin(headers: dict[str, str], hosts: frozenset[str]) -> None:
 
 
 def _check_body(headers: dict[str, str]) -> None:
+    has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+    if not has_body and "content-type" not in headers:
+        return
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise WrongMediaType("bodies must be application/json")

@@ -64,6 +64,7 @@ def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_rem
     place = Path(home)
     prepare(place)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with locked(place) as descriptor:
         asyncio.run(_serve(place, descriptor, port, host))
     return 0
@@ -85,7 +86,9 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)
     address = Address(host, tcp.getsockname()[1], unix_path)
-    engine = Engine(home, unix_path, secret, open_store(home / DATABASE), limits)
+    store = open_store(home / DATABASE)
+    inside = _bind_unix(unix_path)  # Before there are threads: it needs another umask for a moment.
+    engine = Engine(home, unix_path, secret, store, limits)
     engine.open()
     leaving = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +96,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     app = build(engine, _health(home, address, engine), leaving.set)
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     _describe(lock, about | {"socket": unix_path, "url": address.url})
-    doors = [(_bind_unix(unix_path), Door(None, token)), (tcp, outside)]
+    doors = [(inside, Door(None, token)), (tcp, outside)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
     watching = asyncio.create_task(_leave_with(home, lock, leaving))
     await _listen(app, doors, engine, leaving)

@@ -170,10 +170,6 @@ class Empty(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def meta() -> Meta:
-    return Meta(timestamp=time.time())
-
-
 def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     """A run's public face."""
     plain: dict[str, Any] = msgspec.to_builtins(run)

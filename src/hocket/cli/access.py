@@ -31,11 +31,13 @@ def make_home() -> str:
 def connect(starting: bool = True, talk: bool = True) -> Client:
     """The client of this user's server. With ``starting`` the server is brought up when it is needed."""
     home = make_home() if starting else config.home()
+    path, caller = config.socket_path(home), config.caller()
     return Client(
         home,
         (lambda: _start_server(home)) if starting else None,
-        socket_path=config.socket_path(home),
-        token=config.caller().token,
+        socket_path=path,
+        # A capability is for the server that gave it, and no business of any other.
+        token=caller.token if caller.url == f"unix:{path}" else None,
         notice=_notice if talk else None,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -112,6 +113,10 @@ def run_command(program: str, words: Sequence[str]) -> int:
         return _tell(error.format_message(), _help_hint(error), error.exit_code)
     except BrokenPipeError:
         return _leave_quietly()
+    except OSError as error:
+        _tell(f"the output cannot be written: {error.strerror}", None, 1)
+        _leave_quietly()
+        return 1
     except (KeyboardInterrupt, click.Abort):
         return 130
 
@@ -121,7 +126,10 @@ def _shown_help(words: Sequence[str]) -> list[str]:
 
 
 def _tolerate_odd_letters() -> None:
-    """A name that the terminal's encoding cannot show must not end a command."""
+    """A name that the terminal's encoding cannot show must not end a command; nor must a stream that is closed."""
+    nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stdout = sys.stdout or nowhere
+    sys.stderr = sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
@@ -135,7 +143,8 @@ def _help_hint(error: click.ClickException) -> str | None:
 
 def _tell(message: str, hint: str | None, code: int) -> int:
     try:
-        sys.stdout.flush()
+        with suppress(OSError):
+            sys.stdout.flush()
         print(f"hocket: {message}", file=sys.stderr)
         if hint:
             print(f"hint: {hint}", file=sys.stderr)

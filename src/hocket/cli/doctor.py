@@ -16,6 +16,7 @@ from hocket.client import lock_held, read_lock
 from hocket.errors import Conflict, HocketError
 
 RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
+OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
 
@@ -110,6 +111,8 @@ def check_python() -> Look:
 def check_home(home: str) -> Look:
     if not os.path.lexists(home):
         return _can_be_made(home)
+    if os.path.islink(home):
+        return False, f"{home} is a symbolic link", "set HOCKET_HOME to the directory that it points to"
     if not os.path.isdir(home):
         return False, f"{home} is not a directory", "move it away, or set HOCKET_HOME"
     found = os.stat(home)
@@ -216,8 +219,10 @@ def check_sqlite() -> Look:
     from hocket.store.opening import sqlite_version
 
     version = sqlite_version()
-    fixed = tuple(map(int, version.split("."))) >= FIXED_SQLITE
-    note = "" if fixed else "; has a bug between two writers, which one server per home avoids"
+    number = tuple(map(int, version.split(".")))
+    if number < OLDEST_SQLITE:
+        return False, f"{version} is too old", "use a Python that comes with a newer SQLite"
+    note = "" if number >= FIXED_SQLITE else "; has a bug between two writers, which one server per home avoids"
     return True, f"{version}{note}", None
 
 

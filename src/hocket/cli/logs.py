@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
 
 import click
 
 from hocket.cli import access
 from hocket.cli.commands import command
 from hocket.client import Client
-from hocket.errors import HocketError
 
 FLUSH_SECONDS = 5.0
 
@@ -54,20 +52,6 @@ def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
             yield event["run"]
 
 
-def _steps(run: dict[str, Any]) -> list[tuple[str, int]]:
-    """The steps of a chain: told by its end, or by its text. A named chain that is still going has neither."""
-    if run["kind"] != "chain":
-        return []
-    if run.get("steps"):
-        return [(step["agent"], step["max_iterations"]) for step in run["steps"]]
-    from hocket.chain import parse
-
-    try:
-        return [(step.agent, step.iterations) for step in parse(run["agent"])] if ":" in run["agent"] else []
-    except HocketError:
-        return []
-
-
 def _json(client: Client, ref: str, follow: bool) -> None:
     for event in client.follow_ticking(ref, FLUSH_SECONDS, follow=follow):
         sys.stdout.flush() if event is None else access.write_json(event)
@@ -77,8 +61,7 @@ def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
     from hocket.cli.plain import lines_of
     from hocket.cli.progress import Progress
 
-    run = client.run(ref)
-    progress = Progress(run["id"], _steps(run))
+    progress = Progress(client.run(ref)["id"])
     for event in client.follow_ticking(progress.root, FLUSH_SECONDS, follow=follow):
         if event is None:
             sys.stdout.flush()

@@ -31,10 +31,16 @@ def _words(event: dict[str, Any]) -> list[str] | None:
     if kind == "raw":
         return [f"! {line}" for line in harmless(str(data.get("text", ""))).split("\n")]
     if kind == "gate":
-        return [f"gate {'passed' if data.get('passed') else 'not passed'}"]
+        return [f"gate {_verdict(data)}: {harmless(str(data.get('command', '')))}"]
     if kind == "run.ended" and data.get("status") != "done":
         return [f"{data.get('status')}: {_why(data)}"]
     return None
+
+
+def _verdict(data: dict[str, Any]) -> str:
+    if data.get("passed"):
+        return "passed"
+    return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
 
 
 def _why(data: dict[str, Any]) -> str:
@@ -46,7 +52,7 @@ def _why(data: dict[str, Any]) -> str:
 class PlainView:
     """Writes to standard error, so that standard output carries the result alone."""
 
-    tick = 1.0
+    tick = 0.25
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hocket.cli.watch import Signals, View
     from hocket.client import Client
 
+SHOWN = 60
 EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
 
 
@@ -110,13 +111,19 @@ def _described(request: dict[str, Any]) -> list[str]:
         lines.append(f"step {step['step']}: {step['agent']}{times}")
         shown = {
             "program": step.get("path"),
-            "argv": shlex.join(step["argv"]),
+            "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
             "cwd": step["cwd"],
-            "prompt": step.get("prompt"),
+            "prompt": _shortened(step.get("prompt") or ""),
             "gate": step.get("gate"),
         }
         lines += [f"  {name:8} {value}" for name, value in shown.items() if value]
     return lines
+
+
+def _shortened(text: str) -> str:
+    """The beginning of a text, on one line. Programs get all of it with --json."""
+    line = " ".join(text[: 4 * SHOWN].split())
+    return line if len(text) <= SHOWN and line == text else f"{line[:SHOWN]}..."
 
 
 def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
@@ -125,7 +132,9 @@ def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
     as_json, quiet = options["as_json"], options["quiet"]
     client = access.connect(talk=not as_json and not quiet)
     live = not (as_json or quiet) and config.interactive(sys.stdout.isatty(), options["plain"])
-    signals = Signals(client, on_terminal=live)
+    # The result may go into a file; it is where the talk goes that one can be asked.
+    asking = live or (not (as_json or quiet) and config.interactive(sys.stderr.isatty()))
+    signals = Signals(client, on_terminal=asking)
     if not options["detach"]:
         signals.install()
     try:
@@ -136,7 +145,7 @@ def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
         signals.watching(started["id"])
         if as_json:
             return _report_json(client, started, signals)
-        return _report(client, started, signals, _view(live, options), _steps(request), quiet)
+        return _report(client, started, signals, _view(live, options), quiet)
     except Leave as leave:
         return leave.code
 
@@ -158,29 +167,17 @@ def _view(live: bool, options: dict[str, Any]) -> View:
     return PlainView(options["quiet"])
 
 
-def _steps(request: dict[str, Any]) -> list[tuple[str, int]]:
-    """The chain's steps, so that those to come can be shown before they begin."""
-    from hocket.chain import parse
-
-    chains = config.load(request["cwd"], config.home()).chains
-    name = request.get("chain") or request["dsl"].strip()
-    if name in chains:
-        return [(step.agent, step.iterations or 1) for step in chains[name].steps]
-    return [(step.agent, step.iterations) for step in parse(request["dsl"])]
-
-
 def _report(
     client: Client,
     started: dict[str, Any],
     signals: Signals,
     view: View,
-    steps: list[tuple[str, int]],
     quiet: bool,
 ) -> int:
     from hocket.cli.progress import Progress, result_text
     from hocket.cli.watch import Leave, watch
 
-    progress = Progress(started["id"], steps)
+    progress = Progress(started["id"])
     progress.number = started.get("number")
     client.notice = None if quiet else view.say
     try:

@@ -30,6 +30,14 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
     return serve_here(home, port, host, allow_remote)
 
 
+def _wait_gone(holder: dict[str, Any]) -> None:
+    """The lock is free a moment before the process is gone; scripts expect both."""
+    from hocket.keeper.platform import wait_gone
+
+    if "start_time" in holder:
+        wait_gone({holder["pid"]: holder["start_time"]}, LEAVING_SECONDS)
+
+
 def _refuse_second(home: str) -> None:
     """Before anything heavy is imported: when many clients start a server at once, all but one end here."""
     from pathlib import Path
@@ -91,11 +99,13 @@ def stop(as_json: bool) -> None:
     """Stop the server. Its runs go on, and the next server takes them over."""
     home = config.home()
     was = lock_held(home)
-    pid = read_lock(home).get("pid") if was else None
+    holder = read_lock(home) if was else {}
+    pid = holder.get("pid")
     if was:
         _ask_to_leave()
         if not wait_unlocked(home, LEAVING_SECONDS):
             raise HocketError(f"the server (pid {pid}) does not leave", "look into server.log in HOCKET_HOME")
+        _wait_gone(holder)
     if as_json:
         access.write_json({"stopped": was, "pid": pid})
     else:

@@ -19,8 +19,6 @@ from hocket.errors import BadDirectory, ProgramNotFound, UsageError
 from hocket.model import Agent, BoundChain, Spec, Step
 from hocket.providers import PROVIDERS
 
-_SHOWN_PROMPT = 60
-
 
 @dataclass(frozen=True, slots=True)
 class StartRequest:
@@ -64,7 +62,8 @@ def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
     named = _named_chain(request, config)
     wishes = _of_config(named) if named else _of_text(request.dsl or "")
     marker = _marker(request, named, config)
-    steps = [_step(number, wish, request, config, marker) for number, wish in enumerate(wishes, 1)]
+    place = f"{named.source}: chain {named.name!r}: " if named else ""
+    steps = [_step(f"{place}step {number}", wish, request, config, marker) for number, wish in enumerate(wishes, 1)]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -151,9 +150,9 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-def _step(number: int, wish: _Wish, request: StartRequest, config: Config, marker: str) -> Step:
+def _step(where: str, wish: _Wish, request: StartRequest, config: Config, marker: str) -> Step:
     if wish.agent not in config.agents:
-        check_agent(wish.agent, f"step {number}")
+        check_agent(wish.agent, where)
     return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, marker, None))
 
 
@@ -213,26 +212,17 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
 def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
     spec = step.spec
     by_argument = spec.prompt is not None and spec.stdin == "empty"
-    argv = list(spec.argv)
-    if by_argument:
-        argv[-1] = _head(argv[-1])
     return {
         "step": number,
         "agent": step.agent,
         "provider": spec.provider,
         "path": spec.argv[0],
-        "argv": argv,
+        "argv": list(spec.argv),
         "cwd": spec.cwd,
         "loop": step.loop,
         "iterations": step.iterations,
-        "prompt": _head(spec.prompt) if spec.prompt else None,
+        "prompt": spec.prompt,
         "prompt_via": None if spec.prompt is None else "arg" if by_argument else "stdin",
         "marker": spec.marker if step.loop else None,
         "gate": gate,
     }
-
-
-def _head(text: str) -> str:
-    """The beginning of a text, on one line."""
-    line = " ".join(text[: 4 * _SHOWN_PROMPT].split())
-    return line if len(text) <= _SHOWN_PROMPT and line == text else f"{line[:_SHOWN_PROMPT]}..."

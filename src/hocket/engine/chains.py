@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
 
 GATE_TIMEOUT = 600.0
 GATE_OUTPUT = 64 * 1024
+GATE_RETRY = 0.1
 
 
 class NewRun(Protocol):
@@ -55,6 +56,9 @@ class _Driver:
         self.result: str | None = None
         self.cost: float | None = None
         self.turn = asyncio.Lock()
+        self.at_gate = False
+        self.leaving = False
+        """No gate may begin any more."""
         self.deadline: asyncio.TimerHandle | None = None
 
 
@@ -69,7 +73,10 @@ class Chains:
         self._by_child: dict[str, _Driver] = {}
         self._tasks = Tasks()
         self._gates = ThreadPoolExecutor(16, "hocket-gate")
+        # Of their own: what ends a gate must not wait behind gates.
+        self._sweeps = ThreadPoolExecutor(4, "hocket-sweep")
         self._loop = asyncio.get_running_loop()
+        self._closing = False
 
     def begin(self, run: Run, chain: BoundChain) -> None:
         driver = self._drivers[run.id] = _Driver(run, chain)
@@ -102,23 +109,37 @@ class Chains:
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
-        for run in runs:
-            driver = self._drivers.get(run.id)
-            if driver is not None:
+        asked = {run.id for run in runs}
+        for driver in self._drivers.values():
+            if driver.id in asked or asked & set(driver.loops.values()):
+                driver.leaving = True
                 self._tasks.spawn(self._sweep_then_advance(driver))
 
     async def close(self) -> None:
         for driver in self._drivers.values():
             if driver.deadline is not None:
                 driver.deadline.cancel()
+        self._closing = True
+        for driver in self._drivers.values():
+            driver.leaving = True
+            await self._end_gate(driver)
         await self._tasks.close()
-        self._gates.shutdown(wait=False, cancel_futures=True)
+        for pool in (self._gates, self._sweeps):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def _sweep_then_advance(self, driver: _Driver) -> None:
         """End a gate that may be at work, then go on: its word no longer counts."""
-        if driver.chain.until is not None:
-            await self._loop.run_in_executor(self._gates, partial(tree.sweep_cookie, driver.id))
+        await self._end_gate(driver)
         await self._advance(driver)
+
+    async def _end_gate(self, driver: _Driver) -> None:
+        """Also one that is only about to begin, and one that a server before us began."""
+        if driver.chain.until is None:
+            return
+        await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
+        while driver.at_gate and driver.leaving:
+            await asyncio.sleep(GATE_RETRY)
+            await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
 
     def _note(self, driver: _Driver, leaf: Run, gate: bool | None = None) -> None:
         """One more fact about an iteration."""
@@ -143,7 +164,7 @@ class Chains:
 
     async def _go_on(self, driver: _Driver) -> None:
         async with driver.turn:
-            while True:
+            while not self._closing:
                 root = self._journal.live.get(driver.id)
                 if root is None:
                     return
@@ -160,10 +181,18 @@ class Chains:
 
     def _decide(self, driver: _Driver, root: Run) -> chains.Decision:
         decision = chains.decide(driver.chain, driver.history)
-        if root.stop_reason is None or isinstance(decision, Finished | chains.Wait):
+        reason = self._stop_reason(driver)
+        if reason is None or isinstance(decision, Finished | chains.Wait):
             return decision
-        status = Status.STOPPED if root.stop_reason is Reason.STOPPED else Status.FAILED
-        return Finished(status, root.stop_reason, None)
+        return Finished(Status.STOPPED if reason is Reason.STOPPED else Status.FAILED, reason, None)
+
+    def _stop_reason(self, driver: _Driver) -> Reason | None:
+        """Of the chain, or of the loop that is its step at work."""
+        for run_id in (driver.id, *driver.loops.values()):
+            run = self._journal.live.get(run_id)
+            if run is not None and run.stop_reason is not None:
+                return run.stop_reason
+        return None
 
     async def _start(self, driver: _Driver, root: Run, decision: Start) -> None:
         step = driver.chain.steps[decision.step]
@@ -185,9 +214,9 @@ class Chains:
         self._note(driver, leaf)
         self._arm(driver, self._journal.live[driver.id])
         self._processes.begin(leaf, step.spec)
-        if self._journal.live[driver.id].stop_reason is not None:
+        if (reason := self._stop_reason(driver)) is not None:
             # The stop came while this iteration was being created, and did not see it.
-            await self._processes.ask_to_stop([leaf], self._journal.live[driver.id].stop_reason or Reason.STOPPED)
+            await self._processes.ask_to_stop([leaf], reason)
 
     async def _loop_run(self, driver: _Driver, root: Run, index: int, also: list[Event]) -> Run:
         known = driver.loops.get(index)
@@ -221,13 +250,15 @@ class Chains:
             tools.run_tool, ["/bin/sh", "-c", command], spec.cwd, env, GATE_TIMEOUT, output_limit=GATE_OUTPUT
         )
         began = time.monotonic()
+        driver.at_gate = True
         try:
-            outcome = await self._loop.run_in_executor(self._gates, call)
+            outcome = await self._loop.run_in_executor(self._gates, _alone, driver, call)
             code, output, timed_out = outcome.code, outcome.output.decode(errors="replace"), outcome.timed_out
         except OSError as error:
             code, output, timed_out = 127, str(error), False
-        now = self._journal.live.get(driver.id)
-        if now is None or now.stop_reason is not None:
+        finally:
+            driver.at_gate = False
+        if driver.leaving or self._stop_reason(driver) is not None:
             return
         owner = self._journal.live[driver.loops.get(decision.step, driver.id)]
         data = {"run": decision.run, "passed": code == 0 and not timed_out, "command": command, "exit_code": code}
@@ -273,4 +304,15 @@ class Chains:
         mine |= {leaf for leaf, owner in self._by_child.items() if owner is driver}
         runs = [run for run in self._journal.live.values() if run.id in mine]
         await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
+        driver.leaving = True
         await self._sweep_then_advance(driver)
+
+
+def _alone(driver: _Driver, call: Callable[[], tools.ToolResult]) -> tools.ToolResult:
+    """In a thread: the gate, and then the end of whatever it left running."""
+    if driver.leaving:
+        return tools.ToolResult(1, b"", timed_out=False)
+    try:
+        return call()
+    finally:
+        tree.sweep_cookie(driver.id)

@@ -18,7 +18,7 @@ from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
-from hocket.errors import Conflict, Forbidden
+from hocket.errors import Conflict, Forbidden, Unauthorized
 from hocket.keeper import files
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec
 from hocket.store import Committed, Line, NewRun, Store
@@ -171,6 +171,11 @@ class Engine:
             line.append(found)
         return line
 
+    def environment(self, run: Run) -> dict[str, str]:
+        """What a run was started with, before what we added: its children's, unless they bring their own."""
+        env: dict[str, str] = msgspec.json.decode(self.read.spec(run.id))["env"]
+        return env
+
     def directory(self, run: Run) -> Path:
         return directory(self.home, run)
 
@@ -237,14 +242,16 @@ class Engine:
             raise Conflict(f"run {run.number} does not read messages")
         place = str(self.directory(run))
         await asyncio.to_thread(files.append_input, place, key, text)
-        files.ring(place, b"i")
+        files.ring(place, files.BELL_INPUT)
         data = {"kind": "message", "id": key, "text": text}
         await self._journal.write([Event(0, time.time(), run.id, run.root, "input", data)], durable=True)
 
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""
         run_id = run_of_token(self._secret, token)
-        run = self._journal.live.get(run_id) if run_id else None
+        if run_id is None:
+            raise Unauthorized("that is not a token of this server")
+        run = self._journal.live.get(run_id)
         if run is None:
-            raise Forbidden("this token speaks for no live run")
+            raise Forbidden("the run that this token spoke for has ended")
         return run

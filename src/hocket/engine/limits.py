@@ -9,6 +9,9 @@ from typing import NamedTuple
 from hocket.errors import DiskLow, LimitReached
 from hocket.model import Kind, Run
 
+MIN_FILES = 256
+"""A run makes eight, and the database a few: below this, nothing is started."""
+
 
 class Limits(NamedTuple):
     """Of one server; the user's configuration may change them, a project's may not."""
@@ -22,6 +25,8 @@ class Limits(NamedTuple):
 def check_disk(home: Path, limits: Limits) -> None:
     """A run is started only where its outcome can be written down."""
     space = os.statvfs(home)
+    if limits.min_free and space.f_files and space.f_favail < MIN_FILES:
+        raise DiskLow(f"the file system of {home} has room for {space.f_favail} more files only", "Remove some files")
     free = space.f_bavail * space.f_frsize
     if free < limits.min_free:
         raise DiskLow(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import signal
 import time
 from collections import deque
@@ -30,6 +31,8 @@ from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status
 from hocket.providers import PROVIDERS
 from hocket.store import Offsets
+
+log = logging.getLogger("hocket")
 
 GATHER = 0.004
 """How long a burst of output gathers before it is read."""
@@ -60,6 +63,9 @@ class Leaf:
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
+        self.launching = False
+        """A start is on its way through the starter thread: that nothing is there yet means nothing."""
+        self.ending = False
         self.attempts = 0
         self.quiet_until = 0.0
         """Until then a keeper may still be on its way."""
@@ -116,10 +122,6 @@ class Processes:
         self._zygote.close()
         self._inotify.close()
 
-    @property
-    def count(self) -> int:
-        return len(self._leaves)
-
     def begin(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
         self._enqueue(Leaf(run, spec, directory(self._home, run), Offsets()))
@@ -127,7 +129,7 @@ class Processes:
     def adopt(self, run: Run, spec: Spec) -> None:
         """Take over a run from a server that is gone."""
         leaf = Leaf(run, spec, directory(self._home, run), self._journal.read.offsets(run.id))
-        if files.state(leaf.place) == "unstarted":
+        if run.status is Status.STARTING and files.state(leaf.place) == "unstarted":
             self._enqueue(leaf)
             return
         self._leaves[leaf.id] = leaf
@@ -148,11 +150,6 @@ class Processes:
             self._spawn(self._launch(leaf))
         else:
             self._touch(leaf, 0)
-
-    def look(self, run_id: str) -> Path | None:
-        """Where a live run's files are."""
-        leaf = self._leaves.get(run_id)
-        return leaf.directory if leaf else None
 
     # Starting
 
@@ -177,23 +174,30 @@ class Processes:
         if (reason := run.stop_reason) is not None:
             await self._call_off(leaf, Status.STOPPED if reason is Reason.STOPPED else Status.FAILED, reason)
             return
+        if leaf.launching:
+            return
         leaf.attempts += 1
         leaf.quiet_until = time.monotonic() + SCAN_EVERY
+        leaf.launching = True
         try:
             await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
         except OSError as error:
+            leaf.launching = False
             await self._not_started(leaf, error)
         else:
+            leaf.launching = False
             self._starter.submit(self._spares.refill)
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
-            delay = min(0.1 * 2 ** min(leaf.attempts, 7), 10.0)
-            # One at a time: a scan and the end of a keeper may both notice the same failure.
-            if leaf.next_launch is None:
-                leaf.next_launch = self._loop.call_later(delay, self._launch_again, leaf)
+            self._launch_later(leaf, min(0.1 * 2 ** min(leaf.attempts, 7), 10.0))
             return
         await self._call_off(leaf, Status.FAILED, Reason.START_FAILED, error=f"no keeper could be started: {error}")
+
+    def _launch_later(self, leaf: Leaf, delay: float) -> None:
+        """One at a time: a scan and the end of a keeper may both notice the same failure."""
+        if leaf.next_launch is None:
+            leaf.next_launch = self._loop.call_later(delay, self._launch_again, leaf)
 
     def _launch_again(self, leaf: Leaf) -> None:
         leaf.next_launch = None
@@ -201,7 +205,14 @@ class Processes:
 
     async def _call_off(self, leaf: Leaf, status: Status, reason: Reason, **extra: Any) -> None:
         """End a run that has not begun, unless a keeper that came late has begun it after all."""
-        if files.call_off(leaf.place):
+        try:
+            called_off = files.call_off(leaf.place)
+        except OSError as error:
+            # A disk that takes no name at all: neither its start nor its end can be settled now.
+            self._launch_later(leaf, RETRY_AFTER)
+            log.warning("run %s can be neither started nor called off: %s", leaf.id, error)
+            return
+        if called_off:
             await self._end(leaf, [], status, reason, **extra)
         else:
             self._watch(leaf)
@@ -271,8 +282,8 @@ class Processes:
                 self._touch(leaf, GATHER)
 
     def _scan_all(self) -> None:
-        self._touch_all()
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
+        self._touch_all()
 
     def _touch_all(self) -> None:
         now = time.monotonic()
@@ -302,7 +313,7 @@ class Processes:
     async def _tend(self, leaf: Leaf) -> None:
         """Look until there is nothing new. One at a time for each leaf."""
         try:
-            while leaf.dirty and leaf.id in self._leaves:
+            while leaf.dirty and leaf.id in self._leaves and not leaf.ending:
                 leaf.dirty = False
                 await self._look_once(leaf)
         except (HocketError, OSError):
@@ -312,7 +323,7 @@ class Processes:
             self._loop.call_later(RETRY_AFTER, self._touch, leaf, 0)
         finally:
             leaf.task = None
-        if leaf.dirty and leaf.id in self._leaves:
+        if leaf.dirty and leaf.id in self._leaves and not leaf.ending:
             self._touch(leaf, 0)
 
     async def _look_once(self, leaf: Leaf) -> None:
@@ -384,7 +395,7 @@ class Processes:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
         if run.stop_reason is not None and not leaf.rung:
-            leaf.rung = files.ring(leaf.place, b"s")
+            leaf.rung = files.ring(leaf.place, files.BELL_STOP)
         if leaf.suspect:
             leaf.suspect = False
             await self._examine(leaf)
@@ -395,7 +406,9 @@ class Processes:
             leaf.dirty = True
         elif state == "lost":
             await self._lost(leaf)
-        elif state == "unstarted":
+        elif state == "unstarted" and self._journal.live[leaf.id].status is not Status.STARTING:
+            await self._lost(leaf)  # It had begun, and its directory was removed.
+        elif state == "unstarted" and not leaf.launching:
             await self._not_started(leaf, OSError(errno.ECHILD, "the keeper was gone before it began"))
         elif leaf.looks < 3:
             # The kernel tells of a closing file a moment before it drops the lock.
@@ -434,6 +447,9 @@ class Processes:
         exit_code: int | None = None,
         **extra: Any,
     ) -> None:
+        if leaf.ending:
+            return
+        leaf.ending = True
         tail = read_tail(leaf.directory / files.OUT, RESULT_LIMIT)
         data = {"status": status, "reason": reason, "exit_code": exit_code, "result": leaf.provider.result_of(tail)}
         data |= {"cost_usd": None, "tokens": None, **extra}

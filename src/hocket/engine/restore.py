@@ -64,7 +64,7 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         provider=record["provider"],
         argv=tuple(written["argv"]),
         cwd=written["cwd"],
-        env=written["env"],
+        env={name: value for name, value in written["env"].items() if not name.startswith("HOCKET_")},
         stdin=written["stdin"],
         loop=record["loop"],
         marker=record["marker"],

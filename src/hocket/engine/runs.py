@@ -23,7 +23,7 @@ def directory(home: Path, run: Run) -> Path:
 
 
 def run_token(secret: bytes, run_id: str) -> str:
-    """A capability for one run. It can be derived again, so it is stored nowhere."""
+    """A capability for one run. It can be derived again, so the database does not have it."""
     proof = hmac.new(secret, run_id.encode(), hashlib.sha256).hexdigest()
     return f"{run_id}.{proof}"
 

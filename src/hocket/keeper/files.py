@@ -196,7 +196,7 @@ def state(directory: str) -> State:
 
 
 def claim_start(directory: str) -> bool:
-    """Take the one start that a directory has: true once in its life. Raises FileNotFoundError if there is none."""
+    """Take the one start that a directory has: true once in its life. OSError when it can be neither taken nor seen."""
     started = _in(directory, STARTED)
     try:
         # A second name for a file that is there: as exclusive as making one, and many times faster.
@@ -211,9 +211,7 @@ def claim_start(directory: str) -> bool:
 def _make_exclusively(path: str) -> bool:
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileNotFoundError:
-        raise
-    except OSError:
+    except FileExistsError:
         return False
     return True
 

@@ -67,6 +67,7 @@ def keep(directory: str) -> None:
         return
     if _write_exit(here, record, ending):
         _make_durable(here, record)
+    os.umask(umask)  # A server that we start must not hand ours on to other people's agents.
     _wake_server(spec)
 
 

@@ -126,7 +126,7 @@ class Writer:
             changed: dict[str, Run] = {}
             for batch in batches:
                 result = self._write(batch, seq, changed)
-                seq += len(batch.events)
+                seq += len(result.events)
                 results.append(result)
             execute("COMMIT")
         except BaseException:
@@ -143,7 +143,8 @@ class Writer:
     def _write(self, batch: Batch, first: int, changed: dict[str, Run]) -> Committed:
         runs: dict[str, Run] = {}
         events, rows, lines = [], [], []
-        for seq, said in enumerate(batch.events, start=first):
+        told = [event for event in batch.events if event.run in batch.new or not self._has_ended(event, changed)]
+        for seq, said in enumerate(told, start=first):
             event = Event(seq, said.ts, said.run, said.root, said.type, said.data)
             data = _encoder.encode(event.data).decode()
             events.append(event)
@@ -158,6 +159,11 @@ class Writer:
             row = (run, offsets.out, offsets.err, _encoder.encode(offsets.reader).decode())
             self._connection.execute(_OFFSETS, row)
         return Committed(events, lines, runs)
+
+    def _has_ended(self, event: Event, changed: dict[str, Run]) -> bool:
+        """Whether this tells the end of a run that has none to come: a run ends once."""
+        run = changed.get(event.run) or self._live.get(event.run)
+        return event.type == "run.ended" and (run is None or run.ended)
 
     def _write_runs(self, runs: Iterable[Run], new: dict[str, NewRun]) -> None:
         for run in runs:
