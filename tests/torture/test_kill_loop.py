@@ -121,7 +121,7 @@ def torture(ground: Ground, agent: Bin, ledger: Path, runs: int, kills: int) -> 
     ledger.mkdir()
     with starting_runs(ground, ledger, runs, kills) as client:
         killed = kill_again_and_again(ground, client, ledger.with_name("kills"), kills)
-        output, _ = client.communicate(timeout=120)
+        output, _ = client.communicate(timeout=120 + runs / 10)
     assert killed == kills
     assert client.returncode == 0
     ids = {int(number): run for number, run in json.loads(output).items()}
