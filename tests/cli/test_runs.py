@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +161,15 @@ def test_the_raw_log_of_a_chain_is_the_output_of_its_processes_in_order(hocket: 
     raw = hocket("logs", ref, "--raw").stdout
     assert raw == "\ufffd\x00onetwo\ntwo\n"
     assert hocket("logs", "-f", ref, "--raw").stdout == raw
+
+
+def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent: Bin) -> None:
+    agent("quick", "print('done')")
+    for command in (["ps", "-a", "--json"], ["run", "quick"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "hocket", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert done.returncode == 1
+        assert "cannot be written: No space left" in done.stderr
+        assert "Traceback" not in done.stderr

@@ -45,7 +45,8 @@ class Runs:
     def create(self, *argv: str, env: dict[str, str] | None = None, **spec: Any) -> str:
         self._count += 1
         directory = str(self.root / f"run{self._count}")
-        cookie = {"HOCKET_RUN": f"{self.root.name}-{self._count}", "PATH": "/usr/bin:/bin"}
+        # Of its own on the whole machine: a sweep looks everywhere, and tests run side by side.
+        cookie = {"HOCKET_RUN": os.urandom(8).hex(), "PATH": "/usr/bin:/bin"}
         files.create(
             directory,
             {"argv": argv, "cwd": str(self.root), "env": cookie | (env or {}), "stdin": "empty", **spec},

@@ -476,7 +476,7 @@ def test_a_run_that_finds_the_disk_full_is_not_made_and_can_be_made_later(small_
     runs = Runs(small_disk)
     fill(small_disk)
     directory = str(small_disk / "run")
-    spec = {"argv": ["/bin/echo", "later"], "cwd": "/", "env": {"HOCKET_RUN": "r1"}, "stdin": "empty"}
+    spec = {"argv": ["/bin/echo", "later"], "cwd": "/", "env": {"HOCKET_RUN": os.urandom(8).hex()}, "stdin": "empty"}
     with pytest.raises(OSError, match="No space left"):
         files.create(directory, spec)
     assert files.state(directory) == "unstarted"

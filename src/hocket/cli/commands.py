@@ -127,9 +127,9 @@ def _shown_help(words: Sequence[str]) -> list[str]:
 
 def _tolerate_odd_letters() -> None:
     """A name that the terminal's encoding cannot show must not end a command; nor must a stream that is closed."""
-    nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stdout = sys.stdout or nowhere
-    sys.stderr = sys.stderr or nowhere
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
