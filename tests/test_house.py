@@ -209,7 +209,7 @@ def test_nothing_names_a_package_index_or_a_folder_of_one_machine() -> None:
 
 def test_a_machine_path_is_found() -> None:
     assert FOREIGN.search("see /" + "root/notes")
-    assert not FOREIGN.search("the framework/root/notes")
+    assert not FOREIGN.search("the framework/home/notes")
 
 
 # --- requirement ids ----------------------------------------------------------------------------------------
