@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from world import Bin, processes_of
 
 from hocket.engine.runs import run_token
 from hocket.errors import Conflict, Forbidden, ProgramNotFound, Unauthorized
+from hocket.keeper import files
 from hocket.model import Kind, Reason, Run, Status
 
 SLEEPER = "import signal; signal.pause()"
@@ -216,5 +218,34 @@ def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project
         async with kitchen_at(home, project) as kitchen:
             ended = await kitchen.wait(run)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+    asyncio.run(scene())
+
+
+def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_blocks_nobody(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes no more names, for a while: the engine must go on with everything else."""
+    agent("quick", "print('done')")
+    refusals = iter([errno.EDQUOT, errno.EDQUOT])
+    call_off = files.call_off
+
+    def refuse_start(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    def refuse_twice(place: str) -> bool:
+        for number in refusals:
+            raise OSError(number, "no quota")
+        return call_off(place)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            with monkeypatch.context() as patched:
+                patched.setattr(files, "create", refuse_start)
+                patched.setattr(files, "call_off", refuse_twice)
+                ended = await asyncio.wait_for(kitchen.wait(await kitchen.start("quick")), 10)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.START_FAILED)
+            assert (await kitchen.wait(await kitchen.start("quick"))).status is Status.DONE
+            assert next(refusals, None) is None
 
     asyncio.run(scene())
