@@ -60,13 +60,6 @@ def test_home_without_any_environment_is_the_users_own() -> None:
     assert config.home({}).endswith("/.local/state/hocket")
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"), [("~", "/u"), ("~/x", "/u/x"), ("/a/~", "/a/~"), ("~other/x", "~other/x"), ("x~", "x~")]
-)
-def test_a_leading_tilde_is_the_users_directory(path: str, expected: str) -> None:
-    assert config.expand_home(path, {"HOME": "/u"}) == expected
-
-
 def test_the_socket_lies_in_home_when_its_path_is_short() -> None:
     assert config.socket_path("/x/h") == "/x/h/sock"
 

@@ -97,13 +97,6 @@ def config_directory(environ: Environ | None = None) -> str:
     return os.path.join(_xdg(_environ(environ), "XDG_CONFIG_HOME", ".config"), "hocket")
 
 
-def expand_home(path: str, environ: Environ | None = None) -> str:
-    """A path whose leading ``~`` means the user's own directory; for what a shell left unexpanded."""
-    if path != "~" and not path.startswith("~/"):
-        return path
-    return _home_directory(_environ(environ)).rstrip("/") + path[1:]
-
-
 def socket_path(home: str, environ: Environ | None = None) -> str:
     """The path of the server's socket. Makes the private folder it lies in when HOCKET_HOME is too deep."""
     plain = os.path.join(home, "sock")

@@ -209,3 +209,21 @@ def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: B
             assert kitchen.engine.live() == []
 
     asyncio.run(scene())
+
+
+def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            gate = "echo x >> gates; sleep 300"
+            chains = [await kitchen.chain("worker", prompt="a", until=gate) for _ in range(17)]
+            asked = project / "gates"
+            await until(lambda: asked.exists() and asked.stat().st_size == 2 * 16, "all gates")
+            waits_for_a_thread, at_gate, *others = sorted(chains, key=lambda run: run.number, reverse=True)
+            for chain in (waits_for_a_thread, at_gate):
+                stopped = await asyncio.wait_for(kitchen.engine.stop(chain), 8)
+                assert stopped["status"] == Status.STOPPED
+            await asyncio.gather(*(kitchen.engine.stop(chain) for chain in others))
+
+    asyncio.run(scene())

@@ -172,3 +172,9 @@ def test_a_pid_that_is_not_written_yet_is_none(directory: str) -> None:
     identity = files.AgentPid(pid=1, start_time=2, boot_id="b", keeper=3)
     files.replace(directory, files.PID, files.encode_pid(identity))
     assert files.read_pid(directory) == identity
+
+
+def test_a_start_that_can_be_neither_taken_nor_seen_is_an_error_and_not_a_no(tmp_path: Path) -> None:
+    (tmp_path / "no-directory").touch()
+    with pytest.raises(NotADirectoryError):
+        files.claim_start(str(tmp_path / "no-directory"))

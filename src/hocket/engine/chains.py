@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -56,7 +56,7 @@ class _Driver:
         self.result: str | None = None
         self.cost: float | None = None
         self.turn = asyncio.Lock()
-        self.at_gate = False
+        self.gate: Future[tools.ToolResult] | None = None
         self.leaving = False
         """No gate may begin any more."""
         self.deadline: asyncio.TimerHandle | None = None
@@ -137,7 +137,8 @@ class Chains:
         if driver.chain.until is None:
             return
         await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
-        while driver.at_gate and driver.leaving:
+        while driver.gate is not None and driver.leaving and not driver.gate.done():
+            driver.gate.cancel()  # It may still wait for a thread.
             await asyncio.sleep(GATE_RETRY)
             await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
 
@@ -250,14 +251,16 @@ class Chains:
             tools.run_tool, ["/bin/sh", "-c", command], spec.cwd, env, GATE_TIMEOUT, output_limit=GATE_OUTPUT
         )
         began = time.monotonic()
-        driver.at_gate = True
+        driver.gate = self._gates.submit(_alone, driver, call)
         try:
-            outcome = await self._loop.run_in_executor(self._gates, _alone, driver, call)
+            outcome = await asyncio.wrap_future(driver.gate)
             code, output, timed_out = outcome.code, outcome.output.decode(errors="replace"), outcome.timed_out
         except OSError as error:
             code, output, timed_out = 127, str(error), False
-        finally:
-            driver.at_gate = False
+        except asyncio.CancelledError:
+            if not driver.leaving:
+                raise
+            return
         if driver.leaving or self._stop_reason(driver) is not None:
             return
         owner = self._journal.live[driver.loops.get(decision.step, driver.id)]
