@@ -8,6 +8,8 @@
     │   └── AmbiguousRun       a prefix that fits several runs
     ├── ProgramNotFound        nothing to execute under that name
     ├── UnsupportedAgent       an agent of a kind that this version cannot run
+    ├── BadDefinition          a file that should describe an agent and does not
+    ├── NotTrusted             an agent that asks for more than its folder may have
     ├── BadDirectory           a working directory that is not there
     ├── NotFound               no such run
     ├── Conflict               the run is in a state that forbids it
@@ -84,6 +86,21 @@ class UnsupportedAgent(HocketError):
 
     code = "unsupported_agent"
     status = 400
+
+
+class BadDefinition(HocketError):
+    """A file that should describe an agent does not."""
+
+    code = "bad_definition"
+    status = 400
+
+
+class NotTrusted(HocketError):
+    """The agent asks for more than a folder may have that nobody has vouched for."""
+
+    code = "not_trusted"
+    status = 403
+    exit_code = 4
 
 
 class BadDirectory(HocketError):

@@ -68,6 +68,23 @@ class Kind(StrEnum):
     LEAD = "lead"
 
 
+RUN_DIRECTORY = "\0run"
+SESSION = "\0session"
+"""Stand-ins in a spec's arguments for what each run has of its own: its directory, with "/" and the name of one of the
+spec's files after it, and its session. No argument of anybody's can contain a NUL, so nothing is mistaken for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """An agent that a file describes, as it was read: later edits change no history."""
+
+    name: str
+    """Its real name, which need not be that of its file."""
+    fields: Mapping[str, Any]
+    """What its head says and the CLI understands, with its body as ``prompt``."""
+    path: str
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """What can run, and where its definition came from."""
@@ -75,11 +92,20 @@ class Agent:
     name: str
     provider: str
     path: str
+    """The program that is started."""
     source: str
     args: tuple[str, ...] = ()
     default_prompt: str | None = None
     default_prompt_file: str | None = None
     prompt_via: str = "arg"
+    definition: Definition | None = None
+    cwd: str | None = None
+    """The project that the definition belongs to; without one it works where the caller is."""
+    trusted: bool = False
+    """Whether the folder it works in may bring its own hooks and servers."""
+    model: str | None = None
+    permission_mode: str | None = None
+    allowed_tools: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +125,14 @@ class Spec:
     timeout: float | None = None
     max_output: int = 2 * 1024**3
     stop_grace: float = 5.0
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What is written into the run's directory before it starts, by name."""
+    session: bool = False
+    """Whether its input stays open after its first turn."""
+    on_question: str = "deny"
+    """``deny``, ``ask`` (wait for an answer) or ``fail`` (end, because nobody can answer)."""
+    resumed_from: str | None = None
+    """The run whose session this one goes on with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +207,9 @@ class Run:
     """Set once somebody asked for the end; the verdict may still be another one."""
     error: str | None = None
     steps: tuple[Mapping[str, Any], ...] = ()
-    open_questions: tuple[str, ...] = field(default=())
+    open_questions: tuple[Mapping[str, Any], ...] = ()
+    """What it asked and nobody has answered, each with an ``id``."""
+    resumed_from: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -203,6 +239,7 @@ def _created(event: Event) -> Run:
         task=data.get("task"),
         step=data.get("step"),
         iteration=data.get("iteration"),
+        resumed_from=data.get("resumed_from"),
     )
 
 
@@ -230,6 +267,29 @@ def _marker(run: Run, event: Event) -> Run:
 def _usage(run: Run, event: Event) -> Run:
     data = event.data
     return replace(run, cost_usd=data.get("cost_usd", run.cost_usd), tokens=data.get("tokens", run.tokens))
+
+
+def _question(run: Run, event: Event) -> Run:
+    return replace(run, status=Status.WAITING, open_questions=(*run.open_questions, event.data))
+
+
+def _answer(run: Run, event: Event) -> Run:
+    left = tuple(asked for asked in run.open_questions if asked["id"] != event.data["id"])
+    return replace(run, open_questions=left, status=run.status if left else _at_work(run.status))
+
+
+def _turn_started(run: Run, event: Event) -> Run:
+    return run if run.open_questions else replace(run, status=_at_work(run.status))
+
+
+def _turn_ended(run: Run, event: Event) -> Run:
+    """A turn's last words are the run's, until there are newer ones. Who may be told more waits for it."""
+    idle = event.data.get("idle", False)
+    return replace(run, result=event.data.get("result"), status=Status.WAITING if idle else run.status)
+
+
+def _at_work(status: Status) -> Status:
+    return Status.RUNNING if status is Status.WAITING else status
 
 
 def _input(run: Run, event: Event) -> Run:
@@ -260,6 +320,10 @@ _CHANGES: Mapping[str, Change] = {
     "session": _session,
     "marker": _marker,
     "usage": _usage,
+    "question": _question,
+    "answer": _answer,
+    "turn.started": _turn_started,
+    "turn.ended": _turn_ended,
     "input": _input,
     "run.ended": _ended,
 }

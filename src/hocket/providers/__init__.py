@@ -8,8 +8,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hocket.providers import executable
-from hocket.providers.contract import Exit, Launch, Provider, Reader, Said, State
+from hocket.providers.contract import (
+    Conversation,
+    Exit,
+    Launch,
+    Options,
+    Provider,
+    Reader,
+    Reply,
+    Said,
+    State,
+)
 
 PROVIDERS: Mapping[str, Provider] = {"executable": executable}
 
-__all__ = ["PROVIDERS", "Exit", "Launch", "Provider", "Reader", "Said", "State"]
+__all__ = [
+    "PROVIDERS",
+    "Conversation",
+    "Exit",
+    "Launch",
+    "Options",
+    "Provider",
+    "Reader",
+    "Reply",
+    "Said",
+    "State",
+]

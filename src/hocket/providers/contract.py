@@ -6,6 +6,7 @@ No provider touches a file, a clock or a process: what it says is a function of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from hocket.model import Agent, Reason, Spec, Status
@@ -20,6 +21,24 @@ Reader = Callable[[State, str, bytes, int | None], tuple[State, list[Said]]]
 """``(state, "out" or "err", line, its whole size or None) -> (state, events)``. The size is above the line's
 length when the line was too long to be read whole. Pure: the state it is given stays as it was."""
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Options(NamedTuple):
+    """What a run may be given beyond its agent and its prompt."""
+
+    loop: bool = False
+    marker: str = ""
+    session: bool = False
+    """Input stays open: a turn's end is not the run's."""
+    on_question: str = "deny"
+    permission_mode: str = "acceptEdits"
+    """Where neither the agent nor its alias says."""
+    model: str | None = None
+    """The same."""
+    contract: bool = True
+    """Whether an agent in a loop is told of the marker."""
+
 
 class Launch(NamedTuple):
     """How to start an agent: the part of a ``Spec`` that depends on its provider."""
@@ -27,6 +46,9 @@ class Launch(NamedTuple):
     argv: tuple[str, ...]
     stdin: str
     prompt: str | None
+    files: Mapping[str, str] = NOTHING
+    env: Mapping[str, str] = NOTHING
+    """What is added to the agent's environment."""
 
 
 class Exit(Protocol):
@@ -42,8 +64,42 @@ class Exit(Protocol):
     def stopped(self) -> bool: ...
 
 
+class Reply(NamedTuple):
+    """An answer to a question of an agent's."""
+
+    allow: bool
+    text: str | None = None
+    """Why not, or what the answer is."""
+
+
+class Conversation(Protocol):
+    """How to talk to agents whose input are lines. Each text is complete, with its line end."""
+
+    def message(self, text: str) -> str: ...
+
+    def answer(self, question: Mapping[str, Any], reply: Reply) -> str: ...
+
+    def interrupt(self, request: str) -> str: ...
+
+    def is_over(self, state: State) -> bool:
+        """Whether all that was asked for is done, so that the input of a run that is no session may end."""
+
+    def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
+        """The spec of a run that goes on where a session ended."""
+
+    def transcripts(self, env: Mapping[str, str], cwd: str, session: str) -> Sequence[str]:
+        """Where the session's transcript may lie, the likeliest place first."""
+
+
 class Provider(Protocol):
     """One way to run agents."""
+
+    @property
+    def longest_line(self) -> int:
+        """Bytes up to which a line is read whole."""
+
+    @property
+    def conversation(self) -> Conversation | None: ...
 
     def launch(
         self,
@@ -52,10 +108,12 @@ class Provider(Protocol):
         extra_args: Sequence[str] = (),
         prompt: str | None = None,
         env: Mapping[str, str] = ...,
+        options: Options = ...,
     ) -> Launch: ...
 
     def reader(self, spec: Spec) -> Reader: ...
 
     def verdict(self, state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]: ...  # noqa: A002 - the keeper's own word for it
 
-    def result_of(self, tail: bytes) -> str: ...
+    def result_of(self, tail: bytes) -> str | None:
+        """A run's last words by the end of its output; None where its events have told them."""

@@ -7,13 +7,12 @@ standard output is something it says; its standard error is kept as it came.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from hocket.chain import bare_marker, is_marker
 from hocket.errors import PromptError, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
-from hocket.providers.contract import Exit, Launch, Reader, Said, State
+from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
 
 PROMPT_LIMIT = 64 * 1024
 """Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
@@ -24,6 +23,9 @@ TOTAL_LIMIT = 1024 * 1024
 """Bytes of all arguments and variables together. Linux accepts 2 MiB by default; the rest is for what the
 engine adds and for machines with a smaller stack."""
 _POINTER = 8
+
+longest_line = 256 * 1024
+conversation: Conversation | None = None
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 
@@ -36,9 +38,11 @@ def launch(
     step_args: Sequence[str] = (),
     extra_args: Sequence[str] = (),
     prompt: str | None = None,
-    env: Mapping[str, str] = MappingProxyType({}),
+    env: Mapping[str, str] = NOTHING,
+    options: Options = Options(),  # noqa: B008 - a tuple, which nobody can change
 ) -> Launch:
     """The command line of one start: the agent's own arguments, the step's, the caller's, then the prompt."""
+    del options  # a plain program is told nothing about the run it is in
     arguments = [agent.path, *agent.args, *step_args, *extra_args]
     via_stdin = agent.prompt_via == "stdin"
     if prompt:
