@@ -17,7 +17,7 @@ CREATED: dict[str, Any] = {
 TYPES = (
     *("run.created", "run.started", "session", "text", "thinking", "tool.started", "tool.finished", "usage"),
     *("question", "answer", "input", "rate_limited", "marker", "gate", "member", "task.changed", "raw"),
-    "run.ended",
+    *("turn.started", "turn.ended", "notice", "run.ended"),
 )
 
 
@@ -75,10 +75,14 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("tool.finished", {"name": "Bash"}, {}),
     ("usage", {"cost_usd": 0.5, "tokens": 12}, {"cost_usd": 0.5, "tokens": 12}),
     ("usage", {"tokens": 3}, {"tokens": 3}),
-    ("question", {"id": "q"}, {}),
+    ("question", {"id": "q"}, {"status": "waiting", "open_questions": ({"id": "q"},)}),
     ("answer", {"id": "q"}, {}),
     ("input", {"kind": "message", "text": "hi"}, {}),
     ("input", {"kind": "stop", "reason": "timeout"}, {"stop_reason": "timeout"}),
+    ("turn.started", {}, {}),
+    ("turn.ended", {"result": "so far", "idle": True}, {"result": "so far", "status": "waiting"}),
+    ("turn.ended", {"result": None, "error": "no money"}, {"error": "no money"}),
+    ("notice", {"kind": "retry", "text": "again"}, {}),
     ("rate_limited", {}, {}),
     ("marker", {"line": "FORKHESTRA_COMPLETE"}, {"marker": True}),
     ("gate", {"passed": True}, {}),
@@ -120,9 +124,27 @@ def test_costs_known_before_the_end_are_kept_by_an_end_that_knows_none() -> None
 
 def test_a_run_that_waits_for_an_answer_needs_somebody() -> None:
     facts = asdict(born()) | {"status": Status.WAITING}
-    assert Run(**facts | {"open_questions": ("q1",)}).needs_you
+    assert Run(**facts | {"open_questions": ({"id": "q1"},)}).needs_you
     assert not Run(**facts).needs_you
-    assert not Run(**facts | {"status": Status.RUNNING, "open_questions": ("q1",)}).needs_you
+    assert not Run(**facts | {"status": Status.RUNNING, "open_questions": ({"id": "q1"},)}).needs_you
+
+
+def test_a_run_waits_until_its_last_question_is_answered() -> None:
+    story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5)]
+    story += [event("question", 2, id="a"), event("question", 3, id="b"), event("answer", 4, id="a")]
+    assert (fold(story).status, fold(story).needs_you) == (Status.WAITING, True)
+    story.append(event("answer", 5, id="b"))
+    assert (fold(story).status, fold(story).needs_you) == (Status.RUNNING, False)
+
+
+def test_a_session_waits_between_its_turns() -> None:
+    story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("turn.started", 2)]
+    story.append(event("turn.ended", 3, result="one", idle=True))
+    assert (fold(story).status, fold(story).needs_you, fold(story).result) == (Status.WAITING, False, "one")
+    story.append(event("turn.started", 4))
+    assert fold(story).status is Status.RUNNING
+    story += [event("question", 5, id="a"), event("turn.started", 6)]
+    assert fold(story).status is Status.WAITING
 
 
 @pytest.mark.parametrize("events", [[], [event("text", text="x")], [event("run.ended", status="done", reason="exit")]])

@@ -293,7 +293,7 @@ class _Complete:
     reason: Reason
 
 
-_ORDINARY = frozenset({Reason.EXIT, Reason.SIGNAL})
+_ORDINARY = frozenset({Reason.EXIT, Reason.SIGNAL, Reason.ERROR})
 """Failures that a loop goes on after: the agent ran and ended badly. Any other end is about us, the user or
 the machine, and another iteration would only repeat it."""
 

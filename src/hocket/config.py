@@ -280,6 +280,20 @@ class Limits(Record):
     max_output_mb: int = 2048
 
 
+ON_QUESTION = ("deny", "ask", "fail")
+"""What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
+
+
+class ClaudeConfig(Record):
+    """How Claude runs where nobody says otherwise."""
+
+    permission_mode: str = "acceptEdits"
+    model: str | None = None
+    on_question: str = "deny"
+    contract: bool = True
+    """Whether an agent in a loop is told of the marker."""
+
+
 class AgentConfig(Record):
     """An alias: another name for a program, with what it is given each time."""
 
@@ -313,6 +327,8 @@ class ChainConfig(Record):
     until: str | None = None
     marker: str | None = None
     timeout: float | None = None
+    permission_mode: str | None = None
+    on_question: str | None = None
 
 
 class Config(Record):
@@ -324,6 +340,7 @@ class Config(Record):
     stop_grace: float = 5.0
     marker: str = "FORKHESTRA_COMPLETE"
     env_pass: tuple[str, ...] = ()
+    claude: ClaudeConfig = ClaudeConfig()
     files: tuple[str, ...] = ()
     """Those that were there, the one that wins first."""
     looked: tuple[str, ...] = ()

@@ -284,8 +284,9 @@ def _turn_started(run: Run, event: Event) -> Run:
 
 def _turn_ended(run: Run, event: Event) -> Run:
     """A turn's last words are the run's, until there are newer ones. Who may be told more waits for it."""
-    idle = event.data.get("idle", False)
-    return replace(run, result=event.data.get("result"), status=Status.WAITING if idle else run.status)
+    data = event.data
+    status = Status.WAITING if data.get("idle") else run.status
+    return replace(run, result=data.get("result"), error=data.get("error"), status=status)
 
 
 def _at_work(status: Status) -> Status:

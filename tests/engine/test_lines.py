@@ -27,19 +27,20 @@ pieces = st.one_of(
 recordings = st.lists(pieces, max_size=12).map(b"".join)
 
 
-def expected_lines(content: bytes, chunk: int) -> list[Line]:
+def expected_lines(content: bytes, chunk: int, longest: int = 0) -> list[Line]:
     """What the content means, said as simply as possible."""
     found = content.split(b"\n")
     if found[-1] == b"":
         found.pop()
-    return [Line(line[:chunk], len(line)) for line in found]
+    return [Line(line if len(line) <= longest else line[:chunk], len(line)) for line in found]
 
 
 class Ingest:
     """The engine's loop around the two pure halves, with a commit after each piece and a restart where wanted."""
 
-    def __init__(self, path: Path, restart_always: bool = False) -> None:
+    def __init__(self, path: Path, restart_always: bool = False, longest: int = 0) -> None:
         self.path = path
+        self.longest = longest
         self.restart_always = restart_always
         self.offset = self.scanned = 0
         self.state: dict[str, Any] = {}
@@ -51,7 +52,7 @@ class Ingest:
         read = executable.reader(SPEC)
         more = True
         while more:
-            piece = read_lines(self.path, self.offset, self.scanned, final)
+            piece = read_lines(self.path, self.offset, self.scanned, final, self.longest)
             for line in piece.lines:
                 self.state, said = read(self.state, "out", line.head, line.size)
                 self.events += said
@@ -67,10 +68,10 @@ class Ingest:
         self.state = json.loads(json.dumps(self.state))
 
 
-def ingest(folder: Path, content: bytes, cuts: list[int], restarts: set[int]) -> Ingest:
+def ingest(folder: Path, content: bytes, cuts: list[int], restarts: set[int], longest: int = 0) -> Ingest:
     path = folder / "out"
     path.unlink(missing_ok=True)
-    ingested = Ingest(path)
+    ingested = Ingest(path, longest=longest)
     written = 0
     with path.open("ab", buffering=0) as file:
         for turn, cut in enumerate([*sorted(cuts), len(content)]):
@@ -84,24 +85,27 @@ def ingest(folder: Path, content: bytes, cuts: list[int], restarts: set[int]) ->
 
 
 @settings(max_examples=150, deadline=None)
-@example(b"", [], set())
-@example(b"\n", [0], {0})
-@example(b"x" * SMALL_CHUNK + b"\n", [SMALL_CHUNK], {0})
-@example(b"x" * SMALL_CHUNK, [3], {0})
-@example(b"a\r\nb\r", [2], {0})
+@example(b"", [], set(), 0)
+@example(b"\n", [0], {0}, 0)
+@example(b"x" * SMALL_CHUNK + b"\n", [SMALL_CHUNK], {0}, 0)
+@example(b"x" * SMALL_CHUNK, [3], {0}, 0)
+@example(b"a\r\nb\r", [2], {0}, 0)
+@example(b"x" * 60 + b"\n" + b"y" * 61, [50], {0}, 60)
 @given(
     content=recordings,
     cuts=st.lists(st.integers(0, 200), max_size=8),
     restarts=st.sets(st.integers(0, 8)),
+    longest=st.sampled_from([0, SMALL_CHUNK, 3 * SMALL_CHUNK, 1000]),
 )
 def test_any_partition_and_any_restart_gives_the_same_events(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int], restarts: set[int]
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, cuts: list[int], restarts: set[int], longest: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "CHUNK", SMALL_CHUNK)
         patch.setattr(lines, "SCAN", SMALL_SCAN)
-        whole = expected_lines(content, SMALL_CHUNK)
-        grown = ingest(tmp_path_factory.getbasetemp(), content, [min(cut, len(content)) for cut in cuts], restarts)
+        whole = expected_lines(content, SMALL_CHUNK, longest)
+        cuts = [min(cut, len(content)) for cut in cuts]
+        grown = ingest(tmp_path_factory.getbasetemp(), content, cuts, restarts, longest)
         assert grown.lines == whole
         assert grown.offset == len(content)
         assert all(offset in (0, len(content)) or content[offset - 1] == 0x0A for offset in grown.offsets)
@@ -167,12 +171,12 @@ def test_nothing_is_read_past_the_final_size(tmp_path: Path) -> None:
 
 def test_a_file_that_shrank_or_is_gone_ends_the_reading_and_does_not_hang(tmp_path: Path) -> None:
     path = tmp_path / "out"
-    assert read_lines(path, 0, 0, None) == ([], 0, 0, False)
-    assert read_lines(path, 7, 0, 99) == ([], 7, 0, False)
+    assert read_lines(path, 0, 0, None, 9) == ([], 0, 0, False)
+    assert read_lines(path, 7, 0, 99, 9) == ([], 7, 0, False)
     path.write_bytes(b"ab")
-    assert read_lines(path, 100, 0, 100) == ([], 100, 0, False)
-    assert read_lines(path, 100, 0, 50) == ([], 100, 0, False)
-    assert read_lines(path, 0, 0, 100) == ([], 0, 0, False)
+    assert read_lines(path, 100, 0, 100, 9) == ([], 100, 0, False)
+    assert read_lines(path, 100, 0, 50, 9) == ([], 100, 0, False)
+    assert read_lines(path, 0, 0, 100, 9) == ([], 0, 0, False)
 
 
 def test_the_tail_is_the_end_of_the_file(tmp_path: Path) -> None:

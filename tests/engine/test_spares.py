@@ -41,7 +41,7 @@ def test_a_spare_becomes_the_run_directory(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_there_already_is_completed_and_the_spare_left(tmp_path: Path) -> None:
     directory = str(tmp_path / "one")
-    files.create(directory, SPEC, b"said before")
+    files.create(directory, SPEC, {files.PROMPT: b"said before"})
     spares = Spares(tmp_path / "spare")
     spares.refill()
     spare = spares.take()

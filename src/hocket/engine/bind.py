@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from hocket.catalog.resolve import resolve
 from hocket.chain import StepText, bare_marker, check_agent, is_variable_name, parse, substitute
-from hocket.config import ChainConfig, Config, PromptLevel, agent_environment, choose_prompt, read_prompt
+from hocket.config import ON_QUESTION, ChainConfig, Config, PromptLevel, agent_environment, choose_prompt, read_prompt
 from hocket.errors import BadDirectory, ProgramNotFound, UsageError
-from hocket.model import Agent, BoundChain, Spec, Step
-from hocket.providers import PROVIDERS
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Spec, Step
+from hocket.providers import PROVIDERS, Options
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,10 @@ class StartRequest:
     marker: str | None = None
     until: str | None = None
     timeout: float | None = None
+    on_question: str | None = None
+    """``deny``, ``ask`` or ``fail``; without it the chain's, then the configuration's."""
+    session: bool = False
+    """Whether a single agent stays for more messages after its first turn."""
 
 
 class _Wish(NamedTuple):
@@ -58,12 +62,12 @@ def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
     _check(request)
     if request.agent is not None:
         alone = _Wish(request.agent, 1, False)
-        return _spec(alone, request, config, _marker(request, None, config), request.timeout)
+        return _spec(alone, request, config, _options(request, None, config), request.timeout)
     named = _named_chain(request, config)
     wishes = _of_config(named) if named else _of_text(request.dsl or "")
-    marker = _marker(request, named, config)
+    options = _options(request, named, config)
     place = f"{named.source}: chain {named.name!r}: " if named else ""
-    steps = [_step(f"{place}step {number}", wish, request, config, marker) for number, wish in enumerate(wishes, 1)]
+    steps = [_step(f"{place}step {number}", wish, request, config, options) for number, wish in enumerate(wishes, 1)]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -82,6 +86,10 @@ def _check(request: StartRequest) -> None:
         raise UsageError("say what to run: an agent, a chain's text, or a chain's name, and only one of them")
     if request.agent is not None and request.until is not None:
         raise UsageError("a gate belongs to a chain; a single agent has none")
+    if request.agent is None and request.session:
+        raise UsageError("only a single agent can stay for more messages; a chain goes on by itself")
+    if request.on_question not in (None, *ON_QUESTION):
+        raise UsageError(f"a question can be met with {', '.join(ON_QUESTION)}, not {request.on_question!r}")
     if request.timeout is not None and not 0 < request.timeout <= 1e9:
         raise UsageError(f"a time limit is a number of seconds above 0, not {request.timeout}")
     if request.until is not None and (not request.until.strip() or "\0" in request.until):
@@ -140,6 +148,19 @@ def _of_config(chain: ChainConfig) -> list[_Wish]:
     ]
 
 
+def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> Options:
+    """What holds for every step: the request's word, then the chain's, then the configuration's."""
+    claude = config.claude
+    return Options(
+        marker=_marker(request, chain, config),
+        session=request.session,
+        on_question=request.on_question or (chain.on_question if chain else None) or claude.on_question,
+        permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
+        model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
+        contract=claude.contract,
+    )
+
+
 def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
     marker = request.marker or (chain.marker if chain else None) or config.marker
     if not bare_marker(marker) or len(marker.splitlines()) != 1:
@@ -150,32 +171,42 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-def _step(where: str, wish: _Wish, request: StartRequest, config: Config, marker: str) -> Step:
+def _step(where: str, wish: _Wish, request: StartRequest, config: Config, options: Options) -> Step:
     if wish.agent not in config.agents:
         check_agent(wish.agent, where)
-    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, marker, None))
+    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, options, None))
 
 
-def _spec(wish: _Wish, request: StartRequest, config: Config, marker: str, timeout: float | None) -> Spec:
+def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, timeout: float | None) -> Spec:
     agent = _resolve(wish.agent, request, config)
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     env = agent_environment(request.env, agent.provider, config.env_pass)
     launch = PROVIDERS[agent.provider].launch(
-        replace(agent, args=agent_args), step_args, request.args, _prompt(wish, agent, request), env
+        replace(agent, args=agent_args),
+        step_args,
+        request.args,
+        _prompt(wish, agent, request),
+        env,
+        options._replace(loop=wish.loop),
     )
+    if options.session and launch.stdin != "lines":
+        raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")
     return Spec(
         agent=wish.agent,
         provider=agent.provider,
         argv=launch.argv,
-        cwd=request.cwd,
-        env=env,
+        cwd=agent.cwd or request.cwd,
+        env={**env, **launch.env},
         prompt=launch.prompt,
         stdin=launch.stdin,
         loop=wish.loop,
-        marker=marker,
+        marker=options.marker,
         timeout=timeout,
         max_output=config.limits.max_output_mb * 1024**2,
         stop_grace=config.stop_grace,
+        files=dict(launch.files),
+        session=options.session,
+        on_question=options.on_question,
     )
 
 
@@ -209,6 +240,11 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
     return [_description(number, step, bound.until) for number, step in enumerate(bound.steps, 1)]
 
 
+def _shown(argument: str) -> str:
+    """An argument for the eye: what each run fills in for itself has a name here."""
+    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
+
+
 def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
     spec = step.spec
     by_argument = spec.prompt is not None and spec.stdin == "empty"
@@ -217,7 +253,7 @@ def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
         "agent": step.agent,
         "provider": spec.provider,
         "path": spec.argv[0],
-        "argv": list(spec.argv),
+        "argv": [_shown(argument) for argument in spec.argv],
         "cwd": spec.cwd,
         "loop": step.loop,
         "iterations": step.iterations,

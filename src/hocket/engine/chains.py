@@ -55,6 +55,7 @@ class _Driver:
         """The loop run of a step."""
         self.result: str | None = None
         self.cost: float | None = None
+        self.tokens: int | None = None
         self.turn = asyncio.Lock()
         self.gate: Future[tools.ToolResult] | None = None
         self.leaving = False
@@ -153,6 +154,8 @@ class Chains:
             driver.result = leaf.result
             if leaf.cost_usd is not None:
                 driver.cost = (driver.cost or 0.0) + leaf.cost_usd
+            if leaf.tokens is not None:
+                driver.tokens = (driver.tokens or 0) + leaf.tokens
         else:
             self._by_child[leaf.id] = driver
 
@@ -282,7 +285,7 @@ class Chains:
             "result": driver.result,
             "exit_code": codes[-1] if codes else None,
             "cost_usd": driver.cost,
-            "tokens": None,
+            "tokens": driver.tokens,
             "steps": steps,
         }
         if end.failed_step is not None:

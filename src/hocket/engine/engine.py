@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from hocket import config
-from hocket.engine.bind import StartRequest, bind
+from hocket.engine.bind import StartRequest, bind, check_directory
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.engine.talk import Talk
 from hocket.errors import Conflict, Forbidden, Unauthorized
 from hocket.keeper import files
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec
+from hocket.providers import PROVIDERS, Reply
 from hocket.store import Committed, Line, NewRun, Store
+
+GO_ON = "Go on from where you stopped."
+"""What a resumed agent is told by somebody who says nothing else."""
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
@@ -39,7 +45,8 @@ class Engine:
         self.read = self._journal.read
         self.hub = Hub(self.read)
         self._number = self.read.last_number()
-        self._processes = Processes(home, socket, secret, self._journal, limits.leaves)
+        self._talk = Talk(home, self._journal)
+        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
         self._chains = Chains(self._journal, self._new_run, self._processes)
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
@@ -72,14 +79,21 @@ class Engine:
 
     async def start(self, request: StartRequest, key: str | None = None, parent: Run | None = None) -> Run:
         """Create a run and set it going. The same ``key`` gives the same run, however often it is asked for."""
+        return await self._once(key, lambda: self._start(request, key, parent))
+
+    async def resume(self, run: Run, prompt: str | None, key: str | None = None, session: bool = False) -> Run:
+        """A new run that goes on where an ended one's session stopped."""
+        return await self._once(key, lambda: self._resume(run, prompt, key, session))
+
+    async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
         if key is None:
-            return await self._start(request, None, parent)
+            return await make()
         known = self.read.by_request(key)
         if known is not None:
             return known
         task = self._requests.get(key)
         if task is None:
-            task = self._requests[key] = asyncio.create_task(self._start(request, key, parent))
+            task = self._requests[key] = asyncio.create_task(make())
             task.add_done_callback(lambda _: self._requests.pop(key, None))
         return await asyncio.shield(task)
 
@@ -89,6 +103,22 @@ class Engine:
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
         bound = bind(request, config.load(request.cwd, str(self.home), request.env))
+        return await self._begin(bound, key, parent, depth)
+
+    async def _resume(self, run: Run, prompt: str | None, key: str | None, session: bool) -> Run:
+        check_disk(self.home, self.limits)
+        if not run.ended:
+            raise Conflict(f"run {run.number} has not ended", f'hocket send {run.number} "..."')
+        conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
+        if conversation is None or run.session_id is None:
+            raise Conflict(f"run {run.number} has no session that could be resumed")
+        before = _leaf_spec.decode(self.read.spec(run.id))
+        check_directory(before.cwd)
+        again = conversation.resumed(before, run.session_id, prompt or GO_ON)
+        spec = replace(again, resumed_from=run.id, session=session, loop=False, timeout=None)
+        return await self._begin(spec, key, None, 0)
+
+    async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
         run_id = self._reserve(parent)
         try:
             kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
@@ -144,6 +174,7 @@ class Engine:
             "cwd": spec.cwd,
             "step": step,
             "iteration": iteration,
+            "resumed_from": spec.resumed_from if isinstance(spec, Spec) else None,
         }
         if isinstance(spec, BoundChain):
             data["steps"] = [{"agent": one.agent, "iterations": one.iterations} for one in spec.steps]
@@ -234,17 +265,13 @@ class Engine:
         return list(record.survivors) if record else []
 
     async def send(self, run: Run, text: str, key: str) -> None:
-        """One line of input. It is in the run's own file before anybody is told that it was taken."""
-        now = self._journal.live.get(run.id)
-        if now is None:
-            raise Conflict(f"run {run.number} has ended; it cannot be sent anything")
-        if now.kind is not Kind.LEAF or _leaf_spec.decode(self.read.spec(run.id)).stdin != "lines":
-            raise Conflict(f"run {run.number} does not read messages")
-        place = str(self.directory(run))
-        await asyncio.to_thread(files.append_input, place, key, text)
-        files.ring(place, files.BELL_INPUT)
-        data = {"kind": "message", "id": key, "text": text}
-        await self._journal.write([Event(0, time.time(), run.id, run.root, "input", data)], durable=True)
+        await self._talk.send(run, text, key)
+
+    async def interrupt(self, run: Run, key: str) -> None:
+        await self._talk.interrupt(run, key)
+
+    async def answer(self, run: Run, question: str | None, allow: bool, text: str | None, by: str) -> dict[str, Any]:
+        return await self._talk.answer(run, question, Reply(allow, text), by)
 
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""

@@ -27,9 +27,9 @@ class Piece(NamedTuple):
     more: bool
 
 
-def read_lines(path: Path, offset: int, scanned: int, final: int | None) -> Piece:
+def read_lines(path: Path, offset: int, scanned: int, final: int | None, longest: int) -> Piece:
     """The lines that begin at ``offset``. ``final`` is the file's last size, once its writers are gone: what stands
-    before it without a line end is a line too."""
+    before it without a line end is a line too. Lines above ``longest`` bytes are known by their beginning."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -46,26 +46,31 @@ def read_lines(path: Path, offset: int, scanned: int, final: int | None) -> Piec
             return Piece([Line(data, len(data))] if data else [], offset + len(data), 0, False)
         if len(data) < CHUNK:
             return Piece([], offset, 0, False)
-        return _endless(descriptor, data, offset, max(scanned, offset + len(data)), final)
+        return _endless(descriptor, data, offset, max(scanned, offset + len(data)), final, longest)
     finally:
         os.close(descriptor)
 
 
-def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int | None) -> Piece:
-    """A line longer than we read at once: its end is looked for, its middle stays in the file."""
+def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int | None, longest: int) -> Piece:
+    """A line longer than we read at once: its end is looked for; if that is too far, its middle stays in the file."""
     limit = scanned + SCAN
     while scanned < limit:
         wanted = CHUNK if final is None else min(CHUNK, final - scanned)
         data = os.pread(descriptor, wanted, scanned) if wanted > 0 else b""
         end = data.find(b"\n")
         if end >= 0:
-            return Piece([Line(head, scanned + end - offset)], scanned + end + 1, 0, True)
+            return Piece([_long_line(descriptor, head, offset, scanned + end, longest)], scanned + end + 1, 0, True)
         scanned += len(data)
         if final is not None and scanned >= final:
-            return Piece([Line(head, scanned - offset)], scanned, 0, False)
+            return Piece([_long_line(descriptor, head, offset, scanned, longest)], scanned, 0, False)
         if not data:
             return Piece([], offset, scanned, False)
     return Piece([], offset, scanned, True)
+
+
+def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int) -> Line:
+    size = end - offset
+    return Line(os.pread(descriptor, size, offset) if size <= longest else head, size)
 
 
 def read_tail(path: Path, limit: int) -> bytes:

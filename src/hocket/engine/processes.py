@@ -9,26 +9,28 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import signal
 import time
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
 from hocket import config
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines, read_tail
-from hocket.engine.runs import directory, run_token
+from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.spares import Spares
+from hocket.engine.talk import Talk, first_input
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
 from hocket.keeper.platform import Inotify
 from hocket.keeper.zygote import Zygote, ZygoteGone
-from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status
+from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status, apply
 from hocket.providers import PROVIDERS
 from hocket.store import Offsets
 
@@ -39,6 +41,8 @@ GATHER = 0.004
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
+COMPLAINT = 2000
+"""Bytes of standard error that explain a failure."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 """Refusals of a fork that time may heal."""
 
@@ -63,6 +67,7 @@ class Leaf:
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
+        self.input_ended = False
         self.launching = False
         """A start is on its way through the starter thread: that nothing is there yet means nothing."""
         self.ending = False
@@ -83,11 +88,12 @@ class Leaf:
 class Processes:
     """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
 
-    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, places: int) -> None:
+    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, places: int) -> None:
         self._home = home
         self._socket = socket
         self._secret = secret
         self._journal = journal
+        self._talk = talk
         self._places = places
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
@@ -136,8 +142,12 @@ class Processes:
         self._placed.add(leaf.id)
         self._watch(leaf)
         self._arm(leaf, run)
-        leaf.suspect = True
-        self._touch(leaf, 0)
+        self._spawn(self._take_over(leaf, run))
+
+    async def _take_over(self, leaf: Leaf, run: Run) -> None:
+        if leaf.spec.stdin == "lines":
+            await self._talk.catch_up(run)
+        self._suspect(leaf)
 
     def stop(self, run_id: str) -> None:
         """Carry out a stop that is already recorded in the run."""
@@ -220,8 +230,10 @@ class Processes:
 
     def _start_keeper(self, leaf: Leaf) -> None:
         """In a thread of its own: a few small files, then one fork by the zygote."""
-        prompt = (leaf.spec.prompt or "").encode() if leaf.spec.stdin == "file" else None
-        files.create(leaf.place, self._keeper_spec(leaf), prompt, self._spares.take())
+        contents = {name: content.encode() for name, content in leaf.spec.files.items()} | first_input(leaf.spec)
+        if leaf.spec.stdin == "file":
+            contents[files.PROMPT] = (leaf.spec.prompt or "").encode()
+        files.create(leaf.place, self._keeper_spec(leaf), contents, self._spares.take())
         self._watch(leaf)
         try:
             self._zygote.fork(leaf.place, FORK_PATIENCE)
@@ -240,7 +252,7 @@ class Processes:
             "v": 1,
             "run": leaf.id,
             "home": str(self._home),
-            "argv": list(leaf.spec.argv),
+            "argv": [filled(argument, leaf.id, leaf.place) for argument in leaf.spec.argv],
             "cwd": leaf.spec.cwd,
             "env": {**leaf.spec.env, **ours},
             "stdin": leaf.spec.stdin,
@@ -253,6 +265,8 @@ class Processes:
                 "provider": leaf.spec.provider,
                 "loop": leaf.spec.loop,
                 "marker": leaf.spec.marker,
+                "session": leaf.spec.session,
+                "resumed_from": leaf.spec.resumed_from,
             },
         }
 
@@ -335,6 +349,7 @@ class Processes:
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         offsets, more = self._read(leaf, events, finals)
+        self._find_transcript(leaf, run, events, ended=record is not None)
         if record and not more:
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
             code = record.code if record.signal is None else 128 + record.signal
@@ -345,6 +360,8 @@ class Processes:
                 extra["swept"] = record.swept
             if record.survivors:
                 extra["survivors"] = list(record.survivors)
+            if status is Status.FAILED and not record.error:
+                extra |= self._complaint(leaf, run, events)
             await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
             return
         await self._commit(leaf, events, offsets)
@@ -372,7 +389,7 @@ class Processes:
         now = time.time()
         for index, stream in enumerate(("out", "err")):
             path = leaf.directory / stream
-            piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index])
+            piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index], leaf.provider.longest_line)
             leaf.scanned[stream] = piece.scanned
             ends[index] = piece.offset
             more = more or piece.more
@@ -386,6 +403,27 @@ class Processes:
             await self._journal.write(events, offsets={leaf.id: offsets})
             leaf.offsets = offsets
 
+    def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
+        """Where the transcript really lies, once it is there: looked for whenever a turn or the run ends."""
+        conversation = leaf.provider.conversation
+        if conversation is None or not (ended or any(event.type == "turn.ended" for event in events)):
+            return
+        now = _after(run, events)
+        if now.session_id is None:
+            return
+        places = conversation.transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), now.session_id)
+        found = next((place for place in places if os.path.exists(place)), None)
+        if found is not None and found != now.transcript:
+            data = {"session_id": now.session_id, "transcript": found}
+            events.append(self._event(leaf, "session", data))
+
+    def _complaint(self, leaf: Leaf, run: Run, events: list[Event]) -> dict[str, str]:
+        """What a CLI said about its own failure: by its events, else with its last words on standard error."""
+        if leaf.provider.conversation is None:
+            return {}
+        error = _after(run, events).error or read_tail(leaf.directory / files.ERR, COMPLAINT).decode(errors="replace")
+        return {"error": error.strip()} if error.strip() else {}
+
     # Ending
 
     async def _check(self, leaf: Leaf) -> None:
@@ -394,11 +432,28 @@ class Processes:
         if run.stop_reason is None and _written(leaf) > leaf.spec.max_output:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
+        if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
+            await self.ask_to_stop([run], Reason.NO_ANSWER)
+            run = self._journal.live[leaf.id]
+        await self._end_input(leaf)
         if run.stop_reason is not None and not leaf.rung:
             leaf.rung = files.ring(leaf.place, files.BELL_STOP)
         if leaf.suspect:
             leaf.suspect = False
             await self._examine(leaf)
+
+    async def _end_input(self, leaf: Leaf) -> None:
+        """An agent that has done all it was asked for, and is not meant to be told more, is let go."""
+        conversation = leaf.provider.conversation
+        if (
+            conversation is None
+            or leaf.spec.session
+            or leaf.input_ended
+            or not conversation.is_over(leaf.offsets.reader)
+        ):
+            return
+        await self._talk.end_input(leaf.place)
+        leaf.input_ended = True
 
     async def _examine(self, leaf: Leaf) -> None:
         state = files.state(leaf.place)
@@ -450,9 +505,12 @@ class Processes:
         if leaf.ending:
             return
         leaf.ending = True
+        now = _after(self._journal.live[leaf.id], events)
         tail = read_tail(leaf.directory / files.OUT, RESULT_LIMIT)
-        data = {"status": status, "reason": reason, "exit_code": exit_code, "result": leaf.provider.result_of(tail)}
-        data |= {"cost_usd": None, "tokens": None, **extra}
+        last_words = leaf.provider.result_of(tail)
+        data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
+        data |= {"result": now.result if last_words is None else last_words}
+        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **extra}
         ended = self._event(leaf, "run.ended", data)
         await self._journal.insist([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
@@ -502,6 +560,11 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def _after(run: Run, events: list[Event]) -> Run:
+    """The run as it will be once these events are committed."""
+    return reduce(apply, events, run)
 
 
 def _signal_name(number: int) -> str:

@@ -69,9 +69,12 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         loop=record["loop"],
         marker=record["marker"],
         stop_grace=written["stop_grace"],
+        session=record.get("session", False),
+        resumed_from=record.get("resumed_from"),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}
+    data["resumed_from"] = spec.resumed_from
     event = Event(0, record["created_at"], path.name, path.name, "run.created", data)
     return event, NewRun(msgspec.json.encode(spec))
 

@@ -7,9 +7,10 @@ import hashlib
 import hmac
 import os
 import time
+import uuid
 from pathlib import Path
 
-from hocket.model import Run
+from hocket.model import RUN_DIRECTORY, SESSION, Run
 
 
 def new_id() -> str:
@@ -32,3 +33,15 @@ def run_of_token(secret: bytes, token: str) -> str | None:
     """The run that a token speaks for, if it is one of ours."""
     run_id = token.partition(".")[0]
     return run_id if hmac.compare_digest(run_token(secret, run_id).encode(), token.encode()) else None
+
+
+def session_of(run_id: str) -> str:
+    """The session that a run begins: its own, and the same however often its start is tried."""
+    return str(uuid.UUID(bytes=hashlib.sha256(b"session " + run_id.encode()).digest()[:16], version=4))
+
+
+def filled(argument: str, run_id: str, place: str) -> str:
+    """An argument of a spec with what this run has in the stand-ins' place."""
+    if argument == SESSION:
+        return session_of(run_id)
+    return place + argument.removeprefix(RUN_DIRECTORY) if argument.startswith(RUN_DIRECTORY) else argument

@@ -45,7 +45,10 @@ _MAX_SURVIVORS = 40
 
 _CHUNK = 1 << 20
 
+_EOF = b'"eof":true}\n'
+
 State = Literal["finished", "running", "lost", "unstarted"]
+Appended = Literal["added", "present", "closed"]
 
 
 class Exit(NamedTuple):
@@ -74,16 +77,20 @@ class AgentPid(NamedTuple):
     keeper: int
 
 
-def create(directory: str, spec: Mapping[str, Any], prompt: bytes | None = None, spare: str | None = None) -> None:
+def create(
+    directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes] | None = None, spare: str | None = None
+) -> None:
     """Make a run directory that a keeper can start from; calling it again completes what a crash left.
 
-    A ``prompt`` is for an agent that reads it as its standard input. A ``spare`` is a skeleton made before: it becomes
-    the directory, which costs next to nothing.
+    ``contents`` are files that the agent needs from its first moment: its input, what its arguments name. A ``spare``
+    is a skeleton made before: it becomes the directory, which costs next to nothing.
     """
     if spare is None or not _move(spare, directory):
         make_skeleton(directory)
-    if prompt is not None:
-        replace(directory, PROMPT, prompt)
+    for name, content in (contents or {}).items():
+        # Somebody may have added to a file that a first attempt left.
+        if not os.path.exists(_in(directory, name)):
+            replace(directory, name, content)
     if spec.get("stdin") == "lines":
         _touch(_in(directory, IN))
     # Last, because its presence says that the directory is complete. A file torn by a power cut is no spec.
@@ -239,21 +246,45 @@ def encode_pid(identity: AgentPid) -> bytes:
     return _json_line({"v": VERSION, **identity._asdict()})
 
 
-def append_input(directory: str, id: str, data: str | None, eof: bool = False) -> None:
-    """Durably add one input record; an id that is there is not added again, so a retry is harmless."""
+def append_input(
+    directory: str, id: str, data: str | None, eof: bool = False, note: Mapping[str, Any] | None = None
+) -> Appended:
+    """Durably add one input record, unless its id is there or the end of the input is: so a retry is harmless.
+
+    The ``note`` is for whoever reads the file later; the agent does not get it.
+    """
     if (data is None) != eof:
         raise ValueError("an input record has either data or eof")
-    head = b'{"id":' + json.dumps(id).encode() + b","
-    record = head + (b'"eof":true}\n' if eof else b'"data":' + json.dumps(data).encode() + b"}\n")
+    head = _input_head(id)
     descriptor = os.open(_in(directory, IN), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        present, end = _scan_input(descriptor, head)
-        if not present:
-            _append(descriptor, end, record)
+        present, closed, end = _scan_input(descriptor, head)
+        if not present and not closed:
+            _append(descriptor, end, input_record(id, data, note))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    return "present" if present else "closed" if closed else "added"
+
+
+def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = None) -> bytes:
+    """One line of `in`; without data it is the end of the input."""
+    noted = b'"note":' + json.dumps(note).encode() + b"," if note is not None else b""
+    return _input_head(id) + noted + (_EOF if data is None else b'"data":' + json.dumps(data).encode() + b"}\n")
+
+
+def input_notes(directory: str) -> list[dict[str, Any]]:
+    """The notes beside a run's input, in order."""
+    found = []
+    for line in (_read(_in(directory, IN)) or b"").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("note"), dict):
+            found.append(record["note"])
+    return found
 
 
 def read_position(directory: str) -> int:
@@ -277,15 +308,21 @@ def ring(directory: str, byte: bytes) -> bool:
         os.close(descriptor)
 
 
-def _scan_input(descriptor: int, head: bytes) -> tuple[bool, int]:
-    """Whether a record begins with `head`, and where the last whole record ends."""
-    present, end = False, 0
+def _input_head(id: str) -> bytes:
+    return b'{"id":' + json.dumps(id).encode() + b","
+
+
+def _scan_input(descriptor: int, head: bytes) -> tuple[bool, bool, int]:
+    """Whether a record begins with `head`, whether the input has ended, and where the last whole record does."""
+    present, closed, end = False, False, 0
     with open(descriptor, "rb", closefd=False) as stream:
         for line in stream:
             if line.endswith(b"\n"):
                 end += len(line)
                 present = present or line.startswith(head)
-    return present, end
+                # Any other record ends with the quote of a JSON text.
+                closed = closed or line.endswith(_EOF)
+    return present, closed, end
 
 
 def _append(descriptor: int, end: int, record: bytes) -> None:

@@ -107,6 +107,12 @@ class Reading:
         rows = self._connection.execute(sql, (run_id,))
         return [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
 
+    def said_to(self, run_id: str) -> set[tuple[str, str]]:
+        """Type and id of everything that was recorded as said to a run."""
+        sql = "SELECT type, data FROM events WHERE run = ? AND type IN ('input', 'answer')"
+        rows = [(kind, _any.decode(data)) for kind, data in self._connection.execute(sql, (run_id,))]
+        return {(kind, data["id"]) for kind, data in rows if "id" in data}
+
     def page(self, run: Run, after: int, limit: int, most: int) -> list[Line]:
         """The next events of a run and all below it: ``limit`` at most, none once there are ``most`` bytes."""
         columns = "SELECT seq, ts, run, root, type, data FROM events"

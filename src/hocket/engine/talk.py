@@ -1,0 +1,118 @@
+"""Talking to runs that listen: messages, answers, interruptions, and the end of their input.
+
+What is said goes into the run's own file first, with a note of the event that tells of it, and is recorded then: so it
+arrives once, and a server that died in between leaves nothing that the next one cannot record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hocket.engine.journal import Journal
+from hocket.engine.runs import directory
+from hocket.errors import Conflict
+from hocket.keeper import files
+from hocket.model import Event, Kind, Run, Spec
+from hocket.providers import PROVIDERS, Conversation, Reply
+
+END = "end"
+"""The id of the record that ends a run's input."""
+FIRST = "prompt"
+"""The id of the record that a run begins with."""
+
+_decoder = msgspec.json.Decoder(Spec)
+
+
+def first_input(spec: Spec) -> dict[str, bytes]:
+    """The file of a run's input as it stands before the run begins."""
+    conversation = PROVIDERS[spec.provider].conversation
+    if spec.stdin != "lines" or conversation is None:
+        return {}
+    return {files.IN: files.input_record(FIRST, conversation.message(spec.prompt or ""))}
+
+
+class Talk:
+    """One per server."""
+
+    def __init__(self, home: Path, journal: Journal) -> None:
+        self._home = home
+        self._journal = journal
+
+    async def send(self, run: Run, text: str, key: str) -> None:
+        """One more message. A key that was used before says the same thing, so nothing is said twice."""
+        now, conversation = self._listener(run)
+        line = conversation.message(text)
+        await self._say(now, f"message:{key}", line, "input", {"kind": "message", "id": key, "text": text})
+
+    async def interrupt(self, run: Run, key: str) -> None:
+        """End what the agent is doing, and leave it to be told more."""
+        now, conversation = self._listener(run)
+        line = conversation.interrupt(key)
+        await self._say(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
+
+    async def answer(self, run: Run, question: str | None, reply: Reply, by: str) -> dict[str, Any]:
+        """Answer one open question. The first answer counts, whoever comes with another."""
+        now, conversation = self._listener(run)
+        asked = _meant(now, question)
+        data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by}
+        line = conversation.answer(asked, reply)
+        if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
+            raise Conflict(f"that question of run {run.number} has been answered already")
+        return {"run": run.id, "question": asked["id"], "allow": reply.allow}
+
+    async def end_input(self, place: str) -> None:
+        """Nothing more will come."""
+        await asyncio.to_thread(files.append_input, place, END, None, True)
+        files.ring(place, files.BELL_INPUT)
+
+    async def catch_up(self, run: Run) -> None:
+        """Record what a server that is gone had said and not yet recorded."""
+        notes = await asyncio.to_thread(files.input_notes, str(directory(self._home, run)))
+        known = self._journal.read.said_to(run.id) if notes else set()
+        missing = [note for note in notes if (note["type"], note["data"]["id"]) not in known]
+        if missing:
+            await self._journal.write([self._event(run, note["type"], note["data"]) for note in missing])
+
+    async def _say(self, run: Run, id: str, line: str, kind: str, data: Mapping[str, Any]) -> files.Appended:
+        place = str(directory(self._home, run))
+        note = {"type": kind, "data": data}
+        try:
+            appended = await asyncio.to_thread(files.append_input, place, id, line, False, note)
+        except FileNotFoundError:
+            raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment") from None
+        if appended == "closed":
+            raise Conflict(f"run {run.number} is about to end; it takes no more input")
+        files.ring(place, files.BELL_INPUT)
+        if appended == "added":
+            await self._journal.write([self._event(run, kind, data)], durable=True)
+        return appended
+
+    def _listener(self, run: Run) -> tuple[Run, Conversation]:
+        now = self._journal.live.get(run.id)
+        if now is None:
+            raise Conflict(f"run {run.number} has ended; it cannot be told anything", f"hocket resume {run.number}")
+        conversation = PROVIDERS[now.provider].conversation if now.kind is Kind.LEAF and now.provider else None
+        if conversation is None or _decoder.decode(self._journal.read.spec(run.id)).stdin != "lines":
+            raise Conflict(f"run {run.number} does not read messages")
+        return now, conversation
+
+    def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
+        return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _meant(run: Run, question: str | None) -> Mapping[str, Any]:
+    """The one open question that is meant."""
+    asked = [one for one in run.open_questions if question is None or str(one["id"]).startswith(question)]
+    if not asked:
+        what = f"no open question {question!r}" if question else "no open question"
+        raise Conflict(f"run {run.number} has {what}", f"`hocket show {run.number}` lists what it asks")
+    if len(asked) > 1:
+        ids = ", ".join(str(one["id"]) for one in asked)
+        raise Conflict(f"run {run.number} has {len(asked)} open questions; say which one", f"--question, one of: {ids}")
+    return asked[0]
