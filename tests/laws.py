@@ -311,14 +311,19 @@ LOGGING = frozenset(
 )
 
 
+SPEAKING_CAMEL = ("hocket.api.wire", "hocket.catalog.definitions", "hocket.providers.claude", "hocket.rehearsal")
+PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})
+
+
 def camel_case(module: Module) -> list[str]:
     """Only api/wire.py knows the camelCase names of the HTTP documents.
 
-    config.py reads ``forge/chains.json``, a format older than us: its four camelCase keys, no others.
+    config.py reads ``forge/chains.json``, a format older than us: its four camelCase keys, no others. What an agent's
+    CLI calls things is known where its files and its stream are read, and where they are played.
     """
-    if module.name == "hocket.api.wire":
+    if module.name.startswith(SPEAKING_CAMEL):
         return []
-    allowed = CHAINS_JSON if module.room == "config" else frozenset()
+    allowed = CHAINS_JSON | PERMISSION_MODES if module.room == "config" else frozenset()
     return _unique(
         f"{module.name}:{line} knows {name}"
         for name, line in _names_written(module)

@@ -13,7 +13,7 @@ import pytest
 
 from hocket import config
 from hocket.config import Config, PromptLevel, choose_prompt, load, read_prompt
-from hocket.errors import ConfigError, HomeError, PromptError
+from hocket.errors import ConfigError, HomeError, NotTrusted, PromptError
 
 DEEP = "deep" * 40
 
@@ -210,6 +210,15 @@ def test_configured_names_pass_but_never_a_mark() -> None:
     names = ["MY_TOKEN", *MARKS]
     assert config.caller_environment(names, {**SECRETS, **MARKS}) == {"MY_TOKEN": "m"}
     assert config.agent_environment({**SECRETS, **MARKS}, "executable", names) == {"MY_TOKEN": "m"}
+
+
+def test_where_the_clis_are_is_told_to_the_server_and_to_no_agent() -> None:
+    programs = {"HOCKET_CLAUDE": "/x/claude", "HOCKET_CODEX": "codex", "HOCKET_CURSOR_AGENT": "./c"}
+    environ = {**BASE, **programs, "HOCKET_OTHER": "x"}
+    assert config.caller_environment(environ=environ) == {**BASE, **programs}
+    for provider in ("claude", "codex", "cursor", "executable"):
+        assert config.agent_environment(environ, provider, [*programs]) == BASE
+    assert config.caller_environment(environ={"HOCKET_CLAUDE": "\udcff"}) == {}
 
 
 def test_a_value_that_is_no_text_is_left_out() -> None:
@@ -442,6 +451,134 @@ def test_unknown_keys_and_wrong_types_are_errors(
     for word in [str(file), *words]:
         assert word in error.message
     assert (hint is None) or (error.hint is not None and hint in error.hint)
+
+
+def test_claude_agents_and_chains_have_settings(project: Path, home: Path) -> None:
+    put(
+        project / "hocket.toml",
+        """
+        [claude]
+        permission_mode = "plan"
+        on_question = "ask"
+        [agents.a]
+        model = "opus"
+        permission_mode = "dontAsk"
+        allowed_tools = ["Read", "Bash(git *)"]
+        [agents.b]
+        allowed_tools = "Read Grep"
+        [chains.c]
+        permission_mode = "acceptEdits"
+        on_question = "fail"
+        steps = [{agent = "a"}]
+        """,
+    )
+    put(home / "config.toml", '[claude]\nmodel = "haiku"\ncontract = false\non_question = "deny"\n[agents.mine]\n')
+    found = of_project(project, home)
+    claude, a = found.claude, found.agents["a"]
+    assert (claude.permission_mode, claude.model, claude.on_question, claude.contract) == (
+        "plan",
+        "haiku",
+        "ask",
+        False,
+    )
+    assert (a.model, a.permission_mode, a.allowed_tools) == ("opus", "dontAsk", "Read Bash(git *)")
+    assert (found.agents["b"].allowed_tools, a.project, found.agents["mine"].project) == (
+        "Read Grep",
+        str(project),
+        None,
+    )
+    assert (found.chain("c").permission_mode, found.chain("c").on_question) == ("acceptEdits", "fail")
+
+
+def test_claude_has_careful_defaults(project: Path, home: Path) -> None:
+    claude = of_project(project, home).claude
+    assert (claude.permission_mode, claude.model, claude.on_question, claude.contract) == (
+        "acceptEdits",
+        None,
+        "deny",
+        True,
+    )
+
+
+def test_chains_json_spells_the_same_settings_its_own_way(project: Path, home: Path) -> None:
+    chains_json(
+        project,
+        {
+            "agents": {"a": {"permissionMode": "plan", "allowedTools": ["Read", "Grep"], "model": "opus"}},
+            "chains": {"c": {"steps": [{"agent": "a"}], "permissionMode": "plan", "onQuestion": "ask"}},
+        },
+    )
+    found = of_project(project, home)
+    a, c = found.agents["a"], found.chain("c")
+    assert (a.permission_mode, a.allowed_tools, a.model, a.project) == ("plan", "Read Grep", "opus", str(project))
+    assert (c.permission_mode, c.on_question) == ("plan", "ask")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('[claude]\npermission_mode = "all"', '"permission_mode": must be "acceptEdits" or'),
+        ("[claude]\nmodel = 5", '"model"'),
+        ('[claude]\non_question = "maybe"', '"deny" or "ask" or "fail"'),
+        ('[claude]\ncontract = "yes"', "true or false"),
+        ('[claude]\nmodell = "x"', 'unknown key "modell"'),
+        ('[agents.a]\npermission_mode = ["plan"]', 'agent "a", "permission_mode"'),
+        ("[agents.a]\nallowed_tools = [1]", 'agent "a", "allowed_tools"'),
+        ('[agents.a]\nmodel = ""', 'agent "a", "model"'),
+        ('[chains.c]\nsteps = [{agent = "a"}]\non_question = 1', 'chain "c", "on_question"'),
+        ('[trust]\nfolders = "/x"', "a list of folders"),
+        ('[trust]\nfolders = ["x"]', "a list of folders"),
+        ('[trust]\nfolders = ["~other/x"]', "a list of folders"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_an_error(project: Path, home: Path, text: str, words: str) -> None:
+    put(home / "config.toml", text)
+    error = refused(project, home)
+    assert words in error.message
+    assert str(home / "config.toml") in error.message
+
+
+def test_folders_are_trusted_by_the_user_alone(project: Path, home: Path, world: Path) -> None:
+    put(home / "config.toml", f'[trust]\nfolders = ["~/code", "{project}"]')
+    found = of_project(project, home)
+    assert found.trusted_folders == (f"{world}/user/code", str(project))
+    assert found.trusts(str(project / "sub"))
+    assert found.trusts(f"{world}/user/code")
+    assert not found.trusts(str(project) + "x")
+    assert not found.trusts(f"{project}/..")
+    put(project / "hocket.toml", f'[trust]\nfolders = ["{project}"]')
+    assert "[trust] belongs to the user's own configuration" in refused(project, home).message
+
+
+@pytest.mark.parametrize(
+    ("file", "where", "text"),
+    [
+        ("hocket.toml", "[claude]", '[claude]\npermission_mode = "bypassPermissions"'),
+        ("hocket.toml", 'chain "c"', '[chains.c]\nsteps = [{agent = "a"}]\npermission_mode = "bypassPermissions"'),
+        (
+            "forge/chains.json",
+            'chain "c"',
+            '{"chains": {"c": {"steps": [{"agent": "a"}], "permissionMode": "bypassPermissions"}}}',
+        ),
+    ],
+)
+def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
+    project: Path, home: Path, file: str, where: str, text: str
+) -> None:
+    path = put(project / file, text)
+    with pytest.raises(NotTrusted) as caught:
+        of_project(project, home)
+    assert f"{path}: {where} asks for permission mode bypassPermissions" in caught.value.message
+    assert caught.value.exit_code == 4
+    advice = (caught.value.hint or "").partition("under [trust]: ")[2]
+    assert advice == f'folders = ["{project}"]'
+    put(home / "config.toml", f"[trust]\n{advice}")
+    assert of_project(project, home).trusts(str(project))
+
+
+def test_the_user_may_switch_every_question_off(project: Path, home: Path) -> None:
+    put(home / "config.toml", '[claude]\npermission_mode = "bypassPermissions"')
+    assert of_project(project, home).claude.permission_mode == "bypassPermissions"
 
 
 def test_limits_in_a_project_are_refused_with_the_place_they_belong_to(project: Path, home: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn, dataclass_transform
 
-from hocket.errors import ConfigError, HocketError, HomeError, PromptError
+from hocket.errors import ConfigError, HocketError, HomeError, NotTrusted, PromptError
 
 Environ = Mapping[str, str]
 
@@ -228,12 +228,20 @@ _NEVER = (
     *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*"),
 )
 """What marks the caller's own session, and what only the engine may say, whoever asks for it."""
+_PROGRAMS = ("HOCKET_CLAUDE", "HOCKET_CODEX", "HOCKET_CURSOR_AGENT")
+"""Where the caller's CLIs are, for whoever looks a program up."""
 
 
 def caller_environment(extra_names: Iterable[str] = (), environ: Environ | None = None) -> dict[str, str]:
     """What a client sends along with a start: the union of what any agent may get."""
+    environ = _environ(environ)
     every_cli = [pattern for patterns in _OF_PROVIDER.values() for pattern in patterns]
-    return _allowed(_environ(environ), [*_BASE, *every_cli, *extra_names])
+    return _allowed(environ, [*_BASE, *every_cli, *extra_names]) | named_programs(environ)
+
+
+def named_programs(env: Environ) -> dict[str, str]:
+    """Where a caller says that its CLIs are. A run's own starts look in the same places."""
+    return {name: env[name] for name in _PROGRAMS if name in env and _is_text(env[name])}
 
 
 def agent_environment(env: Environ, provider: str, extra_names: Iterable[str] = ()) -> dict[str, str]:
@@ -282,6 +290,10 @@ class Limits(Record):
 
 ON_QUESTION = ("deny", "ask", "fail")
 """What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
+BYPASS = "bypassPermissions"
+"""The permission mode in which nobody is asked about anything."""
+PERMISSION_MODES = ("acceptEdits", "auto", BYPASS, "default", "dontAsk", "manual", "plan")
+"""Claude's own words for them."""
 
 
 class ClaudeConfig(Record):
@@ -295,7 +307,7 @@ class ClaudeConfig(Record):
 
 
 class AgentConfig(Record):
-    """An alias: another name for a program, with what it is given each time."""
+    """An alias: another name for an agent, with what it is given each time."""
 
     source: str
     path: str | None = None
@@ -303,6 +315,11 @@ class AgentConfig(Record):
     default_prompt: str | None = None
     default_prompt_file: str | None = None
     prompt_via: str = "arg"
+    model: str | None = None
+    permission_mode: str | None = None
+    allowed_tools: str | None = None
+    project: str | None = None
+    """The folder whose own file says all this; None when it is the user's."""
 
 
 class StepConfig(Record):
@@ -345,6 +362,12 @@ class Config(Record):
     """Those that were there, the one that wins first."""
     looked: tuple[str, ...] = ()
     """Every place where one could have been."""
+    trusted_folders: tuple[str, ...] = ()
+
+    def trusts(self, folder: str) -> bool:
+        """Whether the user vouches for a folder: for itself, or for one that it really lies in."""
+        real = os.path.realpath(folder)
+        return any(_is_within(real, os.path.realpath(trusted)) for trusted in self.trusted_folders)
 
     def chain(self, name: str) -> ChainConfig:
         """The chain of that name, or an error that says which ones there are."""
@@ -355,6 +378,21 @@ class Config(Record):
             raise ConfigError(f"there is no chain {name!r}, and no configuration file. Looked for:{places}")
         known = ", ".join(sorted(self.chains)) or "none"
         raise ConfigError(f"there is no chain {name!r}. Available chains: {known}", _meant(name, self.chains))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def not_trusted(what: str, wishes: Sequence[str], folder: str) -> NotTrusted:
+    """The refusal of what only a trusted folder may ask for, and the line that would allow it."""
+    import json
+
+    # JSON's way to write a text is one of TOML's as well.
+    return NotTrusted(
+        f"{what} asks for {' and '.join(wishes)}, and {folder} is not a trusted folder",
+        f"look at it first; to trust it, write in your own config.toml under [trust]: folders = [{json.dumps(folder)}]",
+    )
 
 
 def env_names(cwd: str, home: str, environ: Environ | None = None) -> tuple[str, ...]:
@@ -372,14 +410,25 @@ def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
     # A project's chains.json hides the user's: the second is a fallback, not an addition.
     if any(place.rank == "project" and place.json for place, _ in found):
         found = [entry for entry in found if not (entry[0].json and entry[0].rank == "user")]
-    parts = [_parse(place, raw) for place, raw in found]
-    return _merge(parts, [place.path for place, _ in found], [place.path for place in places])
+    parts = [_parse(place, raw, _home_directory(_environ(environ))) for place, raw in found]
+    config = _merge(parts, [place.path for place, _ in found], [place.path for place in places])
+    for (place, _), part in zip(found, parts, strict=True):
+        _check_trust(place, part, config)
+    return config
 
 
 class _Place(Record):
     path: str
     rank: str
     json: bool
+
+    @property
+    def project(self) -> str | None:
+        """The folder that the file speaks for; None for the user's own."""
+        if self.rank == "user":
+            return None
+        folder = os.path.dirname(self.path)
+        return os.path.dirname(folder) if self.json else folder
 
 
 def _places(cwd: str, home: str, environ: Environ) -> list[_Place]:
@@ -485,6 +534,17 @@ def _is_passable(value: object) -> bool:
     )
 
 
+def _is_folders(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(folder, str) and (folder == "~" or folder.startswith(("/", "~/"))) and "\0" not in folder
+        for folder in value
+    )
+
+
+def _one_of(*words: str) -> _Kind:
+    return _Kind(lambda value: isinstance(value, str) and value in words, " or ".join(f'"{word}"' for word in words))
+
+
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
 _FILLED = _Kind(_is_filled, "a text that is not empty")
 _TEXTS = _Kind(_is_texts, "a list of texts")
@@ -495,7 +555,10 @@ _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is
 _AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
-_WAY = _Kind(lambda value: value in PROMPT_VIA, " or ".join(f'"{way}"' for way in PROMPT_VIA))
+_FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
+_TOOLS = _Kind(lambda value: _is_filled(value) or _is_texts(value), "a text that is not empty, or a list of texts")
+_FOLDERS = _Kind(_is_folders, "a list of folders, each absolute or beginning with ~/")
+_MODE = _one_of(*PERMISSION_MODES)
 _PASSABLE = _Kind(_is_passable, "a list of variables, none of them Hocket's own or a mark of a session")
 
 _Fields = Mapping[str, _Kind]
@@ -505,7 +568,10 @@ _AGENT: _Fields = {
     "args": _TEXTS,
     "default_prompt": _TEXT,
     "default_prompt_file": _FILLED,
-    "prompt_via": _WAY,
+    "prompt_via": _one_of(*PROMPT_VIA),
+    "model": _FILLED,
+    "permission_mode": _MODE,
+    "allowed_tools": _TOOLS,
 }
 _STEP: _Fields = {
     "agent": _FILLED,
@@ -522,12 +588,23 @@ _CHAIN: _Fields = {
     "until": _FILLED,
     "marker": _FILLED,
     "timeout": _DURATION,
+    "permission_mode": _MODE,
+    "on_question": _one_of(*ON_QUESTION),
 }
 _SECTIONS: Mapping[str, _Fields] = {
     "limits": dict.fromkeys(Limits.fields, _BOUND) | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE},
     "run": {"stop_grace": _GRACE, "marker": _FILLED},
     "env": {"pass": _PASSABLE},
+    "claude": {
+        "permission_mode": _MODE,
+        "model": _FILLED,
+        "on_question": _one_of(*ON_QUESTION),
+        "contract": _FLAG,
+    },
+    "trust": {"folders": _FOLDERS},
 }
+_USERS_OWN = ("limits", "trust")
+"""Sections that a project must not have: it could only give itself more."""
 _JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE}
 _TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
 
@@ -578,17 +655,20 @@ class _Part(Record):
     limits: Mapping[str, int]
     run: Mapping[str, Any]
     env_pass: tuple[str, ...]
+    claude: Mapping[str, Any]
+    trusted_folders: tuple[str, ...]
 
 
-def _parse(place: _Place, text: str) -> _Part:
+def _parse(place: _Place, text: str, user: str) -> _Part:
     raw = _decode_json(place.path, text) if place.json else _decode_toml(place.path, text)
     spell = _camel if place.json else _as_it_is
     if place.json and isinstance(raw, dict):
         raw.pop("$schema", None)
     top = _table(raw, _JSON_TOP if place.json else _TOML_TOP, place.path, spell)
-    if "limits" in top and place.rank == "project":
+    misplaced = next((name for name in _USERS_OWN if name in top), None)
+    if misplaced and place.project:
         raise ConfigError(
-            f"{place.path}: [limits] belongs to the user's own configuration, not to a project",
+            f"{place.path}: [{misplaced}] belongs to the user's own configuration, not to a project",
             "move it to the config.toml of HOCKET_HOME",
         )
     sections = {
@@ -596,16 +676,35 @@ def _parse(place: _Place, text: str) -> _Part:
         for name, fields in _SECTIONS.items()
     }
     return _Part(
-        {name: _agent(place.path, name, value, spell) for name, value in top.get("agents", {}).items()},
+        {name: _agent(place, name, value, spell) for name, value in top.get("agents", {}).items()},
         {name: _chain(place.path, name, value, spell) for name, value in top.get("chains", {}).items()},
         sections["limits"],
         sections["run"],
         sections["env"].get("pass", ()),
+        sections["claude"],
+        tuple(
+            user + folder[1:] if folder.startswith("~") else folder for folder in sections["trust"].get("folders", ())
+        ),
     )
 
 
-def _agent(path: str, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
-    return AgentConfig(path, **_table(raw, _AGENT, f'{path}: agent "{name}"', spell))
+def _check_trust(place: _Place, part: _Part, config: Config) -> None:
+    """Raise when a project's file lets agents do everything, and nobody vouches for the project.
+
+    An alias that asks for it is refused where it is used: it concerns nobody else.
+    """
+    speakers = {"[claude]": part.claude.get("permission_mode")}
+    speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
+    wanting = [speaker for speaker, mode in speakers.items() if mode == BYPASS]
+    if place.project and wanting and not config.trusts(place.project):
+        raise not_trusted(f"{place.path}: {wanting[0]}", [f"permission mode {BYPASS}"], place.project)
+
+
+def _agent(place: _Place, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
+    table = _table(raw, _AGENT, f'{place.path}: agent "{name}"', spell)
+    if isinstance(table.get("allowed_tools"), tuple):
+        table["allowed_tools"] = " ".join(table["allowed_tools"])
+    return AgentConfig(place.path, **table, project=place.project)
 
 
 def _chain(path: str, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
@@ -663,11 +762,13 @@ def _merge(parts: Sequence[_Part], files: Sequence[str], looked: Sequence[str]) 
     chains: dict[str, ChainConfig] = {}
     limits: dict[str, int] = {}
     run: dict[str, Any] = {}
+    claude: dict[str, Any] = {}
     for part in reversed(parts):
         agents.update(part.agents)
         chains.update(part.chains)
         limits.update(part.limits)
         run.update(part.run)
+        claude.update(part.claude)
     passed = dict.fromkeys(name for part in parts for name in part.env_pass)
     return Config(
         agents,
@@ -676,6 +777,8 @@ def _merge(parts: Sequence[_Part], files: Sequence[str], looked: Sequence[str]) 
         env_pass=tuple(passed),
         files=tuple(files),
         looked=tuple(looked),
+        claude=ClaudeConfig(**claude),
+        trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
         **run,
     )
 

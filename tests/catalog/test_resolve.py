@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hocket.catalog.resolve import is_claude_agent_path, resolve
+from hocket.catalog.resolve import resolve
 from hocket.config import AgentConfig, ChainConfig, Config, StepConfig
-from hocket.errors import ChainSyntaxError, HocketError, ProgramNotFound, UnsupportedAgent
+from hocket.errors import (
+    BadDefinition,
+    BadDirectory,
+    ChainSyntaxError,
+    HocketError,
+    NotTrusted,
+    ProgramNotFound,
+    UsageError,
+)
 from hocket.model import Agent
 
 NOTHING = Config()
@@ -22,8 +31,12 @@ def program(path: Path, mode: int = 0o755) -> Path:
     return path
 
 
+def environment(*folders: Path, home: Path | None = None, **more: str) -> dict[str, str]:
+    return {"PATH": ":".join(map(str, folders)), **({"HOME": str(home)} if home else {}), **more}
+
+
 def find(name: str, cwd: Path, *folders: Path, config: Config = NOTHING, home: Path | None = None) -> Agent:
-    return resolve(name, str(cwd), ":".join(map(str, folders)), config, str(home) if home else None)
+    return resolve(name, str(cwd), environment(*folders, home=home), config)
 
 
 def refused(name: str, cwd: Path, *folders: Path, config: Config = NOTHING) -> HocketError:
@@ -63,12 +76,12 @@ def test_directories_and_plain_files_on_path_are_passed_over(tmp_path: Path) -> 
 
 def test_relative_and_empty_entries_of_path_mean_the_callers_directory(tmp_path: Path) -> None:
     inside, here = program(tmp_path / "bin" / "tool"), program(tmp_path / "here")
-    assert resolve("tool", str(tmp_path), "bin", NOTHING).path == str(inside)
-    assert resolve("here", str(tmp_path), "/nowhere:", NOTHING).path == str(here)
+    assert resolve("tool", str(tmp_path), {"PATH": "bin"}, NOTHING).path == str(inside)
+    assert resolve("here", str(tmp_path), {"PATH": "/nowhere:"}, NOTHING).path == str(here)
 
 
 def test_without_a_path_the_usual_places_are_searched(tmp_path: Path) -> None:
-    assert resolve("sh", str(tmp_path), None, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
+    assert resolve("sh", str(tmp_path), {}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
 
 
 @pytest.mark.req("S1-B20")
@@ -153,54 +166,6 @@ def test_what_is_neither_a_name_nor_a_path_is_refused(tmp_path: Path, name: str)
     assert isinstance(refused(name, tmp_path, Path("/bin")), ChainSyntaxError | ProgramNotFound)
 
 
-@pytest.mark.req("S1-19", "S1-20")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{}/.claude/agents/reviewer",
-        "{}/.claude/agents/reviewer.md",
-        "{}/.claude/agents/a/b",
-        "{}/.claude//agents/reviewer",
-        "{}/.claude/./agents/reviewer",
-        "{}/x/../.claude/agents/reviewer",
-        ".claude/agents/reviewer",
-        "./.claude/agents/reviewer",
-    ],
-)
-def test_a_claude_agent_is_never_executed_as_a_program(tmp_path: Path, text: str) -> None:
-    program(tmp_path / ".claude" / "agents" / "reviewer")
-    program(tmp_path / ".claude" / "agents" / "reviewer.md")
-    program(tmp_path / ".claude" / "agents" / "a" / "b")
-    (tmp_path / "x").mkdir()
-    error = refused(text.format(tmp_path), tmp_path)
-    assert isinstance(error, UnsupportedAgent)
-    assert error.code == "unsupported_agent"
-
-
-@pytest.mark.req("S1-19")
-def test_a_claude_agent_on_path_or_beside_the_caller_is_not_executed_either(tmp_path: Path) -> None:
-    folder = program(tmp_path / ".claude" / "agents" / "reviewer").parent
-    assert isinstance(refused("reviewer", tmp_path, folder), UnsupportedAgent)
-    assert isinstance(refused("./reviewer", folder), UnsupportedAgent)
-    assert isinstance(
-        refused("r", tmp_path, config=aliases(r=AgentConfig("f", "./.claude/agents/reviewer"))), UnsupportedAgent
-    )
-
-
-@pytest.mark.req("S1-15")
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("/p/.claude/agents/x", True),
-        ("/p/.claude/x", False),
-        ("/p/claude/agents/x", False),
-        ("/p/.claude/agents2/x", False),
-    ],
-)
-def test_claude_agents_are_known_by_their_path(path: str, expected: bool) -> None:
-    assert is_claude_agent_path(path) is expected
-
-
 @pytest.mark.req("S1-29", "S1-31", "S1-35", "S1-10")
 def test_an_alias_stands_for_its_path(tmp_path: Path) -> None:
     tool, named = program(tmp_path / "sub" / "tool"), program(tmp_path / "bin" / "real")
@@ -240,3 +205,281 @@ def test_an_alias_wins_over_a_program_of_the_same_name(tmp_path: Path) -> None:
 
 def test_an_alias_to_nothing_says_what_it_stands_for(tmp_path: Path) -> None:
     assert "./gone" in refused("t", tmp_path, config=aliases(t=AgentConfig("f", "./gone"))).message
+
+
+# --- Claude -------------------------------------------------------------------------------------------------
+
+
+class Place:
+    """A project, a user and a Claude CLI."""
+
+    def __init__(self, root: Path) -> None:
+        self.project, self.home = root / "p", root / "u"
+        self.project.mkdir()
+        self.home.mkdir()
+        self.cli = program(root / "bin" / "claude")
+        self.tool = program(root / "bin" / "tool")
+        self.env = environment(root / "bin", home=self.home)
+
+    def find(self, name: str, config: Config = NOTHING, cwd: Path | None = None, **more: str) -> Agent:
+        return resolve(name, str(cwd or self.project), {**self.env, **more}, config)
+
+    def refused(self, name: str, config: Config = NOTHING, cwd: Path | None = None, **more: str) -> HocketError:
+        with pytest.raises(HocketError) as caught:
+            self.find(name, config, cwd, **more)
+        return caught.value
+
+
+def describe(folder: Path, name: str, file: str | None = None, more: str = "") -> Path:
+    path = folder / ".claude" / "agents" / (file or f"{name}.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\ndescription: d\n{more}\n---\nBody of {name}.\n")
+    return path
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.req("S1-01", "S1-05", "S1-08", "S1-09", "S1-13", "S1-14")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{}/.claude/agents/reviewer",
+        "{}/.claude/agents/reviewer.md",
+        "{}/.claude//agents/reviewer",
+        "{}/.claude/./agents/reviewer",
+        "{}/x/../.claude/agents/reviewer",
+        "../p/.claude/agents/reviewer",
+        ".claude/agents/reviewer",
+        "./.claude/agents/reviewer.md",
+    ],
+)
+def test_a_path_to_an_agent_means_claude_in_its_project(place: Place, text: str) -> None:
+    file = describe(place.project, "reviewer")
+    (place.project / "x").mkdir()
+    name = text.format(place.project)
+    found = place.find(name)
+    assert (found.name, found.provider, found.path) == (name, "claude", str(place.cli))
+    assert (found.cwd, found.trusted, found.source) == (str(place.project), False, "path")
+    assert found.definition is not None
+    assert (found.definition.name, found.definition.path) == ("reviewer", str(file))
+    assert found.definition.fields["prompt"] == "Body of reviewer."
+
+
+@pytest.mark.req("S1-14", "S1-17")
+def test_every_other_path_means_a_program_where_the_caller_is(place: Place) -> None:
+    found = place.find(str(place.tool))
+    assert (found.provider, found.path, found.cwd, found.definition) == ("executable", str(place.tool), None, None)
+
+
+@pytest.mark.req("S1-06")
+def test_the_files_head_has_the_last_word_on_the_name(place: Place) -> None:
+    describe(place.project, "electron-pro", "electorn.md")
+    describe(place.project, "deep", "sub/other.md")
+    for text, name in [("electorn", "electron-pro"), ("electron-pro", "electron-pro"), ("deep", "deep")]:
+        found = place.find(f".claude/agents/{text}").definition
+        assert found is not None
+        assert found.name == name
+
+
+@pytest.mark.req("S1-19", "S1-20")
+@pytest.mark.parametrize("rest", ["a/b", "a.b", "a b", "x.md.md"])
+def test_a_claude_agent_is_never_executed_as_a_program(place: Place, rest: str) -> None:
+    program(place.project / ".claude" / "agents" / rest)
+    error = place.refused(f"{place.project}/.claude/agents/{rest}")
+    assert (type(error), error.exit_code) == (UsageError, 2)
+
+
+@pytest.mark.req("S1-19")
+def test_a_claude_agent_on_path_or_beside_the_caller_is_not_executed_either(place: Place) -> None:
+    folder = describe(place.project, "reviewer").parent
+    program(folder / "reviewer")
+    elsewhere = place.project.parent
+    assert place.find("reviewer", cwd=elsewhere, PATH=f"{place.cli.parent}:{folder}").provider == "claude"
+    assert place.find("./reviewer", cwd=folder).provider == "claude"
+    config = aliases(r=AgentConfig("f", "./.claude/agents/reviewer"))
+    assert place.find("r", config).provider == "claude"
+
+
+@pytest.mark.req("S1-21")
+def test_a_missing_project_is_refused_by_its_name(place: Place) -> None:
+    error = place.refused("/no/such/.claude/agents/x")
+    assert isinstance(error, BadDirectory)
+    assert "/no/such does not exist" in error.message
+
+
+@pytest.mark.req("S1-22")
+def test_an_agent_that_is_not_there_is_refused_with_those_that_are(place: Place) -> None:
+    path = f"{place.project}/.claude/agents/nosuch"
+    error = place.refused(path)
+    assert isinstance(error, ProgramNotFound)
+    assert error.message == f"--agent 'nosuch' not found in {place.project}. Available agents: none"
+    describe(place.project, "b")
+    describe(place.project, "a")
+    assert place.refused(path).message.endswith("Available agents: a, b")
+
+
+def test_a_file_that_describes_no_agent_says_where_and_why(place: Place) -> None:
+    file = describe(place.project, "12")
+    error = place.refused(".claude/agents/12")
+    assert isinstance(error, BadDefinition)
+    assert error.message.startswith(f"{file}, line 2: ")
+    hint = place.refused("12").hint
+    assert hint is not None
+    assert f"{file}, line 2: " in hint
+
+
+@pytest.mark.req("S1-02")
+def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_program(place: Place) -> None:
+    assert place.find("tool").source == "PATH"
+    assert place.find("claude").source == "cli"
+    for name in ("tool", "claude"):
+        own = describe(place.home, name)
+        found = place.find(name)
+        assert (found.provider, found.source, found.cwd) == ("claude", "global", None)
+        assert found.definition is not None
+        assert found.definition.path == str(own)
+        near = describe(place.project, name)
+        found = place.find(name)
+        assert (found.provider, found.source, found.cwd) == ("claude", "project", str(place.project))
+        assert found.definition is not None
+        assert found.definition.path == str(near)
+        alias = aliases(**{name: AgentConfig("f", str(place.tool))})
+        assert place.find(name, alias).provider == "executable"
+    assert place.find("./tool", cwd=place.tool.parent).provider == "executable"
+
+
+def test_a_name_found_further_up_works_where_the_caller_is(place: Place) -> None:
+    (place.project / ".git").mkdir()
+    inner = place.project / "src"
+    inner.mkdir()
+    describe(place.project, "reviewer")
+    assert place.find("reviewer", cwd=inner).cwd == str(inner)
+
+
+def test_the_clis_own_name_means_it_without_a_definition(place: Place) -> None:
+    found = place.find("claude")
+    assert (found.provider, found.path, found.definition, found.cwd) == ("claude", str(place.cli), None, None)
+
+
+def test_the_caller_may_name_the_cli(place: Place) -> None:
+    other = program(place.project / "tools" / "other")
+    for wanted in (str(other), "tools/other", "./tools/other"):
+        assert place.find("claude", HOCKET_CLAUDE=wanted).path == str(other)
+    assert place.find("claude", HOCKET_CLAUDE="tool").path == str(place.tool)
+    assert place.find("claude", HOCKET_CLAUDE="").path == str(place.cli)
+
+
+@pytest.mark.req("S1-B20")
+def test_without_the_cli_the_error_says_how_to_get_one(place: Place) -> None:
+    describe(place.project, "reviewer")
+    for name in ("claude", "reviewer", ".claude/agents/reviewer"):
+        error = place.refused(name, PATH="/nowhere")
+        assert (type(error), error.exit_code) == (ProgramNotFound, 2)
+        assert "/nowhere" in error.message
+        assert "HOCKET_CLAUDE" in (error.hint or "")
+    assert "/gone, which does not exist" in place.refused("claude", HOCKET_CLAUDE="/gone").message
+    assert "'gone'" in place.refused("claude", HOCKET_CLAUDE="gone").message
+
+
+@pytest.mark.req("S1-31", "S1-32", "S1-33")
+def test_an_alias_of_an_agent_brings_what_it_says(place: Place) -> None:
+    describe(place.project, "reviewer")
+    config = aliases(
+        far=AgentConfig("f", ".claude/agents/reviewer", ("-x",), "Do", "do.md", model="opus", allowed_tools="Read"),
+        near=AgentConfig("f", "reviewer", permission_mode="plan"),
+        reviewer=AgentConfig("f", model="haiku"),
+    )
+    far, near, same = (place.find(name, config) for name in ("far", "near", "reviewer"))
+    assert (far.name, far.provider, far.args, far.default_prompt) == ("far", "claude", ("-x",), "Do")
+    assert (far.default_prompt_file, far.model, far.allowed_tools, far.source) == ("do.md", "opus", "Read", "f")
+    assert (near.provider, near.permission_mode) == ("claude", "plan")
+    assert (same.provider, same.model) == ("claude", "haiku")
+    assert {found.definition.name for found in (far, near, same) if found.definition} == {"reviewer"}
+
+
+def test_near_misses_are_looked_for_among_definitions_too(place: Place) -> None:
+    describe(place.project, "reviewer")
+    assert place.refused("reviewr").hint == "did you mean reviewer?"
+    assert place.refused(".claude/agents/reviewr").hint == "did you mean reviewer?"
+
+
+# --- Trust --------------------------------------------------------------------------------------------------
+
+GREEDY = {
+    "hooks": "hooks: {Stop: [{hooks: [{type: command, command: x}]}]}",
+    "MCP servers": "mcpServers: [{one: {command: x}}]",
+    "bypassPermissions": "permissionMode: bypassPermissions",
+}
+
+
+@pytest.mark.parametrize("wish", GREEDY)
+@pytest.mark.parametrize("text", ["greedy", ".claude/agents/greedy", "alias"])
+def test_a_project_that_nobody_trusts_gets_no_hooks_servers_or_bypass(place: Place, wish: str, text: str) -> None:
+    describe(place.project, "greedy", more=GREEDY[wish])
+    config = aliases(alias=AgentConfig("f", ".claude/agents/greedy"))
+    error = place.refused(text, config)
+    assert (type(error), error.exit_code) == (NotTrusted, 4)
+    assert wish in error.message
+    assert f'under [trust]: folders = ["{place.project}"]' in (error.hint or "")
+    trusting = Config(agents=config.agents, trusted_folders=(str(place.project.parent),))
+    assert place.find(text, trusting).trusted is True
+
+
+def test_the_users_own_definitions_may_ask_for_everything(place: Place) -> None:
+    describe(place.home, "mine", more="\n".join(GREEDY.values()))
+    assert place.find("mine").trusted is False
+    found = place.find("~/.claude/agents/mine")
+    assert (found.cwd, found.provider) == (str(place.home), "claude")
+
+
+def test_a_folder_is_trusted_by_where_it_really_is(place: Place, tmp_path: Path) -> None:
+    trusting = Config(trusted_folders=(str(tmp_path / "good"),))
+    (tmp_path / "good").mkdir()
+    (tmp_path / "goodbye").mkdir()
+    (tmp_path / "good" / "link").symlink_to(place.project)
+    for cwd, expected in [
+        (tmp_path / "good", True),
+        (tmp_path / "goodbye", False),
+        (place.project, False),
+        (tmp_path / "good" / "link", False),
+    ]:
+        assert place.find("claude", trusting, cwd).trusted is expected
+
+
+def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) -> None:
+    (place.project / ".git").mkdir()
+    inner = place.project / "src"
+    inner.mkdir()
+    describe(place.project, "greedy", more=GREEDY["hooks"])
+    describe(place.project, "modest")
+    trusting = Config(trusted_folders=(str(inner),))
+    assert isinstance(place.refused("greedy", trusting, inner), NotTrusted)
+    assert place.find("modest", trusting, inner).trusted is False
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        {"permission_mode": "bypassPermissions"},
+        {"args": ("--permission-mode", "bypassPermissions")},
+        {"args": ("--permission-mode=bypassPermissions",)},
+        {"args": ("--dangerously-skip-permissions",)},
+    ],
+)
+def test_only_the_users_own_alias_may_bypass_permissions(place: Place, asking: dict[str, Any]) -> None:
+    project = str(place.project)
+    theirs = AgentConfig("/p/hocket.toml", "claude", project=project, **asking)
+    error = place.refused("a", aliases(a=theirs))
+    assert (type(error), error.exit_code) == (NotTrusted, 4)
+    assert "/p/hocket.toml" in error.message
+    assert place.find("a", Config(agents={"a": theirs}, trusted_folders=(project,))).trusted
+    mine = AgentConfig("/u/config.toml", "claude", **asking)
+    assert place.find("a", aliases(a=mine)).permission_mode == asking.get("permission_mode")
+
+
+def test_an_aliass_mode_stands_above_the_one_that_a_definition_asks_for(place: Place) -> None:
+    describe(place.project, "greedy", more=GREEDY["bypassPermissions"])
+    assert place.find("a", aliases(a=AgentConfig("f", "greedy", permission_mode="plan"))).permission_mode == "plan"

@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 
 from hocket.catalog.resolve import resolve
 from hocket.chain import StepText, bare_marker, check_agent, is_variable_name, parse, substitute
-from hocket.config import ON_QUESTION, ChainConfig, Config, PromptLevel, agent_environment, choose_prompt, read_prompt
+from hocket.config import (
+    ON_QUESTION,
+    ChainConfig,
+    Config,
+    PromptLevel,
+    agent_environment,
+    choose_prompt,
+    named_programs,
+    read_prompt,
+)
 from hocket.errors import BadDirectory, ProgramNotFound, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Spec, Step
 from hocket.providers import PROVIDERS, Options
@@ -72,7 +81,7 @@ def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
         cwd=request.cwd,
-        env=agent_environment(request.env, "executable", config.env_pass),
+        env=agent_environment(request.env, "executable", config.env_pass) | named_programs(request.env),
         until=request.until or (named.until if named else None),
         timeout=request.timeout or (named.timeout if named else None),
     )
@@ -196,7 +205,7 @@ def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, 
         provider=agent.provider,
         argv=launch.argv,
         cwd=agent.cwd or request.cwd,
-        env={**env, **launch.env},
+        env={**env, **launch.env, **named_programs(request.env)},
         prompt=launch.prompt,
         stdin=launch.stdin,
         loop=wish.loop,
@@ -211,7 +220,7 @@ def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, 
 
 
 def _resolve(name: str, request: StartRequest, config: Config) -> Agent:
-    return resolve(name, request.cwd, request.env.get("PATH"), config, request.env.get("HOME"))
+    return resolve(name, request.cwd, request.env, config)
 
 
 def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

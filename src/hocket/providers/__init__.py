@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hocket.providers import executable
+from hocket.providers import claude, executable
 from hocket.providers.contract import (
     Conversation,
     Exit,
@@ -20,7 +20,7 @@ from hocket.providers.contract import (
     State,
 )
 
-PROVIDERS: Mapping[str, Provider] = {"executable": executable}
+PROVIDERS: Mapping[str, Provider] = {"claude": claude, "executable": executable}
 
 __all__ = [
     "PROVIDERS",

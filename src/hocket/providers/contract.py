@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from hocket.config import ClaudeConfig
 from hocket.model import Agent, Reason, Spec, Status
 
 State = dict[str, Any]
@@ -32,7 +33,7 @@ class Options(NamedTuple):
     session: bool = False
     """Input stays open: a turn's end is not the run's."""
     on_question: str = "deny"
-    permission_mode: str = "acceptEdits"
+    permission_mode: str = ClaudeConfig().permission_mode
     """Where neither the agent nor its alias says."""
     model: str | None = None
     """The same."""

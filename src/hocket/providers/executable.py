@@ -6,23 +6,17 @@ standard output is something it says; its standard error is kept as it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hocket.chain import bare_marker, is_marker
-from hocket.errors import PromptError, UsageError
+from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
+from hocket.providers.limits import STDIN_PROMPT_LIMIT, bytes_of, check_argument, check_total
 
 PROMPT_LIMIT = 64 * 1024
 """Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
-STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
-ARGUMENT_LIMIT = 128 * 1024
-"""Bytes of any one argument or variable, with its final zero: what Linux accepts."""
-TOTAL_LIMIT = 1024 * 1024
-"""Bytes of all arguments and variables together. Linux accepts 2 MiB by default; the rest is for what the
-engine adds and for machines with a smaller stack."""
-_POINTER = 8
 
 longest_line = 256 * 1024
 conversation: Conversation | None = None
@@ -50,13 +44,13 @@ def launch(
     if prompt and not via_stdin:
         arguments.append(prompt)
     for argument in arguments:
-        _check_argument(agent.name, argument)
-    _check_total(agent.name, arguments, env)
+        check_argument(agent.name, argument)
+    check_total(agent.name, arguments, env)
     return Launch(tuple(arguments), "file" if prompt and via_stdin else "empty", prompt or None)
 
 
 def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
-    size = len(_bytes_of(prompt, f"the prompt for {agent}", PromptError))
+    size = len(bytes_of(prompt, f"the prompt for {agent}", PromptError))
     limit = STDIN_PROMPT_LIMIT if via_stdin else PROMPT_LIMIT
     if size > limit:
         raise PromptError(
@@ -69,36 +63,6 @@ def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
 
 def _way(via_stdin: bool) -> str:
     return "standard input" if via_stdin else "an argument"
-
-
-def _check_argument(agent: str, argument: str) -> None:
-    shown = f"argument {argument[:40]!r} for {agent}"
-    if "\0" in argument:
-        raise UsageError(f"the {shown} contains a NUL character")
-    if len(_bytes_of(argument, f"the {shown}", UsageError)) >= ARGUMENT_LIMIT:
-        raise UsageError(f"the {shown} is longer than {ARGUMENT_LIMIT // 1024} KiB")
-
-
-def _check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) -> None:
-    for name, value in env.items():
-        if "\0" in name + value or "=" in name or not name:
-            raise UsageError(f"the variable {name[:40]!r} for {agent} cannot be passed to a program")
-        if len(_bytes_of(f"{name}={value}", f"the variable {name[:40]!r}", UsageError)) >= ARGUMENT_LIMIT:
-            raise UsageError(f"the variable {name[:40]!r} for {agent} is longer than {ARGUMENT_LIMIT // 1024} KiB")
-    texts = [*arguments, *(f"{name}={value}" for name, value in env.items())]
-    total = sum(len(text.encode()) + 1 + _POINTER for text in texts)
-    if total > TOTAL_LIMIT:
-        raise UsageError(
-            f"arguments and variables for {agent} have {total} bytes together; the limit is {TOTAL_LIMIT}",
-            "pass a file name instead of the content",
-        )
-
-
-def _bytes_of(text: str, what: str, kind: type[UsageError]) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise kind(f"{what} is not valid text (character {error.start})") from error
 
 
 # --- Reading ------------------------------------------------------------------------------------------------

@@ -1,0 +1,24 @@
+"""Claude Code: started as a program, talked to in lines of JSON, and judged by what it says.
+
+``launch`` makes its command line, ``reader`` turns its lines into events, ``verdict`` says how it ended, ``talk`` is
+what is written to it. Its own spelling of things stays in ``words``.
+"""
+
+from __future__ import annotations
+
+from hocket.providers.claude import talk
+from hocket.providers.claude.launch import launch, tools_of
+from hocket.providers.claude.reader import reader
+from hocket.providers.claude.verdict import verdict
+from hocket.providers.contract import Conversation
+
+__all__ = ["conversation", "launch", "longest_line", "reader", "result_of", "tools_of", "verdict"]
+
+longest_line = 16 * 1024 * 1024
+conversation: Conversation | None = talk
+
+
+def result_of(tail: bytes) -> str | None:
+    """Its events have told it: the result of its last turn."""
+    del tail
+    return None

@@ -1,0 +1,156 @@
+"""An agent becomes a command line of the Claude program. What that program says in return is read elsewhere."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from hocket.errors import BadDefinition, UsageError
+from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
+from hocket.providers.claude import words
+from hocket.providers.claude.prompt import checked_prompt
+from hocket.providers.contract import NOTHING, Launch, Options
+from hocket.providers.limits import check_argument, check_total
+
+_DEFINITIONS = "agents.json"
+_STREAMS = (
+    "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
+)  # fmt: skip
+_UNTRUSTED = ("--setting-sources", "user", "--strict-mcp-config")
+_QUESTIONS = {
+    "deny": ("--permission-prompts", "none"),
+    "ask": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
+    "fail": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
+}
+_CONTRACT = """\
+You are running unattended: nobody is watching, so do not stop to report progress or to ask whether to go on. \
+Keep working until everything you were asked for is done. When all of it is done, and only then, write the following \
+as a line of its own, with nothing else on it:
+
+{marker}
+
+While anything is left to do, do not write that line."""
+
+
+def launch(
+    agent: Agent,
+    step_args: Sequence[str] = (),
+    extra_args: Sequence[str] = (),
+    prompt: str | None = None,
+    env: Mapping[str, str] = NOTHING,
+    options: Options = Options(),  # noqa: B008 - a tuple, which nobody can change
+) -> Launch:
+    """The command line of one start. Users' own arguments come last, so that they win over ours."""
+    given = (*agent.args, *step_args, *extra_args)
+    work = _how_to_work(agent, options)
+    name = (agent.definition.name,) if agent.definition else ()
+    # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
+    for argument in (agent.path, *work, *name, *given):
+        check_argument(agent.name, argument)
+    argv = (agent.path, *_STREAMS, "--session-id", SESSION, *work, *_definition(agent.definition), *given)
+    model = _model(agent, options)
+    added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
+    check_total(agent.name, argv, {**env, **added})
+    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent.definition), added)
+
+
+def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
+    return (
+        "--permission-mode",
+        _permission_mode(agent, options),
+        # These two take as many values as follow them, so what follows must be a flag of ours and no word of a user's.
+        *_tools(agent.allowed_tools or ""),
+        *_questions(options.on_question),
+        *(() if agent.trusted else _UNTRUSTED),
+        *_model_flag(agent, options),
+        *_contract(options),
+    )
+
+
+def _permission_mode(agent: Agent, options: Options) -> str:
+    own = agent.definition.fields.get(words.PERMISSION_MODE) if agent.definition else None
+    mode = agent.permission_mode or own or options.permission_mode
+    if not isinstance(mode, str) or mode not in words.PERMISSION_MODES:
+        known = ", ".join(sorted(words.PERMISSION_MODES))
+        raise UsageError(f"{mode!r} is no permission mode of {agent.name}", f"one of {known}")
+    return mode
+
+
+def _questions(on_question: str) -> tuple[str, ...]:
+    if on_question not in _QUESTIONS:
+        raise UsageError(f"{on_question!r} says nothing about questions", f"one of {', '.join(_QUESTIONS)}")
+    return _QUESTIONS[on_question]
+
+
+def _contract(options: Options) -> tuple[str, ...]:
+    if not (options.loop and options.contract):
+        return ()
+    return "--append-system-prompt", _CONTRACT.format(marker=options.marker or DEFAULT_MARKER)
+
+
+# --- The model ----------------------------------------------------------------------------------------------
+
+
+def _model(agent: Agent, options: Options) -> str | None:
+    return _named(agent.model) or _own_model(agent) or _named(options.model)
+
+
+def _model_flag(agent: Agent, options: Options) -> tuple[str, ...]:
+    """None for a definition's own model, which the program applies by itself."""
+    model = _named(agent.model) or (None if _own_model(agent) else _named(options.model))
+    return ("--model", model) if model else ()
+
+
+def _own_model(agent: Agent) -> str | None:
+    return _named(agent.definition.fields.get("model")) if agent.definition else None
+
+
+def _named(model: object) -> str | None:
+    return model if isinstance(model, str) and model not in ("", "inherit") else None
+
+
+# --- The definition -----------------------------------------------------------------------------------------
+
+
+def _definition(definition: Definition | None) -> tuple[str, ...]:
+    return ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", definition.name) if definition else ()
+
+
+def _files(definition: Definition | None) -> Mapping[str, str]:
+    if definition is None:
+        return NOTHING
+    try:
+        # Texts for anything that JSON has no word for: a date in the head of a file is the common case.
+        content = json.dumps({definition.name: dict(definition.fields)}, default=str, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadDefinition(f"{definition.path} cannot be handed over: {error}") from error
+    return {_DEFINITIONS: content}
+
+
+# --- Tools --------------------------------------------------------------------------------------------------
+
+
+def tools_of(allowed: str) -> tuple[str, ...]:
+    """The tools that a list of permissions is about: without qualifiers, each once, in the order they appear."""
+    names = (entry.partition("(")[0].strip() for entry in permissions_of(allowed))
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def permissions_of(allowed: str) -> tuple[str, ...]:
+    """The entries of a list, which spaces and commas separate, but not those inside parentheses."""
+    entries, depth = [""], 0
+    for character in allowed:
+        depth = max(0, depth + (character == "(") - (character == ")"))
+        if depth == 0 and (character == "," or character.isspace()):
+            entries.append("")
+        else:
+            entries[-1] += character
+    return tuple(entry.strip() for entry in entries if entry.strip())
+
+
+def _tools(allowed: str) -> tuple[str, ...]:
+    """One argument each. The program splits at commas outside parentheses too, so qualifiers arrive whole."""
+    entries = permissions_of(allowed)
+    if not entries:
+        return ()
+    return "--tools", ",".join(tools_of(allowed)), words.ALLOWED_TOOLS_FLAG, ",".join(entries)

@@ -1,0 +1,92 @@
+"""What people should see and no program decides by: retries, denials, compactions, limits, failing hooks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.providers.claude import words
+from hocket.providers.claude.members import who, who_is
+from hocket.providers.claude.shapes import cut, dict_in, number_in, text_in
+from hocket.providers.contract import Said, State
+
+_REJECTED = "rejected"
+
+
+def notice(kind: str, text: str, **more: Any) -> Said:
+    return "notice", {"kind": kind, **cut(text), **more}
+
+
+def retry(state: State, line: dict[str, Any]) -> list[Said]:
+    """The model could not be reached; the program tries again by itself."""
+    error = text_in(line, "error") or "unknown"
+    text = f"the model answered with an error ({error}); trying again"
+    attempt = {
+        "attempt": number_in(line, "attempt"),
+        "max_retries": number_in(line, "max_retries"),
+        "delay_ms": number_in(line, "retry_delay_ms"),
+        "error": error,
+        "error_status": number_in(line, "error_status"),
+        **who(state, line),
+    }
+    if error == "rate_limit":
+        return [("rate_limited", {"status": "retrying", "resets_at": None, "text": text, **attempt})]
+    return [notice("retry", text, **attempt)]
+
+
+def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:
+    info = dict_in(line, "rate_limit_info") or line
+    status = text_in(info, "status")
+    if not status:
+        return None
+    state["limited"] = status == _REJECTED
+    if status == "allowed":
+        return []
+    limit = text_in(info, words.LIMIT_TYPE)
+    text = f"usage limit: {status}" + (f" ({limit})" if limit else "")
+    return [("rate_limited", {"status": status, "resets_at": number_in(info, words.RESETS_AT), "text": text})]
+
+
+def denied(state: State, line: dict[str, Any]) -> list[Said]:
+    tool = text_in(line, "tool_name")
+    text = text_in(line, "decision_reason") or text_in(line, "message")
+    about = {"tool": tool, "id": text_in(line, "tool_use_id"), "reason": cut(text)["text"], **_denied_to(state, line)}
+    return [notice("permission_denied", f"{tool or 'a tool'} was not allowed", **about)]
+
+
+def _denied_to(state: State, line: dict[str, Any]) -> dict[str, Any]:
+    member = (state.get("members") or {}).get(text_in(line, "agent_id"))
+    return who_is(state, member["tool"] or "", member["agent"] or "") if member else who(state, line)
+
+
+def compaction(state: State, line: dict[str, Any]) -> list[Said]:
+    del state
+    before = number_in(dict_in(line, "compact_metadata"), "pre_tokens")
+    return [notice("compaction", "the conversation was made shorter to go on", tokens_before=before)]
+
+
+def status(state: State, line: dict[str, Any]) -> list[Said]:
+    """What the program is busy with. Only one of these is news; the others come with every request."""
+    del state
+    compacting = text_in(line, "status") == "compacting"
+    return [notice("compaction", "the conversation is being made shorter")] if compacting else []
+
+
+def informational(state: State, line: dict[str, Any]) -> list[Said] | None:
+    text = text_in(line, "content")
+    return [notice("info", text, level=text_in(line, "level") or None, **who(state, line))] if text else None
+
+
+def refusal(state: State, line: dict[str, Any]) -> list[Said]:
+    text = text_in(line, "content") or text_in(line, "message") or "the model refused"
+    return [notice("refusal", text, **who(state, line))]
+
+
+def hook(state: State, line: dict[str, Any]) -> list[Said] | None:
+    """Somebody's hook has ended; only a failing one is news."""
+    del state
+    code = number_in(line, "exit_code")
+    if not code and text_in(line, "outcome") != "error":
+        return None
+    name = text_in(line, "hook_name") or text_in(line, "hook_event") or "a hook"
+    output = text_in(line, "stderr") or text_in(line, "output") or text_in(line, "stdout")
+    return [notice("hook", f"{name} failed: {output}" if output else f"{name} failed", exit_code=code)]

@@ -1,0 +1,94 @@
+"""What an agent asks: leave to use a tool, or a choice between several ways. Answers are written in ``talk``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.providers.claude import words
+from hocket.providers.claude.members import who_is
+from hocket.providers.claude.shapes import cut, dict_in, kept_input, list_in, text_in, with_newest
+from hocket.providers.contract import Said, State
+
+_SENTENCE_LIMIT = 2000
+_SENTENCES: dict[str, tuple[str, str]] = {
+    "Bash": ("command", "wants to run"),
+    "Edit": ("file_path", "wants to change"),
+    "MultiEdit": ("file_path", "wants to change"),
+    "NotebookEdit": ("notebook_path", "wants to change"),
+    "Read": ("file_path", "wants to read"),
+    "WebFetch": ("url", "wants to fetch"),
+    "WebSearch": ("query", "wants to search for"),
+    "Write": ("file_path", "wants to write"),
+}
+
+
+def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
+    """A request of the program's to whoever drives it."""
+    request, identity = dict_in(line, "request"), text_in(line, "request_id")
+    tool = text_in(request, "tool_name")
+    if text_in(request, "subtype") != "can_use_tool" or not identity or not tool:
+        return None
+    choice = tool == words.ASK_USER
+    question = {
+        "id": identity,
+        "kind": "choice" if choice else "permission",
+        **cut((_choices if choice else _permission)(tool, request), _SENTENCE_LIMIT),
+        "tool": tool,
+        "suggestions": _suggestions(request),
+        **kept_input(dict_in(request, "input")),
+        **_asker(state, line, request),
+    }
+    state["asked"] = with_newest(state.get("asked") or {}, identity, text_in(request, "tool_use_id"))
+    return [("question", question)]
+
+
+def withdrawn(state: State, line: dict[str, Any]) -> list[Said] | None:
+    """The program no longer wants to know."""
+    identity = text_in(line, "request_id")
+    if not identity:
+        return None
+    state["asked"] = {other: tool for other, tool in (state.get("asked") or {}).items() if other != identity}
+    return [("answer", {"id": identity, "allow": False, "text": "withdrawn", "by": "agent"})]
+
+
+def settle(state: State, tool: str) -> None:
+    """A tool that has ended, one way or the other, waits for no answer."""
+    if open_ones := state.get("asked"):
+        state["asked"] = {identity: waiting for identity, waiting in open_ones.items() if waiting != tool}
+
+
+def _suggestions(request: dict[str, Any]) -> list[Any]:
+    """Rules that would have made the question unnecessary, unless they are longer than a question should be."""
+    suggestions = list_in(request, "permission_suggestions")
+    return suggestions if "input_text" not in kept_input({"": suggestions}) else []
+
+
+def _asker(state: State, line: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    parent = text_in(line, "parent_tool_use_id") or text_in(request, "parent_tool_use_id")
+    if parent:
+        return who_is(state, parent)
+    member = (state.get("members") or {}).get(text_in(request, "agent_id"))
+    return {"parent": member["tool"], "agent": member["agent"]} if member else {}
+
+
+def _permission(tool: str, request: dict[str, Any]) -> str:
+    """A sentence that a person can say yes or no to."""
+    given = dict_in(request, "input")
+    key, wants = _SENTENCES.get(tool, ("", ""))
+    if what := text_in(given, key):
+        return f"{tool} {wants}: {what}"
+    name = text_in(request, "display_name") or tool
+    about = text_in(request, "description") or text_in(request, "title")
+    return f"{name} wants to be used: {about}" if about else f"{name} wants to be used."
+
+
+def _choices(tool: str, request: dict[str, Any]) -> str:
+    asked = [_one_choice(question) for question in list_in(dict_in(request, "input"), "questions")]
+    return "\n".join(text for text in asked if text) or f"{tool} wants an answer."
+
+
+def _one_choice(question: Any) -> str:
+    labels = [text_in(option, "label") for option in list_in(question, "options")]
+    numbered = ", ".join(f"{number} {label}" for number, label in enumerate(labels, 1) if label)
+    text = text_in(question, "question")
+    return f"{text} ({numbered})" if numbered else text

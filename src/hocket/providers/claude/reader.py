@@ -1,0 +1,285 @@
+"""What the Claude program prints becomes events: one line in, a new state and what it says out.
+
+Nothing here raises, whatever the line: what is not understood is kept as ``raw``. The state is a small JSON value:
+
+    session        whether input stays open after a turn          blocks messages told spoke   see ``saying``
+    id             the session's id, once it is known             members tasks                see ``members``
+    turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
+    result         how the last turn ended                        tools    names of tools at work, by id
+    limited        whether the usage limit rejects us             marker   whether it was said
+    spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
+
+Nested values are replaced and never changed, because a state that was handed in stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hocket.model import RESULT_LIMIT, Spec
+from hocket.providers.claude import members, notices, questions, streamed, tools, words
+from hocket.providers.claude.saying import Voice, message_key
+from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
+from hocket.providers.claude.transcript import transcripts
+from hocket.providers.claude.usage import settled
+from hocket.providers.contract import Reader, Said, State
+
+_STREAM_NAMES = {"out": "stdout", "err": "stderr"}
+_SYNTHETIC = "<synthetic>"
+_ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
+
+Handler = Callable[[State, dict[str, Any]], list[Said] | None]
+"""Takes a state of its own to change and a decoded line. None: this line is not understood."""
+
+
+def reader(spec: Spec) -> Reader:
+    """The pure function that turns this run's lines into events."""
+    return _Reading(spec).read
+
+
+def _nothing(state: State, line: dict[str, Any]) -> list[Said]:
+    """Comes often and says nothing that another line does not say better."""
+    del state, line
+    return []
+
+
+def _member(status: str) -> Handler:
+    return lambda state, line: members.task(state, line, status)
+
+
+_SYSTEM: dict[str, Handler] = {
+    "api_retry": notices.retry,
+    "background_tasks_changed": members.listed,
+    "compact_boundary": notices.compaction,
+    "hook_response": notices.hook,
+    "informational": notices.informational,
+    "permission_denied": notices.denied,
+    "status": notices.status,
+    "task_notification": _member(""),
+    "task_progress": _member("running"),
+    "task_started": _member("started"),
+    "task_updated": _member(""),
+    "thinking_tokens": _nothing,
+}
+
+
+class _Reading:
+    """What is known of a run before its first line. All that is learned later is in the state."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._spec = spec
+        self._voice = Voice(spec)
+        self._types: dict[str, Handler] = {
+            "assistant": self._assistant,
+            "control_cancel_request": questions.withdrawn,
+            "control_request": questions.asked,
+            "control_response": _nothing,
+            "rate_limit_event": notices.rate_limit,
+            "result": self._result,
+            "stream_event": self._stream_event,
+            "system": self._system,
+            "tool_progress": _nothing,
+            "user": self._user,
+        }
+
+    def read(self, state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
+        missing = max(0, (size or 0) - len(line))
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if stream != "out" or missing:
+            return state, [_raw(stream, line, missing=missing)]
+        if line.startswith(streamed.BEGINNING):
+            part = streamed.part_of(line)
+            if part is not None:
+                return self._part(state, part)
+        return self._decoded(state, line)
+
+    def _part(self, state: State, part: streamed.Part) -> tuple[State, list[Said]]:
+        if state.get("open") and "id" in state and not streamed.is_text(part):
+            return state, []
+        own = self._begun(state)
+        return own, self._said_in_part(own, part)
+
+    def _decoded(self, state: State, line: bytes) -> tuple[State, list[Said]]:
+        value = decoded(line)
+        if value is None:
+            return state, [_raw("out", line)]
+        kind = text_in(value, "type")
+        handler = self._types.get(kind)
+        own = self._begun(state)
+        said = handler(own, value) if handler else None
+        if said is None:
+            return state, [_raw("out", line, kind)]
+        return own, said
+
+    def _begun(self, state: State) -> State:
+        return {**state, "session": self._spec.session}
+
+    # --- Parts of messages ---
+
+    def _stream_event(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+        part = streamed.converted(line)
+        return None if part is None else self._said_in_part(state, part)
+
+    def _said_in_part(self, state: State, part: streamed.Part) -> list[Said]:
+        speaker = part.parent_tool_use_id or ""
+        said = self._session(state, part.session_id or "", {})
+        if not speaker and part.event.type in _ACTIVE:
+            said += _turn_starts(state)
+        if streamed.is_text(part):
+            who = members.who_is(state, speaker) if speaker else {}
+            said += streamed.streamed(self._voice, state, part, who)
+        return said
+
+    # --- Whole messages ---
+
+    def _assistant(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+        message = dict_in(line, "message")
+        blocks = list_in(message, "content")
+        if not blocks:
+            return None
+        who = members.who(state, line)
+        said = self._session(state, text_in(line, "session_id"), {})
+        if text_in(message, "model") == _SYNTHETIC:
+            return said + [notices.notice("api_error", text, **_error(line), **who) for text in _texts(blocks)]
+        if not who:
+            said += _turn_starts(state)
+        key = message_key(who.get("parent", ""), text_in(message, "id"))
+        for block in blocks:
+            said += self._block(state, key, block, who)
+            told = state.get("told") or {}
+            state["told"] = with_newest(told, key, told.get(key, 0) + 1, most=32)
+        return said
+
+    def _block(self, state: State, key: str, block: Any, who: dict[str, Any]) -> list[Said]:
+        kind = text_in(block, "type")
+        if kind == "text":
+            return self._voice.whole(state, key, text_in(block, "text"), who)
+        if kind == "thinking":
+            text = text_in(block, "thinking")
+            return [("thinking", {**cut(text), **who})] if text else []
+        if kind.endswith("tool_use"):
+            return [tools.started(state, block, who)]
+        if kind.endswith("tool_result"):
+            return [tools.finished(state, block, who)]
+        return [("raw", {"stream": "stdout", **cut(str(block)), "type": kind or "assistant", **who})]
+
+    def _user(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+        """What tools brought back. Prompts come back this way as well: nobody's words, so they stay raw."""
+        blocks = list_in(dict_in(line, "message"), "content")
+        who = members.who(state, line)
+        results = [block for block in blocks if text_in(block, "type") == "tool_result"]
+        return [tools.finished(state, block, who) for block in results] or None
+
+    # --- Turns ---
+
+    def _system(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+        subtype = text_in(line, "subtype")
+        if subtype == "init":
+            said = self._session(state, text_in(line, "session_id"), line)
+            state["limited"] = False
+            return said + _turn_starts(state)
+        if subtype.startswith("model_refusal"):
+            return notices.refusal(state, line)
+        handler = _SYSTEM.get(subtype)
+        return handler(state, line) if handler else None
+
+    def _session(self, state: State, session: str, line: dict[str, Any]) -> list[Said]:
+        """Which session this is, told once: by its first line, or by any other where that one is missing."""
+        if "id" in state or not session:
+            return []
+        state["id"] = session
+        cwd = text_in(line, "cwd") or self._spec.cwd
+        places = transcripts(self._spec.env, cwd, session)
+        data = {
+            "session_id": session,
+            "transcript": places[0] if places else None,
+            "model": text_in(line, "model") or None,
+            "cwd": cwd,
+            "version": text_in(line, "claude_code_version") or None,
+            "permission_mode": text_in(line, words.PERMISSION_MODE) or None,
+            "tools": [tool for tool in list_in(line, "tools") if isinstance(tool, str)],
+        }
+        return [("session", data)]
+
+    def _result(self, state: State, line: dict[str, Any]) -> list[Said]:
+        said = self._session(state, text_in(line, "session_id"), {})
+        said += _turn_starts(state)
+        said += self._voice.flush(state, "", {})
+        # Only a word to the contrary makes it a success: what cannot be read must not pass for one.
+        is_error = line.get("is_error") is not False
+        text = line.get("result") if isinstance(line.get("result"), str) else None
+        if text and not is_error and not state.get("spoke"):
+            said += self._voice.marker(state, text)
+        said.append(settled(state, line))
+        said.append(("turn.ended", self._end(state, line, text, is_error)))
+        _turn_ends(state, line, is_error)
+        return said
+
+    def _end(self, state: State, line: dict[str, Any], text: str | None, is_error: bool) -> dict[str, Any]:
+        result = cut(text) if text is not None else {"text": None}
+        return {
+            "turn": state.get("turn", 0),
+            "result": result.pop("text"),
+            **result,
+            "is_error": is_error,
+            "subtype": text_in(line, "subtype") or None,
+            "error": cut(_why(line, text))["text"] if is_error else None,
+            "idle": self._spec.session and not members.agents_at_work(state),
+            "duration_ms": number_in(line, "duration_ms"),
+            "num_turns": number_in(line, "num_turns"),
+            "denials": [_denial(denial) for denial in list_in(line, "permission_denials")[:100]],
+            "origin": text_in(dict_in(line, "origin"), "kind") or None,
+        }
+
+
+def _turn_starts(state: State) -> list[Said]:
+    """Said at most once before the turn's end: its first line tells it, or whatever comes in place of that."""
+    if state.get("open"):
+        return []
+    state["open"], state["spoke"] = True, False
+    state["turn"] = state.get("turn", 0) + 1
+    return [("turn.started", {"turn": state["turn"], "origin": None})]
+
+
+def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
+    state["open"] = False
+    state["told"] = {}
+    state["result"] = {
+        "is_error": is_error,
+        "subtype": text_in(line, "subtype"),
+        "api_status": number_in(line, "api_error_status"),
+        "limited": state.get("limited", False),
+    }
+    # An ended turn waits for nothing. Only an agent in the background may still have a question.
+    if not members.agents_at_work(state):
+        state["asked"] = {}
+
+
+def _why(line: dict[str, Any], text: str | None) -> str:
+    errors = [error for error in list_in(line, "errors") if isinstance(error, str)]
+    return text or "; ".join(errors) or text_in(line, "subtype") or "the turn ended with an error"
+
+
+def _denial(denial: Any) -> dict[str, Any]:
+    return {"tool": text_in(denial, "tool_name") or None, "id": text_in(denial, "tool_use_id") or None}
+
+
+def _error(line: dict[str, Any]) -> dict[str, Any]:
+    return {"error": text_in(line, "error") or None, "error_status": number_in(line, "api_error_status")}
+
+
+def _texts(blocks: list[Any]) -> list[str]:
+    return [text for block in blocks if (text := text_in(block, "text"))]
+
+
+def _raw(stream: str, line: bytes, kind: str = "", *, missing: int = 0) -> Said:
+    data: dict[str, Any] = {
+        "stream": _STREAM_NAMES.get(stream, stream),
+        "text": line[:RESULT_LIMIT].decode("utf-8", "replace"),
+    }
+    if kind:
+        data["type"] = kind[:100]
+    if missing or len(line) > RESULT_LIMIT:
+        data |= {"oversize": True, "bytes": len(line) + missing}
+    return "raw", data

@@ -1,0 +1,125 @@
+"""What an agent says, line by line: parts of messages as they arrive, whole messages for what is still missing.
+
+A part is kept until its line is complete. Of what was said already, only its length and a checksum are remembered:
+enough to see that a whole message begins with it, and small however long the message is.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from hocket.chain import bare_marker, is_marker
+from hocket.model import RESULT_LIMIT, Spec
+from hocket.providers.claude.shapes import cut, with_newest
+from hocket.providers.contract import Said, State
+
+Block = list[Any]
+"""Of one block of a message: how many characters were said, their checksum, what is kept back, whether the line that is
+kept back has lost its beginning, and whether the whole block has been seen."""
+
+_NEW: Block = [0, 0, "", False, False]
+_MOST_BLOCKS = 64
+_LONGEST_KEPT = RESULT_LIMIT // 4
+"""Characters of a line that are kept back; with up to four bytes each, what is said then fits into one event."""
+
+
+class Voice:
+    """Turns texts into events, for one run. It has no memory of its own: that is the state it is handed."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._marker = spec.marker
+        # Looking for the marker's text first keeps ordinary lines free of any further work.
+        self._needle = bare_marker(spec.marker) if spec.loop else ""
+
+    def part(self, state: State, key: str, text: str, who: Mapping[str, Any]) -> list[Said]:
+        """One more piece of a block, whose key ``block_key`` makes."""
+        blocks = state.get("blocks") or {}
+        sent, checksum, kept, headless, complete = blocks.get(key, _NEW)
+        if complete:
+            return []
+        kept += text
+        end = kept.rfind("\n") + 1
+        if not end and len(kept) <= _LONGEST_KEPT:
+            state["blocks"] = with_newest(blocks, key, [sent, checksum, kept, headless, False], _MOST_BLOCKS)
+            return []
+        # A line of this length is said in pieces, for a state must stay small.
+        end = end or len(kept)
+        now, rest = kept[:end], kept[end:]
+        block = [sent + end, _checksum(now, checksum), rest, not now.endswith("\n"), False]
+        state["blocks"] = with_newest(blocks, key, block, _MOST_BLOCKS)
+        return self.lines(state, now, who, headless=headless)
+
+    def whole(self, state: State, message: str, text: str, who: Mapping[str, Any]) -> list[Said]:
+        """A complete block of a message (by its key): only what its parts have not said yet."""
+        blocks = state.get("blocks") or {}
+        key = _key_of(state, blocks, message, text)
+        if key is None:
+            return self.lines(state, text, who)
+        sent, checksum, _kept, headless, _complete = blocks[key]
+        state["blocks"] = {**blocks, key: [0, 0, "", False, True]}
+        begun = len(text) >= sent and _checksum(text[:sent]) == checksum
+        return self.lines(state, text[sent:] if begun else text, who, headless=begun and headless)
+
+    def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[Said]:
+        """What was kept back of this speaker's blocks, whose message has ended without being told whole."""
+        blocks = state.get("blocks") or {}
+        ended = [key for key in blocks if key.startswith(f"{speaker}/")]
+        said = []
+        for key in ended:
+            _sent, _checksum, kept, headless, _complete = blocks[key]
+            said += self.lines(state, kept, who, headless=headless)
+        state["blocks"] = {key: block for key, block in blocks.items() if key not in ended}
+        return said
+
+    def lines(self, state: State, text: str, who: Mapping[str, Any], *, headless: bool = False) -> list[Said]:
+        """Events for whole lines. Put together again, they are the text: an empty line is said as well."""
+        if not text:
+            return []
+        text = text.removesuffix("\n")
+        said: list[Said] = [("text", {**cut(text), **who})]
+        if not who and text.strip():
+            state["spoke"] = True
+            said += self.marker(state, text, headless=headless)
+        return said
+
+    def marker(self, state: State, text: str, *, headless: bool = False) -> list[Said]:
+        """The first line that says the marker and nothing else, once in a run."""
+        if not self._needle or state.get("marker") or self._needle not in text:
+            return []
+        lines = text.split("\n")[headless:]
+        found = next((line for line in lines if is_marker(line, self._marker)), None)
+        if found is None:
+            return []
+        state["marker"] = True
+        return [("marker", {"line": found})]
+
+
+def _checksum(text: str, so_far: int = 0) -> int:
+    return zlib.crc32(text.encode("utf-8", "replace"), so_far)
+
+
+def message_key(speaker: str, message: str) -> str:
+    """By who said it, so that what several agents say at the same time is never mixed up. The main agent is ""."""
+    return f"{speaker}/{message}"
+
+
+def block_key(message: str, index: int) -> str:
+    return f"{message}#{index}"
+
+
+def _key_of(state: State, blocks: Mapping[str, Block], message: str, text: str) -> str | None:
+    """The parts that belong to a whole block. It does not say its number, so it is the next of its message that
+    comes; where parts were lost, the ones that it begins with."""
+    told = (state.get("told") or {}).get(message, 0)
+    key = block_key(message, told)
+    if key in blocks:
+        return key
+    open_ones = (key for key in blocks if key.startswith(f"{message}#") and not blocks[key][4])
+    return next((key for key in open_ones if _begins(text, blocks[key])), None)
+
+
+def _begins(text: str, block: Block) -> bool:
+    sent, checksum, kept = block[:3]
+    return bool(kept or sent) and _checksum(text[:sent]) == checksum and text.startswith(kept, sent)

@@ -1,0 +1,76 @@
+"""Where the Claude command line keeps a session's transcript. Names only: whether a file is there is found elsewhere.
+
+The program names a project's folder after its directory: each UTF-16 unit that is no ASCII letter or digit becomes a
+dash, and a name of more than 200 characters keeps its first 200 and gets a short hash of the whole path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+
+LONGEST_NAME = 200
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ...]:
+    """The candidates, in the order in which they are looked at; none for what cannot be a session.
+
+    After the two present names come the older ones: the same folder before long names were cut, the one in which
+    only slashes had been replaced, and both present names below the user's general configuration directory.
+    """
+    # A session's id comes out of an agent's own output: it must never lead out of the folder.
+    if not _SESSION.fullmatch(session):
+        return ()
+    return tuple(dict.fromkeys(str(path) for path in _candidates(env, cwd, session)))
+
+
+def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[PurePosixPath]:
+    names = (f"session_{session}.jsonl", f"{session}.jsonl")
+    folder = folder_name(cwd)
+    for home in _homes(env):
+        yield from (home / "projects" / folder / name for name in names)
+    for home in _homes(env):
+        for older in (_dashed(cwd), cwd.replace("/", "-")):
+            # No file system takes a longer name than this, and looking for one would be an error there.
+            if len(older.encode()) <= 255:
+                yield home / "projects" / older / names[1]
+
+
+def _homes(env: Mapping[str, str]) -> tuple[PurePosixPath, ...]:
+    if chosen := env.get("CLAUDE_CONFIG_DIR"):
+        return (PurePosixPath(chosen),)
+    if home := env.get("HOME"):
+        general = env.get("XDG_CONFIG_HOME") or f"{home}/.config"
+        return PurePosixPath(home, ".claude"), PurePosixPath(general, "claude")
+    return ()
+
+
+def folder_name(cwd: str) -> str:
+    """The name of the folder for a directory whose links are resolved."""
+    dashed = _dashed(cwd)
+    return dashed if len(dashed) <= LONGEST_NAME else f"{dashed[:LONGEST_NAME]}-{_hash(cwd)}"
+
+
+def _dashed(cwd: str) -> str:
+    return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in _units(cwd))
+
+
+def _units(text: str) -> memoryview:
+    # Python reads undecodable bytes of a path as lone surrogates, which are single units as well.
+    return memoryview(text.encode("utf-16", "surrogatepass")[2:]).cast("H")
+
+
+def _hash(text: str) -> str:
+    """A 31-times hash in signed 32 bits, its absolute value in base 36."""
+    value = 0
+    for unit in _units(text):
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    value = min(value, 2**32 - value)
+    digits = ""
+    while value:
+        value, digit = divmod(value, 36)
+        digits = _DIGITS[digit] + digits
+    return digits or "0"

@@ -1,0 +1,66 @@
+"""What a run has used: tokens and money of this process alone.
+
+The program counts on where a resumed session stopped, so its first result also tells, by what was used since the last
+one, how much came from earlier processes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.providers.claude import words
+from hocket.providers.claude.shapes import dict_in, number_in
+from hocket.providers.contract import Said, State
+
+_SINCE_LAST_RESULT = "model_usage_since_last_result"
+
+
+def estimate(state: State, tokens: int) -> Said:
+    """What is known between two results. Money is left out: a known cost stays known."""
+    state["unsettled"] = state.get("unsettled", 0) + tokens
+    return "usage", {"tokens": state.get("tokens", 0) + state["unsettled"], "estimate": True}
+
+
+def settled(state: State, result: dict[str, Any]) -> Said:
+    """What a result says has been used."""
+    total, models = number_in(result, "total_cost_usd"), dict_in(result, words.MODEL_USAGE)
+    tokens = _tokens(models) if isinstance(result.get(words.MODEL_USAGE), dict) else None
+    if "spent_before" not in state:
+        state["spent_before"] = _before(total, tokens, result)
+    cost_before, tokens_before = state["spent_before"]
+    data: dict[str, Any] = {"cost_basis": _basis(models), "estimate": False}
+    if total is not None or not state.get("priced"):
+        data["cost_usd"] = None if total is None else _less(total, cost_before)
+    if tokens is not None or "tokens" not in state:
+        data["tokens"] = None if tokens is None else max(0, tokens - tokens_before)
+    state["priced"] = state.get("priced") or total is not None
+    state["tokens"] = data.get("tokens") or state.get("tokens", 0)
+    state["unsettled"] = 0
+    return "usage", data
+
+
+def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> list[Any]:
+    if not isinstance(result.get(_SINCE_LAST_RESULT), dict):
+        return [0, 0]
+    since = dict_in(result, _SINCE_LAST_RESULT)
+    cost = sum(number_in(model, words.COST) or 0 for model in since.values())
+    return [_less(total or 0, cost), max(0, (tokens or 0) - _tokens(since))]
+
+
+def _less(total: float, part: float) -> float:
+    # Sums of prices in binary leave dust far below a cent; nobody is charged for it.
+    return max(0, round(total - part, 10))
+
+
+def _tokens(models: dict[str, Any]) -> int:
+    return sum(int(number_in(model, kind) or 0) for model in models.values() for kind in words.TOKENS)
+
+
+def _basis(models: dict[str, Any]) -> str | None:
+    """Whose prices these are, where all models agree about it."""
+    found = {basis if isinstance(basis, str) else None for basis in (_basis_of(model) for model in models.values())}
+    return found.pop() if len(found) == 1 else None
+
+
+def _basis_of(model: Any) -> Any:
+    return model.get(words.COST_BASIS) if isinstance(model, dict) else None

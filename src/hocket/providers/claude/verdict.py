@@ -1,0 +1,71 @@
+"""How a run ended, and why: by what the program said last, never by its exit code or by a result's subtype alone.
+
+A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, no agent works
+in the background, no question is open. A command left running in the background counts only where the program was
+ended from outside: had it been let, it would have waited for that command and gone on.
+
+    it never started                            failed   start_failed
+    a session that was stopped or killed        as if it had not finished
+    finished, no error                          done     exit
+    finished, usage limit (429 or rejected)     failed   rate_limited
+    finished, its own budget used up            failed   budget
+    finished, any other error                   failed   error    (but see the next line)
+    our stop cut it short                       stopped  stopped, or failed with the reason of the stop
+    killed by somebody else's signal            failed   signal
+    ended with 0 and without a result           failed   error
+    ended with another code                     failed   exit
+
+What had ended its work before a stop or a signal reached it is judged by its result, as any other. Only a session,
+whose input was still open, had not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hocket.model import Reason, Status
+from hocket.providers.contract import Exit, State
+
+_CUT_SHORT = "error_during_execution"
+_BUDGET = "error_max_budget_usd"
+_TOO_MANY_REQUESTS = 429
+
+
+def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
+    """How the run ended, and why."""
+    if exit.error is not None:
+        return Status.FAILED, Reason.START_FAILED
+    from_outside = exit.stopped or exit.signal is not None
+    cut_short = (from_outside and state.get("session")) or (exit.stopped and _is_cut_short(state))
+    if not cut_short and is_finished(state, commands=from_outside):
+        return _by_result(state["result"])
+    return _by_exit(exit, stop_reason)
+
+
+def is_finished(state: State, *, commands: bool) -> bool:
+    """Whether all that was asked for has been done or given up. ``commands``: whether those in the background count."""
+    if not state.get("result") or state.get("open") or state.get("asked"):
+        return False
+    return not any(commands or not is_command for is_command in state.get("tasks", {}).values())
+
+
+def _is_cut_short(state: State) -> bool:
+    return bool(state.get("result", {}).get("subtype") == _CUT_SHORT)
+
+
+def _by_result(result: Mapping[str, Any]) -> tuple[Status, Reason]:
+    if not result["is_error"]:
+        return Status.DONE, Reason.EXIT
+    if result["limited"] or result["api_status"] == _TOO_MANY_REQUESTS:
+        return Status.FAILED, Reason.RATE_LIMITED
+    return Status.FAILED, Reason.BUDGET if result["subtype"] == _BUDGET else Reason.ERROR
+
+
+def _by_exit(exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
+    if exit.stopped:
+        reason = stop_reason or Reason.STOPPED
+        return (Status.STOPPED if reason is Reason.STOPPED else Status.FAILED), reason
+    if exit.signal is not None:
+        return Status.FAILED, Reason.SIGNAL
+    return Status.FAILED, Reason.ERROR if exit.code == 0 else Reason.EXIT

@@ -1,0 +1,294 @@
+"""Heads of agents' files, read as tolerantly as the real CLI reads them, and never more than is good for us."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.catalog.definitions import names_in
+from hocket.catalog.frontmatter import MAX_EXPANSION, MAX_HEAD, MAX_NESTING, Head, Problem, parse, split, texts
+
+CORPORA = os.environ.get("HOCKET_CORPORA")
+
+
+def of(head: str, body: str = "Body.") -> Head | Problem:
+    return parse(f"---\n{head}\n---\n{body}".encode())
+
+
+def values(head: str) -> dict[str, Any]:
+    found = of(head)
+    assert isinstance(found, Head), found
+    return dict(found.values)
+
+
+def problem(head: str) -> Problem:
+    found = of(head)
+    assert isinstance(found, Problem), found
+    return found
+
+
+# --- Head and body ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-05", "S3-06")
+def test_a_head_and_a_body_are_told_apart() -> None:
+    found = of("name: a\ndescription: d", "\nDo it.\n\nWell.\n")
+    assert isinstance(found, Head)
+    assert (found.values, found.body) == ({"name": "a", "description": "d"}, "Do it.\n\nWell.")
+    assert (found.line_of("name"), found.line_of("description")) == (2, 3)
+
+
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xef\xbb\xbf---\nname: a\n---\nb",
+        b"---\r\nname: a\r\n---\r\nb",
+        b"---   \nname: a\n---\nb",
+        b"---\n\n\nname: a\n---\nb",
+        b"---\nname: a\n---",
+        b"---\nname: a\n  ---\nb",
+        b"---\nname: a\n------------\nb",
+        b"---\nname: a\n--- text\nb",
+        b"---\nname: a---\nb",
+        b"---\nname: a\nx: \xff\xfe\n---\nb",
+    ],
+)
+def test_marks_line_ends_and_dashes_may_be_as_people_write_them(content: bytes) -> None:
+    found = parse(content)
+    assert isinstance(found, Head)
+    assert found.values["name"] == "a"
+
+
+@pytest.mark.req("S4-37")
+def test_the_first_three_dashes_end_the_head_even_inside_a_value() -> None:
+    assert values("name: a\ndescription: this --- that\nmodel: opus") == {"name": "a", "description": "this"}
+
+
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "does not begin"),
+        (b"\n---\nname: a\n---\n", "does not begin"),
+        (b"+++\nname = 1\n+++\n", "does not begin"),
+        (b"---\nname: a\n", "no closing"),
+        (b"---\n" + b"x" * (MAX_HEAD + 10), "larger than"),
+        (b"---\nx: " + b"x" * MAX_HEAD + b"\n---\n", "larger than"),
+    ],
+)
+def test_a_file_without_a_usable_head_says_what_is_missing(content: bytes, words: str) -> None:
+    found = parse(content)
+    assert isinstance(found, Problem)
+    assert words in found.reason
+
+
+def test_splitting_leaves_the_texts_as_they_are() -> None:
+    assert split("---\nname: a\n---\n b\n") == ("name: a\n", "b\n")
+    assert split("# only a body") == (None, "# only a body")
+
+
+# --- Values -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *(("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("y", "y")),
+        *(("true", True), ("FALSE", False), ("tRue", "tRue"), ("~", None), ("null", None), ("", None)),
+        *(("12", 12), ("-3", -3), ("0777", 777), ("0o17", 15), ("0x1F", 31), ("0b11", "0b11"), ("1_000", "1_000")),
+        *(("1:30:00", "1:30:00"), ("2024-01-01", "2024-01-01"), ("1.10", 1.1), ("1e3", 1000.0), (".5", 0.5)),
+        *((".nan", None), ("-.inf", None), ("1e999", None), ("9" * 30, 1e30), ("9" * 5000, None)),
+        *(('"12"', "12"), ("'true'", "true"), ("!!str 12", "12"), ("!foo bar", "bar")),
+        ("!!python/object:os.system evil", "evil"),
+        ('"\\x41\\/b"', "A/b"),
+        ('"\\ud83d\\ude00"', "\N{GRINNING FACE}"),
+    ],
+)
+def test_values_are_those_of_yaml_1_2_and_tags_make_nothing(text: str, expected: Any) -> None:
+    assert values(f"x: {text}") == {"x": expected}
+
+
+def test_of_two_equal_keys_the_later_one_counts() -> None:
+    assert values("name: a\nname: b") == {"name": "b"}
+
+
+def test_anchors_aliases_and_merging_work() -> None:
+    assert values("x: &a one\nname: *a")["name"] == "one"
+    assert values("base: &b {model: opus, name: z}\n<<: *b\nname: a") == {
+        "base": {"model": "opus", "name": "z"},
+        "model": "opus",
+        "name": "a",
+    }
+    assert values("<<: [{a: 1}, {a: 2, b: 3}]") == {"a": 1, "b": 3}
+
+
+def test_keys_are_texts_as_they_were_written() -> None:
+    assert values("1: a\ntrue: b\n? [x]\n: c\nno: d") == {"1": "a", "true": "b", "no": "d"}
+
+
+def test_nested_values_are_plain_json() -> None:
+    head = "hooks:\n  Stop:\n    - hooks: [{type: command, command: 'a: b'}]"
+    assert json.loads(json.dumps(values(head))) == {
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "a: b"}]}]}
+    }
+
+
+@pytest.mark.req("S3-07")
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a, b ,, a", ["a", "b"]),
+        (["a", " b ", "a"], ["a", "b"]),
+        ("Agent(a, b), Read", ["Agent(a, b)", "Read"]),
+        ("Bash(git *), x)y, z", ["Bash(git *)", "x)y", "z"]),
+        (["a, b", 5, None, "c"], ["a", "b", "c"]),
+        ("", []),
+        (None, []),
+        ({"a": 1}, []),
+        (7, []),
+    ],
+)
+def test_a_list_may_be_written_in_any_way(value: Any, expected: list[str]) -> None:
+    assert texts(value) == expected
+
+
+def test_where_spaces_part_a_list_parentheses_hold_it_together() -> None:
+    assert texts("Read Bash(npm run *)\tGrep", at_spaces=True) == ["Read", "Bash(npm run *)", "Grep"]
+    assert texts("two words, three") == ["two words", "three"]
+
+
+# --- Tolerance ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("Use when: foo", "Use when: foo"),
+        ("it's when: foo", "it's when: foo"),
+        ('say "a": b', 'say "a": b'),
+        ("'a: b", "'a: b"),
+        ("**bold** x", "**bold** x"),
+        ("`code` x", "`code` x"),
+        ("@x y", "@x y"),
+        ("[a] b", "[a] b"),
+        ("{a} b: c", "{a} b: c"),
+        ("*nobody", "*nobody"),
+        ("Use: a\\qb", "Use: a\\qb"),
+        ("? foo: x", "? foo: x"),
+    ],
+)
+def test_a_value_that_should_have_been_quoted_is_taken_as_it_is(written: str, read: str) -> None:
+    assert values(f"name: a\ndescription: {written}")["description"] == read
+
+
+def test_a_list_stays_one_while_its_neighbour_is_mended() -> None:
+    assert values("description: Use: x\ntools: [Read, Bash(git *)]")["tools"] == ["Read", "Bash(git *)"]
+    assert values("description: Use: x\ntools: [*nobody]")["tools"] == "[*nobody]"
+
+
+def test_tabs_may_indent() -> None:
+    assert values("name: a\nx:\n\ty: 1\n\tz:\n\t\t- b") == {"name": "a", "x": {"y": 1, "z": ["b"]}}
+    assert values("\tname: a\n\tdescription: d") == {"name": "a", "description": "d"}
+
+
+def test_characters_that_yaml_does_not_know_do_no_harm() -> None:
+    assert values("name: a\ndescription: x\x07y\u2028z") == {"name": "a", "description": "x\ufffdy z"}
+
+
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("name: a\ndescription: one\ntwo lines\nmodel: x", 4),
+        ("name: a\nx:\n  y: foo: bar", 4),
+        ("name: a\ndescription: 'it's a: b'", 3),
+        ("- a\n- b", 2),
+        ("just words", 2),
+        ("name: a\nx: 1\n...\nname: b", 5),
+        ("name: a\nx: a\0b", 3),
+    ],
+)
+def test_what_cannot_be_mended_is_a_problem_with_its_line(head: str, line: int) -> None:
+    found = problem(head)
+    assert (found.line, "\n" in found.reason) == (line, False)
+
+
+# --- Bounds -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 60_000, "- " * 30_000 + "a", "? " * 30_000, "{a: " * 15_000, "[" * 21 + "]" * 21, "[a, # ]\n" * 5000]
+)
+def test_deep_nesting_is_refused_at_once_however_it_is_spelled(text: str) -> None:
+    began = time.perf_counter()
+    assert f"more than {MAX_NESTING} levels" in problem(f"x:\n  {text}").reason
+    assert time.perf_counter() - began < 2
+
+
+def test_as_much_nesting_as_anybody_needs_is_read() -> None:
+    depth = MAX_NESTING - 1
+    assert isinstance(of(f"x: {'[' * depth}{']' * depth}"), Head)
+
+
+@pytest.mark.parametrize("shape", ["bomb", "many", "long"])
+def test_aliases_that_stand_for_too_much_are_refused(shape: str) -> None:
+    if shape == "bomb":
+        levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 9)]
+        head = "\n".join(["l0: &l0 [a, b]", *levels])
+    elif shape == "many":
+        head = "a: &a x\nb: [" + "*a, " * (MAX_EXPANSION + 1) + "]"
+    else:
+        head = f"a: &a {'x' * 40_000}\nb: [*a, *a, *a]"
+    assert "aliases" in problem(head).reason
+
+
+def test_a_value_within_itself_has_no_end_and_is_no_alias() -> None:
+    assert values("a: &a [*a]") == {"a": "&a [*a]"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(alphabet=st.sampled_from(list("ab:- \n\t\"'[]{},&*!|>%@`#?<~.0\\\r\0\x85\u2028\ufeff")), max_size=80))
+def test_no_content_makes_it_raise(head: str) -> None:
+    found = of(head)
+    if isinstance(found, Head):
+        json.dumps(dict(found.values), allow_nan=False)
+    else:
+        assert found.line >= 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_make_it_raise(content: bytes) -> None:
+    assert isinstance(parse(content), Head | Problem)
+    assert isinstance(parse(b"---\n" + content + b"\n---\n"), Head | Problem)
+
+
+def test_the_parser_is_imported_only_when_there_is_something_to_parse() -> None:
+    code = "import sys, hocket.catalog.resolve; sys.exit('yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- Real files ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not CORPORA, reason="HOCKET_CORPORA names no folder with collections of real agents")
+def test_real_collections_have_the_names_that_the_real_cli_loads(tmp_path: Path) -> None:
+    assert CORPORA
+    expected = json.loads(Path(CORPORA, "expected.json").read_text())
+    with tarfile.open(Path(CORPORA, "agents.tar.gz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    loaded = {name: sorted(collection["loaded_by_claude"]) for name, collection in expected.items()}
+    assert len(loaded) >= 10
+    assert {name: names_in(str(tmp_path / name)) for name in loaded} == loaded

@@ -1,0 +1,272 @@
+"""The command line of the Claude program: what is in it, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.errors import BadDefinition, PromptError, UsageError
+from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
+from hocket.providers import PROVIDERS, Launch, Options, Provider, claude
+from hocket.providers.claude import launch, tools_of
+from hocket.providers.claude.launch import permissions_of
+from hocket.providers.claude.prompt import DEFAULT_PROMPT
+
+FIELDS = {"description": "reviews", "prompt": "You review.", "tools": ["Read"]}
+AGENT = Agent(
+    "rev", "claude", "/bin/claude", "project", definition=Definition("rev", FIELDS, "/p/.claude/agents/rev.md")
+)
+BARE = Agent("claude", "claude", "/bin/claude", "PATH", trusted=True)
+
+
+def defined(**fields: Any) -> Agent:
+    return replace(AGENT, definition=Definition("rev", FIELDS | fields, "/p/rev.md"))
+
+
+def after(made: Launch, flag: str) -> str:
+    return made.argv[made.argv.index(flag) + 1]
+
+
+def test_claude_is_a_provider() -> None:
+    provider: Provider = claude
+    assert PROVIDERS["claude"] is provider
+    assert provider.longest_line == 16 * 1024 * 1024
+    assert provider.conversation is not None
+    assert provider.result_of(b"whatever") is None
+
+
+@pytest.mark.req("S1-04", "S1-36", "S1-45", "S2-57", "S2-61")
+def test_the_whole_command_line_of_a_defined_agent() -> None:
+    made = launch(replace(AGENT, args=("-g",)), ["-s"], ["-x", "a b"], "do it")
+    assert made.argv == (
+        "/bin/claude",
+        "-p",
+        *("--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages"),
+        *("--session-id", SESSION),
+        *("--permission-mode", "acceptEdits"),
+        *("--permission-prompts", "none"),
+        *("--setting-sources", "user", "--strict-mcp-config"),
+        *("--agents", f"{RUN_DIRECTORY}/agents.json", "--agent", "rev"),
+        *("-g", "-s", "-x", "a b"),
+    )
+    assert (made.stdin, made.prompt, made.env) == ("lines", "do it", {})
+    assert json.loads(made.files["agents.json"]) == {"rev": FIELDS}
+
+
+@pytest.mark.req("S1-36")
+def test_users_arguments_follow_the_agents_name_so_that_they_win() -> None:
+    made = launch(replace(AGENT, args=("--model", "global")), ["--model", "step"], ["--model", "mine"])
+    assert made.argv[made.argv.index("--agent") + 2 :] == ("--model", "global", "--model", "step", "--model", "mine")
+
+
+def test_the_program_alone_gets_no_definition() -> None:
+    made = launch(BARE, prompt="hi")
+    assert not {"--agents", "--agent", "--setting-sources", "--strict-mcp-config"} & set(made.argv)
+    assert made.files == {}
+
+
+@pytest.mark.req("S1-38")
+@pytest.mark.parametrize("prompt", [None, ""])
+def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None:
+    assert launch(AGENT, prompt=prompt).prompt == DEFAULT_PROMPT
+
+
+# --- Prompts and arguments ---
+
+
+@pytest.mark.req("S1-37", "S2-57", "S2-66")
+@pytest.mark.parametrize("prompt", ["a\nb", "-rf", "$(touch x)", "'\"`", " ", "é😀", "x" * 1_000_000, "a\0b"], ids=len)
+def test_a_prompt_is_no_argument_and_stays_as_it_is(prompt: str) -> None:
+    made = launch(AGENT, prompt=prompt)
+    assert made.prompt == prompt
+    assert prompt not in made.argv
+
+
+@pytest.mark.req("S1-37")
+@pytest.mark.parametrize(
+    "prompt", ["x" * 10 * 1024 * 1024, "\ud800", "\0" * 2_000_000], ids=["long", "half", "escaped"]
+)
+def test_a_prompt_that_cannot_be_delivered_is_refused(prompt: str) -> None:
+    with pytest.raises(PromptError):
+        launch(AGENT, prompt=prompt)
+
+
+@pytest.mark.parametrize("argument", ["a\0b", f"{RUN_DIRECTORY}/x", SESSION, "\ud800", "x" * 128 * 1024], ids=repr)
+def test_an_argument_that_cannot_be_delivered_is_refused(argument: str) -> None:
+    for arguments in ((argument,), (), ()), ((), (argument,), ()), ((), (), (argument,)):
+        own, step, extra = arguments
+        with pytest.raises(UsageError):
+            launch(replace(AGENT, args=own), step, extra)
+
+
+def test_too_many_arguments_and_variables_together_are_refused() -> None:
+    launch(AGENT, ["x" * 100_000] * 9)
+    with pytest.raises(UsageError, match="together"):
+        launch(AGENT, ["x" * 100_000] * 6, env={f"V{number}": "y" * 100_000 for number in range(5)})
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\ud800"])
+def test_a_name_that_cannot_be_an_argument_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        launch(replace(AGENT, definition=Definition(name, FIELDS, "/p/rev.md")))
+
+
+# --- Permissions ---
+
+
+@pytest.mark.req("S1-45", "S2-56", "S2-62")
+@pytest.mark.parametrize(
+    ("alias", "own", "default", "mode"),
+    [
+        (None, None, "acceptEdits", "acceptEdits"),
+        (None, None, "plan", "plan"),
+        (None, "plan", "acceptEdits", "plan"),
+        ("bypassPermissions", "plan", "acceptEdits", "bypassPermissions"),
+        ("default", None, "plan", "default"),
+    ],
+)
+def test_the_permission_mode_is_the_aliass_then_the_definitions_then_the_default(
+    alias: str | None, own: str | None, default: str, mode: str
+) -> None:
+    agent = replace(defined(**({"permissionMode": own} if own else {})), permission_mode=alias)
+    assert after(launch(agent, options=Options(permission_mode=default)), "--permission-mode") == mode
+
+
+@pytest.mark.parametrize("mode", ["yolo", "ACCEPTEDITS", ["plan"], 3])
+def test_an_unknown_permission_mode_is_refused(mode: Any) -> None:
+    with pytest.raises(UsageError, match="permission mode"):
+        launch(defined(permissionMode=mode))
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize(
+    ("on_question", "flags"),
+    [
+        ("deny", ("--permission-prompts", "none")),
+        ("ask", ("--permission-prompts", "host", "--permission-prompt-tool", "stdio")),
+        ("fail", ("--permission-prompts", "host", "--permission-prompt-tool", "stdio")),
+    ],
+)
+def test_questions_are_denied_or_come_to_us(on_question: str, flags: tuple[str, ...]) -> None:
+    argv = launch(AGENT, options=Options(on_question=on_question)).argv
+    at = argv.index("--permission-prompts")
+    assert argv[at : at + len(flags)] == flags
+    assert ("--permission-prompt-tool" in argv) == (on_question != "deny")
+
+
+def test_an_unknown_way_with_questions_is_refused() -> None:
+    with pytest.raises(UsageError):
+        launch(AGENT, options=Options(on_question="guess"))
+
+
+def test_a_folder_brings_its_own_settings_only_where_it_is_trusted() -> None:
+    assert "--strict-mcp-config" in launch(AGENT).argv
+    trusted = launch(replace(AGENT, trusted=True)).argv
+    assert not {"--setting-sources", "--strict-mcp-config"} & set(trusted)
+
+
+# --- Models ---
+
+
+@pytest.mark.req("S3-11", "S3-15")
+@pytest.mark.parametrize(
+    ("alias", "own", "default", "flag", "known"),
+    [
+        (None, None, None, None, None),
+        (None, None, "haiku", "haiku", "haiku"),
+        (None, "sonnet", "haiku", None, "sonnet"),
+        ("opus", "sonnet", "haiku", "opus", "opus"),
+        (None, "inherit", None, None, None),
+        (None, "inherit", "haiku", "haiku", "haiku"),
+        ("inherit", "sonnet", None, None, "sonnet"),
+        (None, 7, None, None, None),
+    ],
+)
+def test_the_model_is_the_aliass_then_the_definitions_then_the_default(
+    alias: str | None, own: Any, default: str | None, flag: str | None, known: str | None
+) -> None:
+    made = launch(replace(defined(model=own), model=alias), options=Options(model=default))
+    assert (after(made, "--model") if "--model" in made.argv else None) == flag
+    assert made.env == ({"AGENT_MODEL": known, "CLAUDE_RUNNER_MODEL": known} if known else {})
+
+
+# --- Tools ---
+
+
+@pytest.mark.req("S2-63", "S2-64", "S2-65")
+@pytest.mark.parametrize(
+    ("allowed", "tools"),
+    [
+        ("Bash(file-tools *) Edit Read(*)", ("Bash", "Edit", "Read")),
+        ("Bash(file-tools * scripts/agent/*)", ("Bash",)),
+        ("Bash(git *),Bash(ls) Bash", ("Bash",)),
+        ("Edit, Bash(a (b, c) d),Read", ("Edit", "Bash", "Read")),
+        ("mcp__srv__tool WebFetch(domain:x.y)", ("mcp__srv__tool", "WebFetch")),
+        ("Read) Edit", ("Read)", "Edit")),
+        ("Bash(never closed, Edit", ("Bash",)),
+        ("  ,, ", ()),
+        ("", ()),
+    ],
+)
+def test_tools_are_derived_from_permissions(allowed: str, tools: tuple[str, ...]) -> None:
+    assert tools_of(allowed) == tools
+
+
+@pytest.mark.req("S2-62", "S2-66")
+def test_permissions_travel_as_one_argument_and_a_flag_follows() -> None:
+    """The program itself splits at commas outside parentheses only: both commands below were allowed there."""
+    made = launch(replace(BARE, allowed_tools="Bash(touch a,b) Bash(touch c *) Edit"), ["word"])
+    assert after(made, "--tools") == "Bash,Edit"
+    assert after(made, "--allowedTools") == "Bash(touch a,b),Bash(touch c *),Edit"
+    assert made.argv[made.argv.index("--allowedTools") + 2].startswith("--")
+
+
+@pytest.mark.parametrize("allowed", [None, "", " , "])
+def test_no_permissions_restrict_nothing(allowed: str | None) -> None:
+    assert not {"--tools", "--allowedTools"} & set(launch(replace(AGENT, allowed_tools=allowed)).argv)
+
+
+@given(st.text(alphabet="aB(), *\t", max_size=40))
+def test_splitting_permissions_loses_nothing_but_separators(allowed: str) -> None:
+    entries = permissions_of(allowed)
+    assert permissions_of(",".join(entries)) == entries
+    assert "".join("".join(entries).split()).replace(",", "") == "".join(allowed.split()).replace(",", "")
+
+
+# --- The contract of a loop ---
+
+
+@pytest.mark.req("S1-42", "S1-43")
+def test_an_agent_in_a_loop_is_told_of_the_marker() -> None:
+    told = after(launch(AGENT, options=Options(loop=True, marker="ALL_DONE")), "--append-system-prompt")
+    assert "ALL_DONE" in told.split("\n")
+    assert DEFAULT_MARKER in after(launch(AGENT, options=Options(loop=True)), "--append-system-prompt").split("\n")
+
+
+@pytest.mark.req("S1-42")
+@pytest.mark.parametrize("options", [Options(), Options(loop=True, contract=False)])
+def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: Options) -> None:
+    assert "--append-system-prompt" not in launch(AGENT, options=options).argv
+
+
+# --- Definitions ---
+
+
+def test_a_definition_may_hold_what_json_has_no_word_for() -> None:
+    made = launch(defined(since=date(2026, 1, 2), half="\ud800"))
+    assert json.loads(made.files["agents.json"])["rev"]["since"] == "2026-01-02"
+    made.files["agents.json"].encode()
+
+
+def test_a_definition_that_cannot_be_written_down_is_refused() -> None:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    for value in (float("nan"), loop):
+        with pytest.raises(BadDefinition, match=r"/p/rev\.md"):
+            launch(defined(value=value))

@@ -1,0 +1,713 @@
+"""What the Claude program prints, read line by line into events."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from providers.streams.recorded import (
+    SESSION_ID,
+    assistant,
+    delta,
+    init,
+    line,
+    of_type,
+    part,
+    read_all,
+    result,
+    said_by,
+    spec,
+    system,
+    text,
+    texts,
+    tool_result,
+)
+
+from hocket.model import RESULT_LIMIT, Spec
+from hocket.providers import Said, State
+from hocket.providers.claude import reader
+
+LOOP = spec(loop=True)
+SUB: dict[str, Any] = {"parent": "tool1", "subagent_type": "helper"}
+BY_SUB = {"parent": "tool1", "agent": "helper"}
+
+
+def only(said: list[Said], kind: str) -> dict[str, Any]:
+    found = of_type(said, kind)
+    assert len(found) == 1, said
+    return found[0]
+
+
+def tool(name: str = "Bash", identity: str = "tool1", **given_to_it: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": identity, "name": name, "input": given_to_it}
+
+
+# --- The session and its turns ---
+
+
+@pytest.mark.req("S3-23", "S3-25", "S3-33")
+def test_the_session_is_told_once_by_the_first_line() -> None:
+    first = init(tools=["Bash", 3], claude_code_version="2.1", permissionMode="plan")
+    said = said_by([first, result(), init(), result()])
+    assert only(said, "session") == {
+        "session_id": SESSION_ID,
+        "transcript": f"/h/.claude/projects/-p/session_{SESSION_ID}.jsonl",
+        "model": "m",
+        "cwd": "/p",
+        "version": "2.1",
+        "permission_mode": "plan",
+        "tools": ["Bash"],
+    }
+    assert [data["turn"] for data in of_type(said, "turn.started")] == [1, 2]
+
+
+@pytest.mark.req("S3-23")
+@pytest.mark.parametrize("first", [delta("x\n"), assistant(text("x")), result("x")], ids=["part", "whole", "result"])
+def test_without_its_first_line_the_session_is_told_by_another(first: bytes) -> None:
+    said = said_by([first, init()])
+    assert only(said, "session")["session_id"] == SESSION_ID
+    assert [kind for kind, _data in said][:2] == ["session", "turn.started"]
+
+
+def test_a_turn_starts_once_whatever_its_first_line_is() -> None:
+    assert len(of_type(said_by([init(), init(), delta("x"), assistant(text("x"))]), "turn.started")) == 1
+
+
+def test_the_end_of_a_message_after_a_result_opens_no_turn() -> None:
+    state, said = read_all([init(), result(), part("message_delta", delta={}), part("message_stop")])
+    assert not state["open"]
+    assert len(of_type(said, "turn.started")) == 1
+
+
+@pytest.mark.req("S2-58")
+def test_the_turns_result_is_the_final_text_alone() -> None:
+    lines = [init(), assistant(text("first"), tool(command="ls")), tool_result("tool1", "out"), assistant(text("last"))]
+    end = only(said_by([*lines, result("last", num_turns=2, duration_ms=7)]), "turn.ended")
+    assert end == {
+        "turn": 1,
+        "result": "last",
+        "is_error": False,
+        "subtype": "success",
+        "error": None,
+        "idle": False,
+        "duration_ms": 7,
+        "num_turns": 2,
+        "denials": [],
+        "origin": None,
+    }
+
+
+@pytest.mark.req("S2-67")
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"content": "API Error: 500"}, "API Error: 500"),
+        ({"content": None, "errors": ["one", 2, "three"]}, "one; three"),
+        ({"content": None, "subtype": "error_max_turns"}, "error_max_turns"),
+        ({"content": None, "subtype": ""}, "the turn ended with an error"),
+    ],
+)
+def test_an_error_is_named(fields: dict[str, Any], error: str) -> None:
+    end = only(said_by([init(), result(is_error=True, **fields)]), "turn.ended")
+    assert (end["is_error"], end["error"]) == (True, error)
+
+
+def test_a_turn_that_woke_by_itself_says_why_and_denials_are_named() -> None:
+    denied = [{"tool_name": "Bash", "tool_use_id": "t", "tool_input": {}}, 7]
+    end = only(said_by([result(origin={"kind": "task-notification"}, permission_denials=denied)]), "turn.ended")
+    assert end["origin"] == "task-notification"
+    assert end["denials"] == [{"tool": "Bash", "id": "t"}, {"tool": None, "id": None}]
+
+
+@pytest.mark.parametrize(
+    ("session", "kinds", "idle"),
+    [(True, [], True), (False, [], False), (True, ["local_agent"], False), (True, ["local_bash"], True)],
+)
+def test_only_a_session_with_no_agent_at_work_is_idle(session: bool, kinds: list[str], idle: bool) -> None:
+    tasks = [{"task_id": kind, "task_type": kind} for kind in kinds]
+    said = said_by([init(), system("background_tasks_changed", tasks=tasks), result()], spec(session=session))
+    assert only(said, "turn.ended")["idle"] is idle
+
+
+def test_a_long_result_is_cut_with_a_word_about_it() -> None:
+    end = only(said_by([result("é" * RESULT_LIMIT)]), "turn.ended")
+    assert (len(end["result"].encode()), end["oversize"], end["bytes"]) == (RESULT_LIMIT, True, 2 * RESULT_LIMIT)
+
+
+# --- Texts ---
+
+
+@pytest.mark.req("S3-39", "S3-40")
+def test_parts_become_whole_lines_and_the_whole_message_adds_the_rest() -> None:
+    state, said = read_all([delta("one"), delta(" line\ntwo")])
+    assert texts(said) == ["one line"]
+    _state, more = read_all([assistant(text("one line\ntwo\nthree"))], state=state)
+    assert texts(more) == ["two\nthree"]
+
+
+@pytest.mark.req("S3-40")
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        pytest.param([delta("a\nb\n"), assistant(text("a\nb\n"))], ["a\nb"], id="all said"),
+        pytest.param([delta("a\nb"), assistant(text("a\nb"))], ["a", "b"], id="rest"),
+        pytest.param([assistant(text("a\nb"))], ["a\nb"], id="no parts"),
+        pytest.param([delta("a x"), assistant(text("a b"))], ["a b"], id="parts differ, nothing said"),
+        pytest.param([delta("a\nx"), assistant(text("a\nb"))], ["a", "b"], id="parts differ in the last line"),
+        pytest.param([delta("x\n"), assistant(text("a\nb"))], ["x", "a\nb"], id="parts differ in what was said"),
+        pytest.param([delta("a\nb\nc\n"), assistant(text("a"))], ["a\nb\nc", "a"], id="whole is shorter"),
+        pytest.param([delta("a\n"), delta("c"), assistant(text("a\nb c"))], ["a", "b c"], id="a part is lost"),
+        pytest.param([delta("a", message="other"), assistant(text("b"))], ["b"], id="another message"),
+        pytest.param([delta("a\n"), assistant(text("a\n")), delta("a\n")], ["a"], id="late part"),
+        pytest.param(
+            [delta("a", index=0), assistant(text("a")), delta("b", index=1), assistant(text("b"))],
+            ["a", "b"],
+            id="two blocks",
+        ),
+        pytest.param(
+            [assistant({"type": "thinking", "thinking": ""}), delta("b", index=1), assistant(text("b"))],
+            ["b"],
+            id="second block",
+        ),
+        pytest.param([delta("b", index=3), assistant(text("b"))], ["b"], id="number lost"),
+        pytest.param(
+            [delta("a", index=0), delta("b\n", index=1), assistant(text("a")), assistant(text("b\nc"))],
+            ["b", "a", "c"],
+            id="blocks mixed",
+        ),
+        pytest.param([delta("a"), part("content_block_stop", index=0), assistant(text("a"))], ["a"], id="stop first"),
+        pytest.param([delta("a"), part("message_start", message={"id": "m2"})], ["a"], id="next message"),
+        pytest.param([delta("a"), result("a")], ["a"], id="result"),
+        pytest.param([delta("\n"), delta("\n"), delta("a\n")], ["", "", "a"], id="empty lines"),
+        pytest.param([assistant(text(""))], [], id="nothing"),
+    ],
+)
+def test_nothing_is_said_twice_and_nothing_is_lost(lines: list[bytes], expected: list[str]) -> None:
+    assert texts(said_by(lines)) == expected
+
+
+@pytest.mark.req("S3-39", "S3-40")
+@settings(max_examples=300)
+@given(st.data())
+def test_however_a_text_is_cut_its_lines_come_once(data: st.DataObject) -> None:
+    whole = data.draw(st.text(alphabet="ab\n\r \té😀", max_size=60))
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=6)))
+    pieces = [whole[start:end] for start, end in pairwise([0, *cuts])]
+    said = said_by([*(delta(piece) for piece in pieces), assistant(text(whole)), result(whole)])
+    assert "\n".join(texts(said)) == whole.removesuffix("\n")
+
+
+def test_messages_of_two_agents_at_once_stay_apart() -> None:
+    lines = [delta("main "), delta("sub ", parent="tool1"), delta("says\n"), delta("too\n", parent="tool1")]
+    said = of_type(said_by(lines), "text")
+    assert said == [{"text": "main says"}, {"text": "sub too", "parent": "tool1", "agent": None}]
+
+
+def test_parts_without_their_messages_name_belong_to_the_one_that_began() -> None:
+    lines = [part("message_start", message={"id": "m1"}), delta("a\n", message=None), delta("b", message=None)]
+    assert texts(said_by([*lines, assistant(text("a\nb"))])) == ["a", "b"]
+
+
+def test_parts_in_an_unusual_spelling_are_read_too() -> None:
+    spelled = json.dumps(json.loads(delta("a\n")), indent=None, separators=(" , ", " : "), sort_keys=True).encode()
+    assert texts(said_by([spelled])) == ["a"]
+
+
+def test_a_line_without_an_end_is_said_in_pieces_and_the_state_stays_small() -> None:
+    lines = [delta("x" * 10_000) for _ in range(20)]
+    state, said = read_all(lines)
+    assert len(json.dumps(state)) < RESULT_LIMIT + 1000
+    _state, more = read_all([assistant(text("x" * 200_000))], state=state)
+    assert "".join(texts([*said, *more])) == "x" * 200_000
+
+
+@pytest.mark.req("S3-40")
+def test_a_sub_agents_message_is_said_whole_and_marked() -> None:
+    assert only(said_by([assistant(text("a\nb"), **SUB)]), "text") == {"text": "a\nb", **BY_SUB}
+
+
+def test_a_long_text_is_cut_with_a_word_about_it() -> None:
+    said = only(said_by([assistant(text("x" * 100_000))]), "text")
+    assert (len(said["text"]), said["oversize"], said["bytes"]) == (RESULT_LIMIT, True, 100_000)
+
+
+def test_thoughts_are_told_whole_and_empty_ones_not_at_all() -> None:
+    thought = {"type": "thinking", "thinking": "hm\nso"}
+    thinking = part("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "hm"})
+    said = said_by([thinking, assistant(thought), assistant({**thought, "thinking": ""})])
+    assert only(said, "thinking") == {"text": "hm\nso"}
+
+
+def test_what_the_program_says_in_the_agents_place_is_a_notice() -> None:
+    said = said_by([init(), assistant(text("API Error: DONE\nDONE"), model="<synthetic>", error="server_error")], LOOP)
+    assert only(said, "notice")["kind"] == "api_error"
+    assert not of_type(said, "text", "marker")
+
+
+def test_half_characters_become_replacement_characters() -> None:
+    raw = assistant(text("ab")).replace(b"ab", rb"a\ud83d b \ud83d\ude00 \\ud83d" + b"\xff")
+    assert texts(said_by([raw])) == ["a\ufffd b \U0001f600 \\ud83d\ufffd"]
+
+
+# --- The marker ---
+
+
+@pytest.mark.req("S1-40", "S1-41", "S1-44")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([delta("DO"), delta("NE\n")], id="across parts"),
+        pytest.param([delta("all\nDO"), assistant(text("all\nDONE"))], id="in the rest"),
+        pytest.param([assistant(text("ok\n`DONE`\nbye"))], id="in a whole message"),
+        pytest.param([delta("DONE"), result("DONE")], id="kept back until the result"),
+        pytest.param([result("DONE")], id="in a result that was never said"),
+        pytest.param([assistant(text("x" * RESULT_LIMIT + "\nDONE"))], id="behind what an event keeps"),
+        pytest.param([delta("DONE\n"), delta("DONE\n"), assistant(text("DONE"), message="m2")], id="only once"),
+    ],
+)
+def test_the_marker_is_found(lines: list[bytes]) -> None:
+    assert "DONE" in only(said_by([init(), *lines], LOOP), "marker")["line"]
+
+
+@pytest.mark.req("S1-44")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param([assistant(text("not DONE yet"))], id="inside a line"),
+        pytest.param([tool_result("t", "DONE")], id="tool result"),
+        pytest.param([assistant(text("DONE"), **SUB)], id="sub-agent"),
+        pytest.param([delta("DONE\n", parent="tool1")], id="parts of a sub-agent"),
+        pytest.param([line("user", message={"content": [text("DONE")]})], id="echoed prompt"),
+        pytest.param([assistant({"type": "thinking", "thinking": "DONE"})], id="thought"),
+        pytest.param([result("DONE", is_error=True)], id="error"),
+        pytest.param([assistant(text("on it")), result("DONE")], id="result that was never said"),
+        pytest.param([b"DONE\n"], id="not JSON"),
+        pytest.param([delta("x" * 70_000), delta("DONE\n")], id="end of an endless line"),
+        pytest.param([assistant(tool(command="DONE"))], id="tool input"),
+    ],
+)
+def test_the_marker_is_not_found_in_what_the_agent_did_not_say_as_a_line(lines: list[bytes]) -> None:
+    assert not of_type(said_by([init(), *lines], LOOP), "marker")
+
+
+@pytest.mark.req("S1-44")
+def test_outside_a_loop_there_is_no_marker() -> None:
+    assert not of_type(said_by([assistant(text("DONE"))]), "marker")
+
+
+# --- Tools ---
+
+
+def test_a_tool_is_told_when_it_starts_and_when_it_ends() -> None:
+    said = said_by([assistant(tool(command="ls")), tool_result("tool1", "a\nb", is_error=True)])
+    assert only(said, "tool.started") == {"id": "tool1", "name": "Bash", "input": {"command": "ls"}}
+    assert only(said, "tool.finished") == {"id": "tool1", "name": "Bash", "error": True, "text": "a\nb"}
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ([text("a"), {"type": "image", "source": {}}, text("b"), 7], "a\n[image]\nb"),
+        (None, ""),
+        (7, ""),
+        ([{}], "[unknown]"),
+    ],
+)
+def test_what_a_tool_brings_back_is_text(content: Any, expected: str) -> None:
+    assert only(said_by([tool_result("t", content)]), "tool.finished")["text"] == expected
+
+
+def test_long_inputs_and_outputs_are_cut_with_a_word_about_it() -> None:
+    said = said_by([assistant(tool("Write", content="x" * 70_000)), tool_result("tool1", "y" * 20_000)])
+    started, finished = only(said, "tool.started"), only(said, "tool.finished")
+    assert started["input"] is None
+    assert len(started["input_text"]) == RESULT_LIMIT
+    assert (started["oversize"], finished["oversize"], finished["bytes"]) == (True, True, 20_000)
+    assert len(finished["text"]) == 16 * 1024
+
+
+def test_tools_of_a_sub_agent_are_marked_even_where_only_its_task_was_named() -> None:
+    started = system("task_started", task_id="a1", tool_use_id="tool1", subagent_type="helper", description="look")
+    back = json.loads(tool_result("t2", "x")) | {"parent_tool_use_id": "tool1"}
+    assert only(said_by([started, json.dumps(back).encode()]), "tool.finished")["agent"] == "helper"
+
+
+# --- Members ---
+
+
+def test_a_members_life_is_told() -> None:
+    about = {"task_id": "a1", "tool_use_id": "tool1"}
+    said = said_by(
+        [
+            system("task_started", **about, subagent_type="helper", description="look", is_backgrounded=True),
+            system("task_progress", **about, description="Running"),
+            system("task_updated", task_id="a1", patch={"status": "running"}),
+            system("task_notification", **about, status="failed", summary="gave up"),
+        ]
+    )
+    of = {"id": "a1", "tool": "tool1", "background": True, **BY_SUB}
+    assert of_type(said, "member") == [
+        {**of, "status": "started", "text": "look"},
+        {**of, "status": "running", "text": "Running"},
+        {**of, "status": "failed", "text": "gave up"},
+    ]
+
+
+def test_a_command_in_the_background_is_no_member() -> None:
+    said = said_by([system("task_started", task_id="b1", task_type="local_bash", is_backgrounded=True)])
+    assert only(said, "notice")["kind"] == "background"
+    assert not of_type(said, "member")
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_background_agents_are_known_with_and_without_the_list(listed: bool) -> None:
+    began = system("task_started", task_id="a1", is_backgrounded=True, subagent_type="helper")
+    changed = system("background_tasks_changed", tasks=[{"task_id": "a1", "subagent_type": "helper"}])
+    ended = system("task_notification", task_id="a1", status="completed")
+    state, _said = read_all([*([changed] if listed else []), began])
+    assert state["tasks"] == {"a1": False}
+    state, _said = read_all([ended], state=state)
+    assert state["tasks"] == {}
+
+
+# --- Questions ---
+
+
+def request(tool_name: str, identity: str = "q1", **fields: Any) -> bytes:
+    return line(
+        "control_request", request_id=identity, request={"subtype": "can_use_tool", "tool_name": tool_name, **fields}
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        (request("Bash", input={"command": "touch x"}), "Bash wants to run: touch x"),
+        (request("Write", input={"file_path": "/a"}), "Write wants to write: /a"),
+        (request("mcp__a__b", display_name="Browser", description="open"), "Browser wants to be used: open"),
+        (request("Odd", input=[1]), "Odd wants to be used."),
+    ],
+)
+def test_a_question_is_a_sentence(asked: bytes, sentence: str) -> None:
+    question = only(said_by([asked]), "question")
+    assert (question["text"], question["kind"], question["id"]) == (sentence, "permission", "q1")
+
+
+def test_a_question_has_what_its_answer_needs() -> None:
+    rule = {"type": "setMode", "mode": "acceptEdits"}
+    asked = request("Bash", input={"command": "ls"}, permission_suggestions=[rule], tool_use_id="t")
+    state, said = read_all([asked])
+    question = only(said, "question")
+    assert (question["tool"], question["input"], question["suggestions"]) == ("Bash", {"command": "ls"}, [rule])
+    assert state["asked"] == {"q1": "t"}
+
+
+def test_a_choice_shows_its_options() -> None:
+    questions = [{"question": "Which?", "options": [{"label": "Red"}, {"label": "Blue"}]}, {"question": "Why?"}, 3]
+    question = only(said_by([request("AskUserQuestion", input={"questions": questions})]), "question")
+    assert (question["kind"], question["text"]) == ("choice", "Which? (1 Red, 2 Blue)\nWhy?")
+
+
+def test_a_question_of_a_sub_agent_says_whose_it_is() -> None:
+    started = system("task_started", task_id="a1", tool_use_id="tool1", subagent_type="helper")
+    question = only(said_by([started, request("Bash", agent_id="a1")]), "question")
+    assert {key: question[key] for key in ("parent", "agent")} == BY_SUB
+
+
+@pytest.mark.parametrize(
+    "after",
+    [tool_result("t", "x"), line("control_cancel_request", request_id="q1"), result()],
+    ids=["used", "withdrawn", "turn over"],
+)
+def test_a_question_is_open_until_its_tool_has_ended(after: bytes) -> None:
+    state, _said = read_all([init(), request("Bash", tool_use_id="t")])
+    assert state["asked"]
+    assert not read_all([after], state=state)[0]["asked"]
+
+
+def test_a_withdrawn_question_is_answered_by_the_agent() -> None:
+    said = said_by([request("Bash"), line("control_cancel_request", request_id="q1")])
+    assert only(said, "answer") == {"id": "q1", "allow": False, "text": "withdrawn", "by": "agent"}
+
+
+def test_other_requests_are_kept_as_they_came() -> None:
+    other = line("control_request", request_id="r", request={"subtype": "hook_callback"})
+    assert only(said_by([other]), "raw")["type"] == "control_request"
+
+
+# --- Usage ---
+
+
+def spent(total: float, tokens: int, *, since: float | None = None, since_tokens: int = 0, **more: Any) -> bytes:
+    def models(cost: float, count: int) -> dict[str, Any]:
+        return {"m": {"inputTokens": count, "costUSD": cost, "costBasis": "list"}}
+
+    fields: dict[str, Any] = {"total_cost_usd": total, "modelUsage": models(total, tokens), **more}
+    if since is not None:
+        fields["model_usage_since_last_result"] = models(since, since_tokens)
+    return result(**fields)
+
+
+def test_a_result_tells_what_was_used() -> None:
+    usage = only(said_by([spent(0.3, 100, since=0.3, since_tokens=100)]), "usage")
+    assert usage == {"cost_usd": 0.3, "tokens": 100, "cost_basis": "list", "estimate": False}
+
+
+def test_a_resumed_session_is_not_charged_for_its_past() -> None:
+    lines = [spent(1.1, 500, since=0.1, since_tokens=50), spent(1.3, 700, since=0.2, since_tokens=200)]
+    usage = of_type(said_by(lines), "usage")
+    assert [(data["cost_usd"], data["tokens"]) for data in usage] == [(0.1, 50), (0.3, 250)]
+
+
+def test_without_a_word_about_the_past_there_was_none() -> None:
+    usage = of_type(said_by([spent(0.1, 10), spent(0.3, 30)]), "usage")
+    assert [(data["cost_usd"], data["tokens"]) for data in usage] == [(0.1, 10), (0.3, 30)]
+
+
+def test_what_is_not_given_is_null_and_never_hides_what_is_known() -> None:
+    assert only(said_by([result()]), "usage") == {
+        "cost_usd": None,
+        "tokens": None,
+        "cost_basis": None,
+        "estimate": False,
+    }
+    later = of_type(said_by([spent(0.1, 10), result()]), "usage")[1]
+    assert not {"cost_usd", "tokens"} & later.keys()
+
+
+def test_models_that_disagree_have_no_common_basis() -> None:
+    models = {"a": {"costBasis": "list"}, "b": {"costBasis": "custom"}, "c": 7}
+    assert only(said_by([result(modelUsage=models)]), "usage")["cost_basis"] is None
+
+
+def test_between_results_tokens_are_estimated_and_money_is_not_touched() -> None:
+    message = {"id": "m1", "usage": {"input_tokens": 5, "cache_read_input_tokens": 10}}
+    ended = part("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 7})
+    begun = part("message_start", message=message)
+    usage = of_type(said_by([begun, ended, begun, ended, spent(0.1, 50), begun, ended]), "usage")
+    assert [data["tokens"] for data in usage] == [22, 44, 50, 72]
+    assert [data["estimate"] for data in usage] == [True, True, False, True]
+    assert "cost_usd" not in usage[0]
+
+
+# --- Notices and limits ---
+
+
+@pytest.mark.parametrize(
+    ("news", "kind"),
+    [
+        (system("api_retry", attempt=1, error="server_error"), "retry"),
+        (system("api_retry"), "retry"),
+        (system("compact_boundary", compact_metadata={"pre_tokens": 7}), "compaction"),
+        (system("status", status="compacting"), "compaction"),
+        (system("permission_denied", tool_name="Bash", decision_reason="no"), "permission_denied"),
+        (system("informational", content="so"), "info"),
+        (system("model_refusal_fallback", content="no"), "refusal"),
+        (system("hook_response", exit_code=2, hook_name="Stop", stderr="bad"), "hook"),
+        (system("hook_response", outcome="error"), "hook"),
+        (part("message_delta", delta={"stop_reason": "refusal"}), "refusal"),
+    ],
+)
+def test_what_people_should_see_is_a_notice(news: bytes, kind: str) -> None:
+    assert only(said_by([news]), "notice")["kind"] == kind
+
+
+@pytest.mark.parametrize(
+    "news",
+    [
+        system("status", status="requesting"),
+        system("thinking_tokens", estimated_tokens=4),
+        line("tool_progress", tool_use_id="t"),
+        line("control_response", response={}),
+        line("rate_limit_event", rate_limit_info={"status": "allowed"}),
+        system("background_tasks_changed", tasks=[]),
+    ],
+)
+def test_what_comes_often_and_says_nothing_is_silent(news: bytes) -> None:
+    assert said_by([news]) == []
+
+
+def test_a_usage_limit_is_told_with_its_end() -> None:
+    info = {"status": "rejected", "resetsAt": 1800000000, "rateLimitType": "five_hour"}
+    assert only(said_by([line("rate_limit_event", rate_limit_info=info)]), "rate_limited") == {
+        "status": "rejected",
+        "resets_at": 1800000000,
+        "text": "usage limit: rejected (five_hour)",
+    }
+
+
+def test_waiting_for_a_usage_limit_is_no_ordinary_retry() -> None:
+    said = said_by([system("api_retry", attempt=2, error="rate_limit", retry_delay_ms=1000)])
+    limited = only(said, "rate_limited")
+    assert (limited["status"], limited["attempt"], limited["delay_ms"]) == ("retrying", 2, 1000)
+
+
+# --- What is not understood ---
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        (b"Not logged in", None),
+        (b"", None),
+        (b"[1, 2]", None),
+        (b"null", None),
+        (b'{"type":"assistant","message"', None),
+        (b'{"type":"stream_event","event":{"type":"content_block_de', None),
+        (b"\xff\xfe\x00", None),
+        (b"[" * 100_000, None),
+        (b'{"a":' * 50_000, None),
+        (b"{}", None),
+        (b'{"type":7}', None),
+        (line("something_new"), "something_new"),
+        (system("something_new"), "system"),
+        (system("hook_started"), "system"),
+        (system("hook_response", exit_code=0), "system"),
+        (line("assistant", message=7), "assistant"),
+        (line("assistant", message={"content": "text"}), "assistant"),
+        (line("user", message={"content": "echo"}), "user"),
+        (line("stream_event", event=3), "stream_event"),
+        (line("control_request"), "control_request"),
+        (line("control_cancel_request", request_id=3), "control_cancel_request"),
+        (system("task_started"), "system"),
+        (system("background_tasks_changed"), "system"),
+        (line("rate_limit_event"), "rate_limit_event"),
+    ],
+    ids=lambda value: repr(value)[:50],
+)
+def test_what_is_not_understood_is_kept_and_changes_nothing(odd: bytes, kind: str | None) -> None:
+    before, _said = read_all([init()])
+    state, said = read_all([odd], state=before)
+    raw = only(said, "raw")
+    assert raw["stream"] == "stdout"
+    assert raw["text"] == odd[:RESULT_LIMIT].decode("utf-8", "replace")
+    assert raw.get("type") == kind
+    assert state == before
+
+
+def test_an_unknown_block_is_kept_beside_what_is_understood() -> None:
+    said = said_by([assistant(text("a"), {"type": "hologram"}, 7)])
+    assert [kind for kind, _data in said][-3:] == ["text", "raw", "raw"]
+
+
+def test_standard_error_is_kept_as_it_came() -> None:
+    state, said = reader(spec())({"a": 1}, "err", b"warning\n", None)
+    assert (state, said) == ({"a": 1}, [("raw", {"stream": "stderr", "text": "warning"})])
+
+
+def test_a_line_too_long_to_be_read_whole_is_kept_with_its_size() -> None:
+    beginning = assistant(text("x"))
+    _state, said = reader(spec())({}, "out", beginning, 20_000_000)
+    raw = only(said, "raw")
+    assert (raw["oversize"], raw["bytes"]) == (True, 20_000_000)
+
+
+def test_a_line_read_whole_is_understood_whether_its_end_was_counted_or_not() -> None:
+    whole = assistant(text("x")) + b"\r\n"
+    for each in (whole, whole[:-1], whole[:-2]):
+        assert texts(reader(spec())({}, "out", each, len(each))[1]) == ["x"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+SAMPLES = [
+    init(tools=["Bash"]),
+    delta("a\nDONE\n"),
+    part("message_start", message={"id": "m", "usage": {"input_tokens": 1}}),
+    part("message_delta", delta={"stop_reason": "refusal"}, usage={"output_tokens": 1}),
+    assistant(text("a"), {"type": "thinking", "thinking": "t"}, tool(command="ls"), **SUB),
+    tool_result("tool1", [text("x")], is_error=True),
+    result("ok", modelUsage={"m": {"inputTokens": 1}}, permission_denials=[{}], origin={"kind": "x"}, errors=["e"]),
+    request("Bash", input={"command": "ls"}, tool_use_id="t", permission_suggestions=[{}], agent_id="a1"),
+    request("AskUserQuestion", input={"questions": [{"question": "?", "options": [{"label": "a"}]}]}),
+    line("control_cancel_request", request_id="q1"),
+    line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5}),
+    system("task_started", task_id="a1", tool_use_id="tool1", subagent_type="h", is_backgrounded=True),
+    system("task_updated", task_id="a1", patch={"status": "completed"}),
+    system("background_tasks_changed", tasks=[{"task_id": "a1", "task_type": "local_bash"}]),
+    system("api_retry", attempt=1, error="rate_limit", error_status=429),
+    system("permission_denied", tool_name="Bash", agent_id="a1"),
+    system("hook_response", exit_code=1, hook_name="x"),
+]
+
+
+def bent(value: Any, draw: Any) -> Any:
+    """The same with one value somewhere replaced by something else, or left out."""
+    if isinstance(value, dict) and value:
+        key = draw(st.sampled_from(sorted(value)))
+        if draw(st.booleans()):
+            return value | {key: bent(value[key], draw)}
+        return {other: kept for other, kept in value.items() if other != key}
+    if isinstance(value, list) and value:
+        return [bent(value[0], draw), *value[1:]]
+    return draw(JSON)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_no_line_whatever_its_shape_is_too_much_for_the_reader(data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=5))
+    lines = [json.dumps(bent(json.loads(each), data.draw)).encode() for each in chosen]
+    state, said = read_all([*lines, result()], LOOP)
+    json.dumps(said).encode()
+    assert state["result"]
+
+
+@given(st.lists(st.binary(max_size=60), max_size=5))
+def test_no_bytes_are_too_much_for_the_reader(lines: list[bytes]) -> None:
+    read_all(lines, LOOP)
+
+
+# --- Size and speed ---
+
+
+def test_the_state_of_a_long_run_stays_small() -> None:
+    state: State = {}
+    for number in range(300):
+        task = {"task_id": f"a{number}", "tool_use_id": f"tool{number}", "subagent_type": "helper"}
+        name = f"m{number}"
+        lines = [
+            delta("kept back", message=name),
+            delta("of a sub-agent", message=name, parent=f"tool{number}"),
+            assistant(tool(identity=f"tool{number}"), message=name),
+            system("task_started", **task),
+        ]
+        state, _said = read_all(lines, state=state)
+    assert len(json.dumps(state)) < 64 * 1024
+
+
+def typical(messages: int) -> list[bytes]:
+    """Mostly parts of texts and of tools' inputs, as in real runs."""
+    pieces = [f"word{number} and more" + ("\n" if number % 12 == 11 else " ") for number in range(120)]
+    given_to_it = part("content_block_delta", index=1, delta={"type": "input_json_delta", "partial_json": '{"a": "'})
+    lines = []
+    for number in range(messages):
+        name = f"msg_{number}"
+        lines += [part("message_start", message={"id": name}), *(delta(piece, message=name) for piece in pieces)]
+        lines += [assistant(text("".join(pieces)), message=name), *[given_to_it] * 70]
+        lines += [assistant(tool(command="ls"), message=name), tool_result("tool1", "x" * 2000)]
+    return lines
+
+
+def test_a_hundred_thousand_lines_are_read_in_a_second() -> None:
+    """The best of several tries, because other tests may keep the machine busy."""
+    lines = typical(100)
+    best = min(_seconds(LOOP, lines) for _ in range(5))
+    assert len(lines) / best > 100_000
+
+
+def _seconds(of: Spec, lines: list[bytes]) -> float:
+    read = reader(of)
+    state: State = {}
+    started = time.process_time()
+    for each in lines:
+        state, _said = read(state, "out", each, None)
+    return time.process_time() - started

@@ -1,0 +1,127 @@
+"""Streams recorded from the real program, read whole and cut off at every byte."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+from providers.streams.recorded import NAMES, Exit, of_type, read_all, spec, stream, texts
+
+from hocket.model import Reason, Status
+from hocket.providers import Said, State
+from hocket.providers.claude import reader, verdict
+
+OF = spec(loop=True, marker="BYE")
+CLEAN, KILLED = Exit(0), Exit(signal=9)
+ENDS = {
+    "api_error": (Status.FAILED, Reason.ERROR),
+    "background": (Status.DONE, Reason.EXIT),
+    "budget": (Status.FAILED, Reason.BUDGET),
+    "denied": (Status.DONE, Reason.EXIT),
+    "interrupt": (Status.DONE, Reason.EXIT),
+    "max_turns": (Status.FAILED, Reason.ERROR),
+    "question": (Status.DONE, Reason.EXIT),
+    "rate_limited": (Status.FAILED, Reason.RATE_LIMITED),
+    "refusal": (Status.DONE, Reason.EXIT),
+    "subagent": (Status.DONE, Reason.EXIT),
+    "success": (Status.DONE, Reason.EXIT),
+    "withdrawn": (Status.FAILED, Reason.ERROR),
+}
+SAID = {
+    "api_error": (["retry", "api_error"], []),
+    "background": ([], ["start ", "sub says ", "waiting for it ", "sub done ", "ok "]),
+    "budget": ([], []),
+    "denied": (["permission_denied"], ["fin "]),
+    "interrupt": ([], ["a ", "after tool "]),
+    "max_turns": ([], []),
+    "question": ([], ["w ", "fin "]),
+    "rate_limited": (["api_error"], []),
+    "refusal": (["refusal", "info"], ["no ", "ok "]),
+    "subagent": ([], ["sending somebody ", "all is done", "BYE "]),
+    "success": ([], ["I shall", "look first ", "after "]),
+    "withdrawn": ([], ["w "]),
+}
+
+
+def test_every_recorded_stream_has_its_expectations() -> None:
+    assert sorted(ENDS) == sorted(SAID) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_run_ends_as_it_did(name: str) -> None:
+    state, said = read_all(stream(name), OF)
+    assert verdict(state, CLEAN, None) == ENDS[name]
+    assert len(of_type(said, "session")) == 1
+    assert len(of_type(said, "turn.started")) == len(of_type(said, "turn.ended"))
+
+
+@pytest.mark.req("S3-39", "S3-40")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recorded_run_says_what_it_said_once(name: str) -> None:
+    _state, said = read_all(stream(name), OF)
+    notices, lines = SAID[name]
+    assert [data["kind"] for data in of_type(said, "notice")] == notices
+    assert texts(said) == lines
+    # Only prompts and the program's own words to the agent are left as they came.
+    assert all(data["type"] == "user" for data in of_type(said, "raw"))
+
+
+def test_the_recorded_marker_is_found_once_and_only_where_it_was_said() -> None:
+    found = {name: len(of_type(read_all(stream(name), OF)[1], "marker")) for name in NAMES}
+    assert {name: count for name, count in found.items() if count} == {"subagent": 1}
+
+
+def test_every_tool_that_started_in_a_recorded_run_ended_unless_it_was_cut_off() -> None:
+    for name in NAMES:
+        _state, said = read_all(stream(name), OF)
+        started = Counter(data["id"] for data in of_type(said, "tool.started"))
+        finished = Counter(data["id"] for data in of_type(said, "tool.finished"))
+        assert started - finished == Counter() or name == "budget"
+        assert all(data["name"] for data in of_type(said, "tool.finished"))
+
+
+def key(said: Said) -> str:
+    return json.dumps(said, sort_keys=True)
+
+
+@pytest.mark.req("S3-28", "S3-38")
+@pytest.mark.parametrize("name", NAMES)
+def test_cut_off_anywhere_it_says_nothing_new_and_is_done_only_after_a_result(name: str) -> None:
+    lines, read = stream(name), reader(OF)
+    whole = Counter(key(each) for each in read_all(lines, OF)[1])
+    state: State = {}
+    so_far = Counter[str]()
+    for line in lines:
+        for cut in range(len(line)):
+            _check_torn(state, read(state, "out", line[:cut], None), so_far, whole)
+        state, said = read(state, "out", line, None)
+        so_far.update(key(each) for each in said)
+        if verdict(state, KILLED, None)[0] is Status.DONE:
+            assert state["result"] == {"is_error": False, "subtype": "success", "api_status": None, "limited": False}
+    assert so_far == whole
+
+
+def _check_torn(before: State, after: tuple[State, list[Said]], so_far: Counter[str], whole: Counter[str]) -> None:
+    """The last line of a run whose program or machine died while it was being written."""
+    state, said = after
+    new = Counter(key(each) for each in said if each[0] != "raw")
+    assert so_far + new <= whole
+    for ended in (CLEAN, KILLED):
+        judged = verdict(state, ended, None)
+        # A line without its last byte may be complete; then it says what the whole line says.
+        assert new or judged == verdict(before, ended, None)
+        assert judged[0] is not Status.DONE or of_result(state)
+
+
+def of_result(state: State) -> bool:
+    return state.get("result", {}).get("is_error") is False
+
+
+@pytest.mark.req("S3-38")
+@pytest.mark.parametrize("name", [name for name, end in ENDS.items() if end[0] is Status.DONE])
+def test_without_its_last_result_a_recorded_run_is_not_done(name: str) -> None:
+    state, _said = read_all(stream(name)[:-1], OF)
+    assert b'"type":"result"' in stream(name)[-1]
+    assert verdict(state, CLEAN, None) == (Status.FAILED, Reason.ERROR)
+    assert verdict(state, KILLED, None) == (Status.FAILED, Reason.SIGNAL)

@@ -1,0 +1,226 @@
+"""Talking to the Claude program: what is written to it, where its transcripts lie, how a session goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from providers.streams.recorded import SESSION_ID, init, line, read_all, result, spec, stream
+
+from hocket.errors import PromptError, UsageError
+from hocket.model import SESSION, Agent, Spec
+from hocket.providers import Conversation, Reply
+from hocket.providers.claude import launch, talk
+from hocket.providers.claude.prompt import GO_ON
+from hocket.providers.claude.transcript import folder_name, transcripts
+
+COLOURS = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
+SIZES = {"question": "Which sizes?", "options": [{"label": "2"}, {"label": "1"}], "multiSelect": True}
+
+
+def written(text: str) -> Any:
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    return json.loads(text)
+
+
+def response(question: dict[str, Any], reply: Reply) -> Any:
+    value = written(talk.answer(question, reply))
+    assert value["type"] == "control_response"
+    assert {key: value["response"][key] for key in ("subtype", "request_id")} == {
+        "subtype": "success",
+        "request_id": question["id"],
+    }
+    return value["response"]["response"]
+
+
+def choice(*questions: dict[str, Any]) -> dict[str, Any]:
+    return {"id": "q1", "kind": "choice", "input": {"questions": list(questions)}}
+
+
+def test_the_module_is_a_conversation() -> None:
+    conversation: Conversation = talk
+    assert conversation.message("x")
+
+
+@pytest.mark.req("S2-57")
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_message_is_one_line_whatever_it_says(text: str) -> None:
+    assert written(talk.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
+
+
+def test_half_a_character_is_no_message_and_no_answer() -> None:
+    with pytest.raises(PromptError):
+        talk.message("\ud800")
+    with pytest.raises(UsageError):
+        talk.answer({"id": "q"}, Reply(False, "\ud800"))
+
+
+def test_leave_is_given_for_the_input_that_was_asked_about() -> None:
+    asked = {"id": "q1", "kind": "permission", "input": {"command": "ls"}}
+    assert response(asked, Reply(True)) == {"behavior": "allow", "updatedInput": {"command": "ls"}}
+
+
+def test_an_input_too_large_to_keep_is_allowed_as_it_was() -> None:
+    asked = {"id": "q1", "kind": "permission", "input": None, "input_text": "{"}
+    assert response(asked, Reply(True)) == {"behavior": "allow"}
+
+
+def test_a_denial_says_why() -> None:
+    assert response({"id": "q1"}, Reply(False, "not there")) == {"behavior": "deny", "message": "not there"}
+    assert response({"id": "q1"}, Reply(False))["message"]
+
+
+@pytest.mark.parametrize(
+    ("questions", "text", "answers"),
+    [
+        ((COLOURS,), "Blue", {"Which colour?": "Blue"}),
+        ((COLOURS,), " 2 ", {"Which colour?": "Blue"}),
+        ((COLOURS,), "3", {"Which colour?": "3"}),
+        ((COLOURS,), "two\nlines", {"Which colour?": "two\nlines"}),
+        ((SIZES,), "2", {"Which sizes?": "2"}),
+        ((COLOURS, SIZES), "1\n1", {"Which colour?": "Red", "Which sizes?": "1"}),
+        ((COLOURS, SIZES), "Red", {"Which colour?": "Red"}),
+        ((COLOURS,), "", {}),
+        ((), "Red", {}),
+    ],
+)
+def test_a_choice_is_answered_by_question(
+    questions: tuple[dict[str, Any], ...], text: str, answers: dict[str, str]
+) -> None:
+    given_back = response(choice(*questions), Reply(True, text))["updatedInput"]
+    assert given_back == {"questions": list(questions), "answers": answers}
+
+
+@given(st.recursive(st.none() | st.text(max_size=3) | st.integers(), lambda inner: st.lists(inner, max_size=3)))
+def test_an_answer_to_a_malformed_choice_is_still_one(questions: Any) -> None:
+    asked = {"id": "q1", "kind": "choice", "input": {"questions": questions if isinstance(questions, list) else None}}
+    assert response(asked, Reply(True, "1"))["behavior"] == "allow"
+
+
+def test_an_interrupt_names_its_request() -> None:
+    assert written(talk.interrupt("r7")) == {
+        "type": "control_request",
+        "request_id": "r7",
+        "request": {"subtype": "interrupt"},
+    }
+
+
+# --- When there is nothing left to say ---
+
+
+def tasks(*kinds: str) -> bytes:
+    listed = [{"task_id": f"t{number}", "task_type": kind} for number, kind in enumerate(kinds)]
+    return line("system", subtype="background_tasks_changed", tasks=listed)
+
+
+@pytest.mark.parametrize(
+    ("lines", "over"),
+    [
+        ([], False),
+        ([init()], False),
+        ([init(), result()], True),
+        ([init(), result(is_error=True)], True),
+        ([init(), result(), init()], False),
+        ([init(), result(), init(), result()], True),
+        ([init(), tasks("local_agent"), result()], False),
+        ([init(), tasks("local_agent"), result(), tasks()], True),
+        ([init(), tasks("something_new"), result()], False),
+        ([init(), tasks("local_bash"), result()], True),
+    ],
+)
+def test_it_is_over_when_a_result_was_the_last_thing_that_happened(lines: list[bytes], over: bool) -> None:
+    assert talk.is_over(read_all(lines)[0]) is over
+
+
+def test_a_recorded_run_with_a_background_agent_is_over_at_its_second_result_only() -> None:
+    """Between the agent's end and the lead's next turn it looks over too; ending the input then does no harm."""
+    lines = stream("background")
+    states = [read_all(lines[:count])[0] for count in range(len(lines) + 1)]
+    assert talk.is_over(states[-1])
+    first = next(count for count, each in enumerate(lines, 1) if b'"type":"result"' in each)
+    assert not talk.is_over(states[first])
+
+
+# --- Going on ---
+
+
+def test_a_resumed_run_goes_on_in_a_session_of_its_own() -> None:
+    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"), [], ["--resume", "mine"])
+    first = Spec("claude", "claude", made.argv, "/p", {}, prompt="one")
+    second = talk.resumed(first, "OLD", "two")
+    third = talk.resumed(second, "NEWER", "")
+    at = first.argv.index("--session-id")
+    for run, session in ((second, "OLD"), (third, "NEWER")):
+        forked = ("--resume", session, "--fork-session", "--session-id", SESSION)
+        assert run.argv == (*first.argv[:at], *forked, *first.argv[at + 2 :])
+    assert (second.prompt, third.prompt) == ("two", GO_ON)
+
+
+def test_what_had_no_session_cannot_be_resumed() -> None:
+    with pytest.raises(UsageError):
+        talk.resumed(spec(), "OLD", "go on")
+
+
+def test_a_prompt_for_a_resumed_run_must_be_deliverable() -> None:
+    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"))
+    with pytest.raises(PromptError):
+        talk.resumed(Spec("claude", "claude", made.argv, "/p", {}), "OLD", "\ud800")
+
+
+# --- Transcripts ---
+
+
+@pytest.mark.req("S3-26")
+@pytest.mark.parametrize(
+    ("cwd", "folder"),
+    [
+        # The folders that the real program made for these directories.
+        ("/tmp/hk/plain_dir.x", "-tmp-hk-plain-dir-x"),
+        ("/tmp/hk/日本 😀~+@", "-tmp-hk---------"),
+        ("/tmp/hk/e\u0301", "-tmp-hk-e-"),
+        ("/tmp/hk/" + "a" * 190 + "/b", "-tmp-hk-" + "a" * 190 + "-b"),
+        ("/tmp/hk/" + "y" * 193, "-tmp-hk-" + "y" * 192 + "-1g0ot0"),
+        ("/tmp/hk/" + "ü😀" * 30 + "/" + "x_" * 100, "-tmp-hk-" + "-" * 91 + "x-" * 50 + "x-slrkdi"),
+    ],
+    ids=["plain", "wide", "accent", "200", "201", "long"],
+)
+def test_a_folder_is_named_as_the_program_names_it(cwd: str, folder: str) -> None:
+    assert folder_name(cwd) == folder
+
+
+@pytest.mark.req("S3-24")
+def test_transcripts_are_looked_for_in_the_documented_order() -> None:
+    assert transcripts({"HOME": "/h"}, "/srv/a.b", SESSION_ID) == (
+        f"/h/.claude/projects/-srv-a-b/session_{SESSION_ID}.jsonl",
+        f"/h/.claude/projects/-srv-a-b/{SESSION_ID}.jsonl",
+        f"/h/.config/claude/projects/-srv-a-b/session_{SESSION_ID}.jsonl",
+        f"/h/.config/claude/projects/-srv-a-b/{SESSION_ID}.jsonl",
+        f"/h/.claude/projects/-srv-a.b/{SESSION_ID}.jsonl",
+        f"/h/.config/claude/projects/-srv-a.b/{SESSION_ID}.jsonl",
+    )
+
+
+@pytest.mark.req("S3-24")
+def test_a_chosen_configuration_directory_is_the_only_one() -> None:
+    found = transcripts({"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}, "/srv", "abc")
+    assert found == ("/c/projects/-srv/session_abc.jsonl", "/c/projects/-srv/abc.jsonl")
+
+
+@pytest.mark.parametrize("session", ["", "../x", "a/b", "a\0b", "x" * 129])
+def test_what_cannot_be_a_session_has_no_transcript(session: str) -> None:
+    assert transcripts({"HOME": "/h"}, "/srv", session) == ()
+
+
+def test_without_a_home_there_is_no_transcript() -> None:
+    assert transcripts({}, "/srv", "abc") == ()
+
+
+@given(st.text(st.characters()))
+def test_a_folder_name_is_plain_and_short_for_any_directory(cwd: str) -> None:
+    name = folder_name(cwd)
+    assert all(character.isascii() and (character.isalnum() or character == "-") for character in name)
+    assert len(name) <= 208
