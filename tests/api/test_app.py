@@ -162,6 +162,9 @@ BAD_BODIES: dict[str, bytes] = {
     "a prompt too long for an argument": b'{"agent":"echo-args","cwd":"/","prompt":"%s"}' % (b"x" * 70_000),
     "an argument with a zero": b'{"agent":"echo-args","cwd":"/","args":["\\u0000"]}',
     "a variable with a zero": b'{"agent":"echo-args","cwd":"/","env":{"LANG":"\\u0000","PATH":"/bin"}}',
+    "an unknown way with questions": b'{"agent":"echo-args","cwd":"/","on_question":"perhaps"}',
+    "a session of a program that reads no messages": b'{"agent":"echo-args","cwd":"/","session":true}',
+    "a session of a chain": b'{"dsl":"echo-args","cwd":"/","session":true}',
     "a gate for a single agent": b'{"agent":"echo-args","cwd":"/","until":"true"}',
     "a marker of two lines": b'{"dsl":"echo-args:2","cwd":"/","marker":"a\\nb"}',
     "JSON a hundred thousand deep": b"[" * 100_000 + b"]" * 100_000,
@@ -208,9 +211,11 @@ def test_a_run_that_is_not_there_is_404_everywhere(shared: Server, ref: str) -> 
         ("GET", f"/api/runs/{ref}/output"),
         ("POST", f"/api/runs/{ref}/stop"),
         ("POST", f"/api/runs/{ref}/messages"),
+        ("POST", f"/api/runs/{ref}/answer"),
+        ("POST", f"/api/runs/{ref}/resume"),
     ]:
-        body = {"text": "x"} if "messages" in path else {}
-        error_of(shared.request(method, path, json=body), 404)
+        bodies: dict[str, dict[str, Any]] = {"messages": {"text": "x"}, "answer": {"allow": True}}
+        error_of(shared.request(method, path, json=bodies.get(path.rpartition("/")[2], {})), 404)
 
 
 def test_a_prefix_of_several_runs_is_400(shared: Server) -> None:
@@ -291,6 +296,8 @@ def test_the_description_is_complete_and_never_promises_422(shared: Server) -> N
         ("GET", "/api/runs/{ref}/output"),
         ("POST", "/api/runs/{ref}/stop"),
         ("POST", "/api/runs/{ref}/messages"),
+        ("POST", "/api/runs/{ref}/answer"),
+        ("POST", "/api/runs/{ref}/resume"),
         ("GET", "/api/health"),
         ("POST", "/api/server/stop"),
     }

@@ -19,6 +19,8 @@ OPERATIONS = [
     ("GET", "/api/runs/{ref}/output"),
     ("POST", "/api/runs/{ref}/stop"),
     ("POST", "/api/runs/{ref}/messages"),
+    ("POST", "/api/runs/{ref}/answer"),
+    ("POST", "/api/runs/{ref}/resume"),
     ("GET", "/api/health"),
 ]
 """All but the one that stops the server."""

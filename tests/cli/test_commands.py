@@ -30,7 +30,10 @@ def test_the_version_needs_no_framework(home: Path) -> None:
     assert not {"click", "json", "socket", "hocket.client"} & modules_after("--version", home=home)
 
 
-@pytest.mark.parametrize("words", [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1")])
+@pytest.mark.parametrize(
+    "words",
+    [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1"), ("send", "1", "x"), ("answer", "1", "no")],
+)
 def test_the_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
     assert not set(HEAVY) & modules_after(*words, home=home)
 
@@ -79,7 +82,15 @@ def test_an_unknown_command_suggests_near_ones(capsys: pytest.CaptureFixture[str
     assert "hocket logs" in said.err
 
 
-@pytest.mark.parametrize("words", [["ps", "--nonsense"], ["show"], ["run", "a", "--timeout", "soon"], ["stop"]])
+BAD_WORDS = [
+    *(["send", "1"], ["send", "1", "--interrupt", "--wait"], ["answer", "1"], ["resume"]),
+    *(["spawn", "a", "--on-question", "perhaps"], ["run", "a", "--on-question", "never"]),
+]
+
+
+@pytest.mark.parametrize(
+    "words", [["ps", "--nonsense"], ["show"], ["run", "a", "--timeout", "soon"], ["stop"], *BAD_WORDS]
+)
 def test_a_usage_error_is_two_and_silent_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     said = capsys.readouterr()
@@ -106,6 +117,7 @@ def test_completion_knows_the_commands(hocket: Hocket) -> None:
     done = hocket(env=env, command=[sys.executable, "-c", program])
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == {
         "spawn",
+        "send",
         "show",
         "stop",
         "serve",

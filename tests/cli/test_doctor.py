@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import Hocket
+from world import Bin, Hocket
 
 from hocket import config
+from hocket.cli import doctor
 from hocket.cli.doctor import Check, checks
 from hocket.keeper import platform
 from hocket.store import opening
@@ -130,3 +131,49 @@ def test_a_home_that_is_a_link_is_refused_as_the_server_refuses_it(
     (world / "link").symlink_to(home)
     monkeypatch.setenv("HOCKET_HOME", str(world / "link"))
     assert "symbolic link" in failed("home").detail
+
+
+def claude(home: Path) -> Check:
+    (found,) = (check for check in checks(str(home)) if check.name == "claude")
+    return found
+
+
+def test_a_missing_claude_is_no_failure_but_a_hint(home: Path) -> None:
+    found = claude(home)
+    assert (found.ok, found.detail.startswith("not found")) == (True, True)
+    assert "HOCKET_CLAUDE" in (found.hint or "")
+
+
+VERSIONS = [
+    ("2.1.325 (Claude Code)", True, "works: print and stream, definitions, questions; teams in a terminal only", None),
+    ("2.1.177 (Claude Code)", True, "works: print and stream, definitions; teams without", "--permission-prompts"),
+    ("1.0.98 (Claude Code)", False, "works: nothing", "stream-json"),
+    ("no idea", False, "does not tell its version: 'no idea'", "npm"),
+]
+
+
+@pytest.mark.parametrize(("told", "good", "detail", "hint"), VERSIONS)
+def test_what_works_with_a_claude_is_told_by_its_version(
+    home: Path, agent: Bin, told: str, good: bool, detail: str, hint: str | None
+) -> None:
+    path = agent("claude", f"import sys; assert sys.argv[1:] == ['--version']; print({told!r})")
+    found = claude(home)
+    assert (found.ok, detail in found.detail, str(path) in found.detail) == (good, True, True), found
+    assert (found.hint is None) if hint is None else (hint in (found.hint or "")), found
+
+
+def test_the_claude_that_is_named_is_the_one_that_is_looked_at(
+    home: Path, world: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent("claude", "print('1.0.0')")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(agent("other", "print('2.1.325')")))
+    assert "2.1.325" in claude(home).detail
+    monkeypatch.setenv("HOCKET_CLAUDE", str(world / "nosuch"))
+    assert (claude(home).ok, "nosuch" in claude(home).detail) == (False, True)
+
+
+def test_a_claude_that_hangs_is_not_waited_for(home: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent("claude", "import signal; signal.pause()")
+    monkeypatch.setattr(doctor, "VERSION_SECONDS", 0.3)
+    found = claude(home)
+    assert (found.ok, "says nothing" in found.detail) == (False, True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.cli.format import duration, fit, harmless, one_line, seconds_of, state_word, table, width
+from hocket.cli.format import cost, duration, fit, harmless, one_line, seconds_of, state_word, table, width
 
 
 @pytest.mark.parametrize(
@@ -80,5 +80,18 @@ def test_a_table_is_aligned_and_only_its_last_column_gives_way() -> None:
 
 def test_a_question_outranks_the_status() -> None:
     assert state_word({"status": "waiting", "needs_you": True}) == "◆ needs you"
-    assert state_word({"status": "waiting", "needs_you": False}) == "○ waiting"
+    assert state_word({"status": "waiting", "needs_you": False}) == "○ idle"
     assert state_word({"status": "unheard of"}) == "unheard of"
+
+
+@pytest.mark.parametrize(
+    ("run", "text"),
+    [
+        ({}, None),
+        ({"cost_usd": None, "tokens": None}, None),
+        ({"cost_usd": 0.0123, "tokens": 15}, "$0.0123, 15 tokens"),
+        ({"cost_usd": 0.0}, "$0.0000"),
+    ],
+)
+def test_a_cost_is_shown_as_far_as_it_is_known(run: dict[str, float | None], text: str | None) -> None:
+    assert cost(run) == text

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.cli import plain
 from hocket.cli.plain import PlainView, lines_of
-from hocket.cli.progress import Progress, arrows, result_text, summary
+from hocket.cli.progress import Progress, arrows, summary
 
 ROOT = "rroot"
 
@@ -116,11 +116,6 @@ def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
     assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
 
 
-@pytest.mark.parametrize(("result", "text"), [(None, ""), ("", ""), ("a", "a\n"), ("a\n", "a\n"), ("\x1b[1ma", "a\n")])
-def test_the_result_ends_with_one_newline(result: str | None, text: str) -> None:
-    assert result_text(make(ROOT, "run.ended", result=result)) == text
-
-
 def test_the_chain_is_drawn_with_arrows() -> None:
     assert arrows(Progress(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
 
@@ -133,3 +128,60 @@ def test_silence_is_broken_by_a_heartbeat(capsys: pytest.CaptureFixture[str], mo
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
     view.idle(progress)
     assert "builder[2/3] … still running" in capsys.readouterr().err
+
+
+def asking(identity: str = "q1", **more: Any) -> dict[str, Any]:
+    question = {"id": identity, "kind": "permission", "tool": "Bash", "input": {"command": "touch x"}, **more}
+    return make("rb2", "question", **question)
+
+
+def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
+    (line,) = lines_of(progress, asking())
+    assert line[8:] == " ? builder[2/3] wants to run Bash: touch x    hocket answer 7 allow/deny"
+    step = progress.current()
+    assert step is not None
+    assert (step.status, step.asks) == ("waiting", "hocket answer 7 allow/deny")
+    assert summary(progress, 1.0)[-2] == "builder needs you: hocket answer 7 allow/deny"
+
+
+def test_an_answered_question_is_no_longer_shown() -> None:
+    answered = make("rb2", "answer", id="q1", allow=True, by="operator")
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2"))
+    assert progress.steps[1].asks == "hocket answer 7 --question q1 allow/deny"
+    feed(progress, answered)
+    assert (progress.steps[1].status, progress.steps[1].asks) == ("waiting", "hocket answer 7 allow/deny")
+    feed(progress, make("rb2", "answer", id="q2", allow=False, by="operator"))
+    assert (progress.steps[1].status, progress.steps[1].asks) == ("running", "")
+
+
+def test_a_session_that_has_nothing_to_do_is_idle() -> None:
+    ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
+    progress = feed(Progress(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
+    assert progress.steps[0].status == "waiting"
+    assert "waits for more: hocket send 7" in summary(progress, 1.0)[-1]
+    feed(progress, make(ROOT, "turn.started", turn=2))
+    assert progress.steps[0].status == "running"
+
+
+def test_what_a_helper_of_an_agent_says_has_both_names() -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    said = make("rb2", "text", text="found it", agent="Explore", parent="t1")
+    (line,) = lines_of(progress, said)
+    assert line[8:] == " builder[2/3]/Explore found it"
+    assert feed(progress, said).steps[1].last == "Explore: found it"
+
+
+def test_what_an_agent_does_is_the_last_thing_known_of_it() -> None:
+    doing = make("rb2", "tool.started", id="t", name="Bash", input={"command": "make\n test"})
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, doing)
+    assert progress.steps[1].last == "Bash: make test"
+
+
+def test_waiting_for_an_answer_is_not_called_running(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
+    monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
+    PlainView(quiet=False).idle(progress)
+    assert "builder[2/3] … still waits for an answer" in capsys.readouterr().err

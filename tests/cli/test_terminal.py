@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyte
 import pytest
+from cli.fake_claude import PROGRAM
 from world import Bin
 
 COLUMNS, ROWS = 100, 30
@@ -168,3 +169,19 @@ def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list
     assert view.end() == 0
     assert b"\x1b" not in view.received
     assert "quick a plan of six steps" in view.text()
+
+
+def test_a_question_stands_out_and_is_never_cut_off(terminal: Start, agent: Bin) -> None:
+    agent("claude", PROGRAM.replace("touch x", "touch " + 50 * "xy " + "the end of it "))
+    view = terminal("run", "claude", "-p", "ask me", "--on-question", "ask")
+    view.wait_for("◆  claude")
+    text = view.text()
+    assert "? claude wants to run Bash: touch xy xy" in text
+    assert "the end of it" in " ".join(text.split())
+    assert "\n    hocket answer 2 allow/deny\n" in text
+    assert next(line for line in text.splitlines() if line.startswith("◆")).endswith("hocket answer 2 allow/deny")
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"d")
+    assert view.end() == 0
+    assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()

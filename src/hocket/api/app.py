@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
@@ -45,6 +46,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
+ANSWERS_KEPT = 1000
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
@@ -63,6 +65,7 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     app.state.engine = engine
     app.state.health = health
     app.state.stop = stop
+    app.state.answers = {}
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     add = app.add_api_route
@@ -73,6 +76,10 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     add("/api/runs/{ref}/output", run_output, methods=["GET"], response_class=Response, responses=_BYTES)
     add("/api/runs/{ref}/stop", stop_run, methods=["POST"], response_model=wire.Answer[wire.Stopped])
     add("/api/runs/{ref}/messages", send_message, methods=["POST"], response_model=wire.Answer[wire.Taken])
+    add("/api/runs/{ref}/answer", answer_question, methods=["POST"], response_model=wire.Answer[wire.Answered])
+    add(
+        "/api/runs/{ref}/resume", resume_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201
+    )
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
     add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
     return app
@@ -165,6 +172,8 @@ def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> 
         marker=body.marker,
         until=body.until,
         timeout=body.timeout,
+        on_question=body.on_question,
+        session=body.session,
     )
 
 
@@ -173,6 +182,8 @@ async def show_run(request: Request, ref: str) -> Response:
     engine = _engine(request)
     run = _run(request, ref)
     more = {
+        "seq": engine.read.last_seq(),
+        "questions": wire.questions_out(run),
         "children": [_face(engine, child) for child in engine.read.children(run.id)],
         "dir": str(engine.directory(run)),
         "steps": [dict(step) for step in run.steps],
@@ -207,11 +218,60 @@ async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -
 
 
 async def send_message(request: Request, ref: str, body: wire.Message, idempotency_key: Key = None) -> Response:
-    """Say something to a live run that listens."""
+    """Say something to a live run that listens, or end what it is doing; with both, the end comes first."""
+    engine = _engine(request)
     run = _run(request, ref)
     key = idempotency_key or os.urandom(8).hex()
-    await _engine(request).send(run, body.text, key)
+    if body.interrupt:
+        await engine.interrupt(run, key)
+    if body.text is not None:
+        await engine.send(run, body.text, key)
     return wire.answer({"run": run.id, "id": key})
+
+
+async def answer_question(request: Request, ref: str, body: wire.AnswerBody, idempotency_key: Key = None) -> Response:
+    """Answer what a run asks. No run answers for itself or for what it started: only the operator does."""
+    run = _run(request, ref)
+    if caller_of(request.scope).run is not None:
+        raise Forbidden("only the operator answers questions; a run must not approve what it or its own wants")
+    engine = _engine(request)
+
+    def say() -> Coroutine[Any, Any, dict[str, Any]]:
+        return engine.answer(run, body.question, body.allow, body.text, "operator")
+
+    return wire.answer(await _once(request, run, idempotency_key, say))
+
+
+async def _once(
+    request: Request, run: Run, key: str | None, say: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
+) -> dict[str, Any]:
+    """The same key gives the same answer again: who lost the first one must not be told that it came too late."""
+    if key is None:
+        return await say()
+    kept: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = request.app.state.answers
+    place = (run.id, key)
+    if place not in kept:
+        kept[place] = asyncio.create_task(say())
+        if len(kept) > ANSWERS_KEPT:
+            del kept[next(iter(kept))]
+    try:
+        return await asyncio.shield(kept[place])
+    except HocketError:
+        kept.pop(place, None)
+        raise
+
+
+async def resume_run(
+    request: Request, ref: str, body: wire.ResumeBody | None = None, idempotency_key: Key = None
+) -> Response:
+    """Go on, in a new run, where the session of one that has ended stopped."""
+    run = _run(request, ref)
+    if caller_of(request.scope).run is not None:
+        raise Forbidden("only the operator resumes runs; what a run starts belongs below it")
+    engine = _engine(request)
+    wanted = body or wire.ResumeBody()
+    resumed = await engine.resume(run, wanted.prompt, idempotency_key, wanted.session)
+    return wire.answer(_face(engine, resumed), 201)
 
 
 async def show_health(request: Request) -> Response:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from starlette.responses import JSONResponse, Response
 
 from hocket.errors import HocketError
@@ -84,14 +84,29 @@ class RunOut(BaseModel):
     iteration: int | None
     error: str | None
     last: str | None
+    resumed_from: str | None
+
+
+class QuestionOut(BaseModel):
+    """Something that a run asked and nobody has answered."""
+
+    id: str
+    kind: str | None
+    text: str | None
+    tool: str | None
+    input: Any
+    suggestions: Any
 
 
 class RunDetail(RunOut):
-    """A run with what is below it and where its files are."""
+    """A run with what is below it, where its files are, and what it asks."""
 
     children: list[RunOut]
     dir: str
     steps: list[StepOut]
+    questions: list[QuestionOut]
+    seq: int
+    """What is said from now on has a higher number."""
 
 
 class Stopped(BaseModel):
@@ -109,6 +124,14 @@ class Taken(BaseModel):
 
     run: str
     id: str
+
+
+class Answered(BaseModel):
+    """Which question was answered, and how."""
+
+    run: str
+    question: str
+    allow: bool
 
 
 class Health(BaseModel):
@@ -154,14 +177,45 @@ class StartBody(BaseModel):
     until: Word | None = None
     timeout: Annotated[float, Field(gt=0, le=10**9)] | None = None
     parent: Word | None = None
+    on_question: Literal["deny", "ask", "fail"] | None = None
+    """What becomes of an agent that asks; without it what the chain says, then the configuration."""
+    session: bool = False
+    """A single agent stays for more messages after its first turn."""
 
 
 class Message(BaseModel):
-    """Something to say to a live run."""
+    """Something to say to a live run, an end to what it is doing, or both: the end first."""
 
     model_config = ConfigDict(extra="forbid")
 
-    text: Text
+    text: Text | None = None
+    interrupt: bool = False
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Message:
+        if self.text is None and not self.interrupt:
+            raise ValueError("say something with `text`, or `interrupt`")
+        return self
+
+
+class AnswerBody(BaseModel):
+    """An answer to a run's open question; ``question`` is needed only where there are several."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    question: Word | None = None
+    allow: StrictBool
+    """Nothing but true and false: what is allowed here is done."""
+    text: Text | None = None
+
+
+class ResumeBody(BaseModel):
+    """How to go on with the session of a run that has ended."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: Text | None = None
+    session: bool = False
 
 
 class Empty(BaseModel):
@@ -171,9 +225,16 @@ class Empty(BaseModel):
 
 
 def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
-    """A run's public face."""
+    """A run's public face. The last thing it said is what it asks, as long as nobody has answered."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
-    return {name: plain.get(name) for name in RunOut.model_fields} | {"needs_you": run.needs_you, "last": last}
+    asked = run.open_questions[-1].get("text") if run.needs_you else None
+    faces = {"needs_you": run.needs_you, "last": asked or last}
+    return {name: plain.get(name) for name in RunOut.model_fields} | faces
+
+
+def questions_out(run: Run) -> list[dict[str, Any]]:
+    """What a run asks and nobody has answered."""
+    return [{name: asked.get(name) for name in QuestionOut.model_fields} for asked in run.open_questions]
 
 
 def answer(data: Any, status: int = 200) -> Response:

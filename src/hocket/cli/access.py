@@ -10,12 +10,14 @@ from typing import Any
 import click
 
 from hocket import config
-from hocket.cli.format import seconds_of
+from hocket.cli.format import harmless, seconds_of
 from hocket.client import Client
 from hocket.errors import BadDirectory, HomeError, PromptError
 
 EXIT_TIMED_OUT = 3
+EXIT_ASKS = 4
 EXIT_BUDGET = 5
+_CODES = {"no_answer": EXIT_ASKS, "budget": EXIT_BUDGET}
 
 
 def make_home() -> str:
@@ -74,9 +76,13 @@ def environment(cwd: str) -> dict[str, str]:
 
 def exit_code(status: str, reason: str | None) -> int:
     """What a run's end means to a script."""
-    if status == "done":
-        return 0
-    return EXIT_BUDGET if reason == "budget" else 1
+    return 0 if status == "done" else _CODES.get(reason or "", 1)
+
+
+def print_result(text: str | None) -> None:
+    """A result alone, without anything that a terminal would obey; it ends with one newline unless it is empty."""
+    shown = harmless(text or "")
+    write(shown if not shown or shown.endswith("\n") else shown + "\n")
 
 
 def write(text: str) -> None:
@@ -105,6 +111,11 @@ def seconds(text: str) -> float:
     return found
 
 
+on_question_option = click.option(
+    "--on-question",
+    type=click.Choice(config.ON_QUESTION),
+    help="When an agent asks: refuse, wait for an answer, or end it. Without this the configuration says.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
 
 

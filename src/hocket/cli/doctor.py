@@ -12,13 +12,32 @@ import click
 from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.commands import command
-from hocket.client import lock_held, read_lock
+from hocket.client import lock_held, parse_version, read_lock
 from hocket.errors import Conflict, HocketError
 
 RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
+
+VERSION_SECONDS = 10.0
+INSTALL_CLAUDE = "npm install -g @anthropic-ai/claude-code, or set HOCKET_CLAUDE to the program"
+LAST_TEAMS_IN_PRINT = (2, 1, 177)
+
+
+class Ability(NamedTuple):
+    """What a run needs of the Claude CLI, and the oldest version known to have it."""
+
+    name: str
+    since: tuple[int, ...]
+    flags: str
+
+
+CLAUDE_ABILITIES = (
+    Ability("print and stream", (2, 0), "--print with --input-format and --output-format stream-json"),
+    Ability("definitions", (2, 0), "--agents, --setting-sources"),
+    Ability("questions", (2, 1, 197), "--permission-prompts"),
+)
 
 
 class Check(NamedTuple):
@@ -88,6 +107,7 @@ def checks(home: str) -> Iterator[Check]:
     yield _guarded("sqlite", check_sqlite)
     yield _guarded("processes", check_processes)
     yield _guarded("programs", check_programs)
+    yield _guarded("claude", check_claude)
 
 
 def _guarded(name: str, look: Callable[[], tuple[bool, str, str | None]]) -> Check:
@@ -251,3 +271,43 @@ def check_programs() -> Look:
         return False, f"no directory on PATH exists: {path!r}", "set PATH"
     shell = os.access("/bin/sh", os.X_OK)
     return shell, f"{len(there)} directories on PATH; /bin/sh {'works' if shell else 'is missing'}", None
+
+
+def check_claude() -> Look:
+    """Nothing but ``--version`` is asked of it, which reads and writes no file of the user's."""
+    import shutil
+
+    env = config.caller_environment()
+    program = shutil.which(config.process_environment().get("HOCKET_CLAUDE") or "claude", path=env.get("PATH"))
+    if program is None:
+        named = config.process_environment().get("HOCKET_CLAUDE")
+        if named:
+            return False, f"HOCKET_CLAUDE is {named}, which is no program", "correct it, or unset it"
+        return True, "not found; plain programs and rehearsals run without it", INSTALL_CLAUDE
+    told = _version_told_by(program, env)
+    version = parse_version(told)
+    if not version:
+        return False, f"{program} does not tell its version: {told[:80]!r}", INSTALL_CLAUDE
+    return _judge_claude(program, told.split()[0], version)
+
+
+def _version_told_by(program: str, env: dict[str, str]) -> str:
+    from hocket.keeper.tools import run_tool
+
+    done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)
+    if done.timed_out:
+        raise HocketError(f"{program} --version says nothing within {VERSION_SECONDS:.0f} s", "does it start at all?")
+    return done.output.decode(errors="replace").strip()
+
+
+def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
+    """Too old to stream is too old to run; anything else it lacks is worth a word."""
+    lacks = [ability for ability in CLAUDE_ABILITIES if version < ability.since]
+    works = ", ".join(ability.name for ability in CLAUDE_ABILITIES if ability not in lacks) or "nothing"
+    teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
+    detail = f"{told} at {program}; works: {works}; {teams}"
+    if not lacks:
+        return True, detail, None
+    missing = "; ".join(f"{ability.name} need {ability.flags}" for ability in lacks)
+    hint = f"{missing}: known from {'.'.join(map(str, lacks[-1].since))} on. Update it: claude update"
+    return CLAUDE_ABILITIES[0] not in lacks, detail, hint

@@ -13,7 +13,7 @@ from typing import Any
 WORDS = {
     "starting": "◌ starting",
     "running": "● running",
-    "waiting": "○ waiting",
+    "waiting": "○ idle",
     "done": "✓ done",
     "failed": "✗ failed",
     "stopped": "■ stopped",
@@ -67,6 +67,13 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
     if begun is None:
         return None
     return float((run.get("ended_at") or now) - begun)
+
+
+def cost(run: dict[str, Any]) -> str | None:
+    """What a run has cost so far; None where nobody knows."""
+    dollars, tokens = run.get("cost_usd"), run.get("tokens")
+    parts = [None if dollars is None else f"${dollars:.4f}", None if tokens is None else f"{tokens} tokens"]
+    return ", ".join(part for part in parts if part) or None
 
 
 def clock(ts: float) -> str:

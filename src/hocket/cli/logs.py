@@ -19,8 +19,9 @@ FLUSH_SECONDS = 5.0
 @click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
 @click.option("--raw", is_flag=True, help="The agent's standard output, byte for byte.")
 @click.option("--err", is_flag=True, help="Its standard error instead.")
+@click.option("-v", "--verbose", is_flag=True, help="Also what an agent thought.")
 @access.json_option
-def logs(ref: str, follow: bool, raw: bool, err: bool, as_json: bool) -> None:
+def logs(ref: str, follow: bool, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
     """Print what a run said. For a chain: everything its processes said, in order."""
     if raw and as_json:
         raise click.UsageError("--raw and --json exclude each other")
@@ -30,7 +31,7 @@ def logs(ref: str, follow: bool, raw: bool, err: bool, as_json: bool) -> None:
     elif as_json:
         _json(client, ref, follow)
     else:
-        _lines(client, ref, follow, err)
+        _lines(client, ref, follow, err, verbose)
 
 
 def _raw(client: Client, ref: str, stream: str, follow: bool) -> None:
@@ -57,7 +58,7 @@ def _json(client: Client, ref: str, follow: bool) -> None:
         sys.stdout.flush() if event is None else access.write_json(event)
 
 
-def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
+def _lines(client: Client, ref: str, follow: bool, err: bool, verbose: bool) -> None:
     from hocket.cli.plain import lines_of
     from hocket.cli.progress import Progress
 
@@ -69,5 +70,5 @@ def _lines(client: Client, ref: str, follow: bool, err: bool) -> None:
         progress.add(event)
         if err and event["type"] != "raw":
             continue
-        for line in lines_of(progress, event):
+        for line in lines_of(progress, event, verbose):
             access.write(line + "\n")

@@ -6,47 +6,42 @@ import sys
 import time
 from typing import Any
 
-from hocket.cli.format import clock, duration, harmless
+from hocket.cli.format import clock, duration, one_line
 from hocket.cli.progress import Progress
+from hocket.cli.words import THOUGHT, WAYS, reply_line, wish
 
 HEARTBEAT_SECONDS = 30.0
 
 
-def lines_of(progress: Progress, event: dict[str, Any]) -> list[str]:
+def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -> list[str]:
     """What one event adds to the log, the event being part of ``progress`` already."""
+    way = WAYS.get(event["type"])
+    if way is None or (way.tone == THOUGHT and not verbose):
+        return []
     if event["type"] == "run.ended" and event["run"] not in progress.leaves:
         return []
-    said = _words(event)
-    if said is None:
-        return []
-    judged = event["data"].get("run") if event["type"] == "gate" else None
-    head = f"{clock(event['ts'])} {progress.speaker(judged or event['run'])}"
-    return [f"{head} {line}".rstrip() for line in said]
+    if event["type"] == "question":
+        what, command = question_of(progress, event)
+        return [f"{clock(event['ts'])} {what}    {command}"]
+    said = way.words(event["data"])
+    head = f"{clock(event['ts'])} {_speaker(progress, event)}"
+    return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]
 
 
-def _words(event: dict[str, Any]) -> list[str] | None:
-    kind, data = event["type"], event["data"]
-    if kind == "text":
-        return harmless(str(data.get("text", ""))).split("\n")
-    if kind == "raw":
-        return [f"! {line}" for line in harmless(str(data.get("text", ""))).split("\n")]
-    if kind == "gate":
-        return [f"gate {_verdict(data)}: {harmless(str(data.get('command', '')))}"]
-    if kind == "run.ended" and data.get("status") != "done":
-        return [f"{data.get('status')}: {_why(data)}"]
-    return None
+def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
+    """What is asked, by whom, and the command that answers it."""
+    leaf = progress.leaves.get(event["run"])
+    name = leaf.number if leaf and leaf.number is not None else event["run"]
+    several = leaf is not None and len(leaf.questions) > 1
+    return f"? {_speaker(progress, event)} {wish(event['data'])}", reply_line(event["data"], name, several)
 
 
-def _verdict(data: dict[str, Any]) -> str:
-    if data.get("passed"):
-        return "passed"
-    return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
-
-
-def _why(data: dict[str, Any]) -> str:
-    code = data.get("exit_code")
-    told = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
-    return f"{told} ({data['error']})" if data.get("error") else str(told)
+def _speaker(progress: Progress, event: dict[str, Any]) -> str:
+    """Whose words they are; those of an agent's own helper have both names."""
+    data = event["data"]
+    judged = data.get("run") if event["type"] == "gate" else None
+    speaker = progress.speaker(judged or event["run"])
+    return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
 
 
 class PlainView:
@@ -54,8 +49,9 @@ class PlainView:
 
     tick = 0.25
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, verbose: bool = False) -> None:
         self._quiet = quiet
+        self._verbose = verbose
         self._spoke_at = time.monotonic()
 
     def __enter__(self) -> PlainView:
@@ -66,7 +62,7 @@ class PlainView:
 
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""
-        lines = lines_of(progress, event)
+        lines = lines_of(progress, event, self._verbose)
         if lines:
             self.say("\n".join(lines))
 
@@ -78,7 +74,8 @@ class PlainView:
         step = progress.current()
         who = progress.speaker(step.run) if step and step.run else f"run {progress.number or progress.root}"
         taken = duration(step.taken(now) if step else None)
-        self.say(f"{clock(now)} {who} … still running, {taken}")
+        state = "still waits for an answer" if step and step.asks else "still running"
+        self.say(f"{clock(now)} {who} … {state}, {taken}")
 
     def note(self, text: str) -> None:
         """Lines that are written once have no footer."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.cli.format import WORDS, duration, harmless, one_line, table
+from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, one_line, table
+from hocket.cli.words import deed, reply_line
 
 Event = dict[str, Any]
 
@@ -15,7 +16,10 @@ Event = dict[str, Any]
 class StepView:
     """One step of the chain."""
 
-    __slots__ = ("agent", "before", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at", "status")
+    __slots__ = (
+        *("agent", "asks", "before", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at"),
+        "status",
+    )
 
     def __init__(self, agent: str, maximum: int) -> None:
         self.agent = agent
@@ -26,6 +30,8 @@ class StepView:
         self.run: str | None = None
         self.last = ""
         self.before = ""
+        self.asks = ""
+        """What to type for it to go on, while it waits for an answer."""
         self.started_at: float | None = None
         self.ended_at: float | None = None
 
@@ -45,15 +51,33 @@ class StepView:
 class LeafView:
     """One process of the tree: whose words they are."""
 
-    __slots__ = ("agent", "iteration", "number", "parent", "step")
+    __slots__ = ("agent", "iteration", "number", "parent", "questions", "step")
 
     def __init__(self, event: Event) -> None:
         data = event["data"]
-        self.agent = str(data.get("agent", "?"))
+        self.agent = one_line(str(data.get("agent", "?")))
         self.number = data.get("number")
         self.step: int | None = data.get("step")
         self.iteration: int | None = data.get("iteration")
         self.parent: str | None = data.get("parent")
+        self.questions: dict[str, dict[str, Any]] = {}
+        """What it asked and nobody has answered."""
+
+    def ask(self, event: Event) -> None:
+        """Note a question, or that it was answered."""
+        data = event["data"]
+        if event["type"] == "question":
+            self.questions[data["id"]] = data
+        elif event["type"] == "answer":
+            self.questions.pop(data["id"], None)
+        elif event["type"] == "run.ended":
+            self.questions.clear()
+
+    def asks(self) -> str:
+        """The command that answers the oldest of its questions."""
+        if not self.questions:
+            return ""
+        return reply_line(next(iter(self.questions.values())), self.number, len(self.questions) > 1)
 
 
 class Progress:
@@ -74,6 +98,8 @@ class Progress:
         kind, run = event["type"], event["run"]
         if self.started_at is None:
             self.started_at = event["ts"]
+        if (leaf := self.leaves.get(run)) is not None:
+            leaf.ask(event)
         if kind == "run.created":
             self._created(event)
         elif kind == "run.ended" and run == self.root:
@@ -133,12 +159,15 @@ class Progress:
 
     def _changed(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
-        if kind == "text":
-            step.before, step.last = step.last, one_line(str(data.get("text", ""))) or step.last
+        step.asks = self.leaves[event["run"]].asks()
+        if kind in ("text", "tool.started"):
+            step.before, step.last = step.last, _last_words(event) or step.last
         elif kind == "marker":
             step.last = step.before  # the line that says "I am done" tells less than the one before it
-        elif kind == "run.started":
-            step.status = "running"
+        elif kind in ("run.started", "turn.started", "answer"):
+            step.status = "waiting" if step.asks else "running"
+        elif kind == "question" or (kind == "turn.ended" and data.get("idle")):
+            step.status = "waiting"
         elif kind == "run.ended":
             step.ended_at = event["ts"]
             step.reason = data.get("reason")
@@ -172,11 +201,21 @@ def _step_view(step: dict[str, Any]) -> StepView:
     return StepView(str(step.get("agent", "?")), int(step.get("iterations") or step.get("max_iterations") or 1))
 
 
+def _last_words(event: Event) -> str:
+    """What an agent says or does, with its helper's name in front where it was the helper."""
+    data = event["data"]
+    if event["type"] == "tool.started":
+        words = deed(str(data.get("name")), data.get("input"))
+    else:
+        words = one_line(str(data.get("text", "")))
+    return f"{one_line(str(data['agent']))}: {words}" if data.get("agent") and words else words
+
+
 def step_cells(step: StepView, now: float) -> list[str]:
     """One line of the summary."""
     taken = step.taken(now)
     return [
-        WORDS.get(step.status, "· " + step.status),
+        NEEDS_YOU if step.asks else WORDS.get(step.status, "· " + step.status),
         step.agent,
         f"{step.iteration}/{step.maximum}",
         step.reason or "-",
@@ -189,13 +228,10 @@ def summary(progress: Progress, now: float) -> list[str]:
     lines = table([step_cells(step, now) for step in progress.steps]) if progress.steps else []
     name = str(progress.number or progress.root)
     if progress.ended is None:
-        return [
-            *lines,
-            f"run {name} goes on: hocket wait {name} · hocket logs -f {name} · hocket stop {name}",
-        ]
+        return [*lines, *whereabouts(progress)]
     data = progress.ended["data"]
     taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
-    parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken]
+    parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, cost(data)]
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
@@ -203,10 +239,13 @@ def summary(progress: Progress, now: float) -> list[str]:
     return lines
 
 
-def result_text(ended: Event) -> str:
-    """The run's result as text that may be shown; ends with one newline unless it is empty."""
-    text = harmless(str(ended["data"].get("result") or ""))
-    return text if not text or text.endswith("\n") else text + "\n"
+def whereabouts(progress: Progress) -> list[str]:
+    """How to come back to a run that goes on, and what it needs."""
+    name = str(progress.number or progress.root)
+    if any(step.status == "waiting" and not step.asks for step in progress.steps):
+        return [f'run {name} waits for more: hocket send {name} "…" --wait · hocket stop {name}']
+    asking = [f"{step.agent} needs you: {step.asks}" for step in progress.steps if step.asks]
+    return [*asking, f"run {name} goes on: hocket wait {name} · hocket logs -f {name} · hocket stop {name}"]
 
 
 def arrows(progress: Progress) -> str:

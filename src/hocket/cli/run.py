@@ -39,6 +39,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
 @click.option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
 @click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
 @click.option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
+@access.on_question_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
 @click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
 @access.json_option
@@ -54,7 +55,7 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     if options["verbose"] and not options["as_json"]:
         for line in _described(request):
             print(line, file=sys.stderr)
-    return _start(request, options)
+    return start_and_watch("/api/runs", request, options)
 
 
 def _request(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -82,6 +83,7 @@ def _request(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[
         "until": options["until"],
         "timeout": options["timeout"],
         "marker": options["marker"],
+        "on_question": options["on_question"],
     }
     return {name: value for name, value in body.items() if value is not None}
 
@@ -126,7 +128,12 @@ def _shortened(text: str) -> str:
     return line if len(text) <= SHOWN and line == text else f"{line[:SHOWN]}..."
 
 
-def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
+def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:
+    """Start a run by a POST and watch it to its end; the exit code. ``resume`` does the same with other words.
+
+    The options that count are ``as_json quiet plain verbose detach``, and ``session``: such a run is watched until
+    it has nothing more to do, because it does not end.
+    """
     from hocket.cli.watch import Leave, Signals
 
     as_json, quiet = options["as_json"], options["quiet"]
@@ -138,23 +145,31 @@ def _start(request: dict[str, Any], options: dict[str, Any]) -> int:
     if not options["detach"]:
         signals.install()
     try:
-        started = client.request("POST", "/api/runs", request)
+        started = client.request("POST", path, body)
         if options["detach"]:
             access.write_json({"run": started["id"]}) if as_json else access.write(started["id"] + "\n")
             return 0
         signals.watching(started["id"])
+        session = options.get("session", False)
         if as_json:
-            return _report_json(client, started, signals)
-        return _report(client, started, signals, _view(live, options), quiet)
+            return _report_json(client, started, signals, session)
+        return _report(client, started, signals, _view(live, options), quiet, session)
     except Leave as leave:
         return leave.code
 
 
-def _report_json(client: Client, started: dict[str, Any], signals: Signals) -> int:
+def _report_json(client: Client, started: dict[str, Any], signals: Signals, session: bool) -> int:
     from hocket.cli.watch import stream_json
 
-    ended = stream_json(client, started["id"], access.write_json, sys.stdout.flush)["data"]
-    return signals.exit_code(ended["status"], access.exit_code(ended["status"], ended.get("reason")))
+    return _code(stream_json(client, started["id"], access.write_json, sys.stdout.flush, session), signals)
+
+
+def _code(last: dict[str, Any], signals: Signals) -> int:
+    """What the last event means to a script: the run's end, or that of a session's turn."""
+    data = last["data"]
+    if last["type"] == "turn.ended":
+        return 1 if data.get("is_error") else 0
+    return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
 def _view(live: bool, options: dict[str, Any]) -> View:
@@ -164,7 +179,7 @@ def _view(live: bool, options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True))
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"])
+    return PlainView(options["quiet"], options["verbose"])
 
 
 def _report(
@@ -173,31 +188,31 @@ def _report(
     signals: Signals,
     view: View,
     quiet: bool,
+    session: bool,
 ) -> int:
-    from hocket.cli.progress import Progress, result_text
+    from hocket.cli.progress import Progress
     from hocket.cli.watch import Leave, watch
 
     progress = Progress(started["id"])
     progress.number = started.get("number")
     client.notice = None if quiet else view.say
     try:
-        ended = watch(client, progress, view, signals)
+        last = watch(client, progress, view, signals, session)
     except Leave:
         _say_where_it_is(progress)
         raise
-    access.write(result_text(ended))
+    access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not quiet:
         _summarise(progress)
-    data = ended["data"]
-    return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
+    return _code(last, signals)
 
 
 def _say_where_it_is(progress: Progress) -> None:
-    from hocket.cli.progress import summary
+    from hocket.cli.progress import whereabouts
 
     with suppress(OSError):  # a terminal that hung up cannot be told
-        print(summary(progress, time.time())[-1], file=sys.stderr, flush=True)
+        print("\n".join(whereabouts(progress)), file=sys.stderr, flush=True)
 
 
 def _summarise(progress: Progress) -> None:

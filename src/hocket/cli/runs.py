@@ -10,7 +10,7 @@ import click
 
 from hocket.cli import access
 from hocket.cli.commands import command
-from hocket.cli.format import duration, elapsed, fit, harmless, moment, one_line, state_word, table
+from hocket.cli.format import cost, duration, elapsed, fit, harmless, moment, one_line, state_word, table
 from hocket.client import ENDED, Client, quote
 from hocket.errors import HocketError
 
@@ -22,14 +22,17 @@ PIPE_LAST = 200
 @command(
     'spawn_id=$(hocket spawn builder -p "Fix the flaky test")',
     "hocket spawn ./tool --json -- --fast",
+    'hocket spawn planner --session -p "Read the issue, then wait for me"',
     cls=access.PassingCommand,
 )
 @click.argument("agent")
 @click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
 @click.option("--cwd", metavar="DIR", help="Work in this directory.")
 @click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after 90, 90s, 10m, 2h.")
+@click.option("--session", is_flag=True, help="It stays for more messages after its first turn.")
+@access.on_question_option
 @access.json_option
-def spawn(agent: str, prompt: str | None, cwd: str | None, timeout: float | None, as_json: bool) -> None:
+def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
     """Start one agent and print the run's id. It goes on whatever happens to this terminal."""
     place = access.directory(cwd)
     body = {
@@ -38,7 +41,9 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, timeout: float | None
         "cwd": place,
         "args": access.passed_arguments(),
         "env": access.environment(place),
-        "timeout": timeout,
+        "timeout": options["timeout"],
+        "session": options["session"] or None,
+        "on_question": options["on_question"],
     }
     given = {name: value for name, value in body.items() if value is not None}
     run = access.connect().request("POST", "/api/runs", given)
@@ -126,7 +131,18 @@ def show(ref: str, as_json: bool) -> None:
 
 def shown(run: Run, now: float, columns: int | None) -> list[str]:
     """The lines of ``show``."""
-    facts = {
+    lines = table([[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None])
+    lines += _asked(run)
+    children = run.get("children") or []
+    if children:
+        lines += ["", *ps_table(children, now, columns)]
+    if run.get("result"):
+        lines += ["", harmless(str(run["result"])).rstrip("\n")]
+    return lines
+
+
+def _facts(run: Run, now: float) -> dict[str, Any]:
+    return {
         "run": f"{run.get('number')}  {run['id']}",
         "agent": one_line(str(run["agent"])),
         "state": " ".join(word for word in (state_word(run), run.get("reason")) if word),
@@ -135,18 +151,50 @@ def shown(run: Run, now: float, columns: int | None) -> list[str]:
         "started": moment(run.get("started_at") or run.get("created_at")),
         "ended": moment(run["ended_at"]) if run.get("ended_at") else None,
         "elapsed": duration(elapsed(run, now)),
+        "cost": cost(run),
         "parent": run.get("parent"),
+        "resumes": run.get("resumed_from"),
+        "session": run.get("session_id"),
+        "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
         "files": run.get("dir"),
     }
-    lines = table([[name, one_line(str(value))] for name, value in facts.items() if value is not None])
-    children = run.get("children") or []
-    if children:
-        lines += ["", *ps_table(children, now, columns)]
-    if run.get("result"):
-        lines += ["", harmless(str(run["result"])).rstrip("\n")]
+
+
+def _asked(run: Run) -> list[str]:
+    """Every open question in full, each with the command that answers it."""
+    questions = run.get("questions") or []
+    if not questions:
+        return []
+    from hocket.cli.words import reply_line, wish
+
+    lines = []
+    for question in questions:
+        lines += ["", f"? {wish(question)}", *_details(question)]
+        lines.append(f"    {reply_line(question, run.get('number'), len(questions) > 1)}")
     return lines
+
+
+def _details(question: dict[str, Any]) -> list[str]:
+    """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
+    given = question.get("input")
+    if question.get("kind") == "choice":
+        asked = harmless(str(question.get("text") or "")).split("\n")
+        return [f"  {line}" for line in asked] if len(asked) > 1 else []
+    if not isinstance(given, dict):
+        return []
+    return [
+        f"  {one_line(str(name))}: {line}" if place == 0 else f"    {line}"
+        for name, value in given.items()
+        for place, line in enumerate(harmless(_spelled(value)).split("\n"))
+    ]
+
+
+def _spelled(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 @command("hocket wait 42", "hocket wait 42 --timeout 10m --json")
@@ -166,9 +214,8 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
         run = client.run(run["id"])
     if as_json:
         access.write_json(run)
-    elif run.get("result"):
-        text = harmless(str(run["result"]))
-        access.write(text if text.endswith("\n") else text + "\n")
+    else:
+        access.print_result(run.get("result"))
     return access.exit_code(run["status"], run.get("reason"))
 
 

@@ -15,9 +15,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.format import WORDS, duration, fit, one_line
-from hocket.cli.plain import lines_of
+from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, width
+from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import Progress, StepView, arrows
+from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, WAYS
 
 FRAME_SECONDS = 0.125
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -32,6 +33,9 @@ STYLES = {
     "pending": "dim",
     "skipped": "dim",
 }
+TONES = {SAID: "dim", ASIDE: "dim", THOUGHT: "dim italic", NOTICE: "yellow", ALERT: "bold yellow"}
+UNASKED = frozenset({NOTICE, ALERT})
+"""What stays on the screen though nobody wants to see all that is said."""
 
 
 class LiveView:
@@ -61,10 +65,17 @@ class LiveView:
             self._print(heading(progress))
         for step in progress.finish_earlier_steps() or self._last_step(progress):
             self._print(step_line(step, time.time(), self._console.width))
-        if self._verbose:
-            for line in lines_of(progress, event):
-                self._print(Text(line, style="dim"))
+        self._tell(progress, event)
         self._paint(progress)
+
+    def _tell(self, progress: Progress, event: dict[str, Any]) -> None:
+        """What is worth a line of its own above the block."""
+        tone = WAYS[event["type"]].tone if event["type"] in WAYS else None
+        if tone == ALERT:
+            self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
+        elif tone is not None and (self._verbose or tone in UNASKED):
+            for line in lines_of(progress, event, self._verbose):
+                self._print(Text(line, style=TONES[tone]))
 
     def idle(self, progress: Progress) -> None:
         """Nothing came for a moment: the clock goes on."""
@@ -100,6 +111,12 @@ def heading(progress: Progress) -> Text:
     return Text.assemble(("● ", "blue"), (f"run {name}", "bold"), f"  {arrows(progress)}")
 
 
+def question(what: str, command: str, columns: int) -> Text:
+    """A question in full, since nobody should allow what was cut off, and the command below it if need be."""
+    gap = "    " if width(what) + 4 + width(command) <= columns else "\n    "
+    return Text.assemble((what, TONES[ALERT]), gap, (command, "bold"))
+
+
 def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table:
     """The block: the steps that are not over, and a footer."""
     grid = Table.grid()
@@ -114,18 +131,21 @@ def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table
 
 def step_line(step: StepView, now: float, columns: int) -> Text:
     """One step: glyph, name, pass, time, and the last thing it said."""
-    style = STYLES.get(step.status, "")
+    style = TONES[ALERT] if step.asks else STYLES.get(step.status, "")
     taken = step.taken(now)
     clock = duration(taken) if taken is not None else ""
     line = Text.assemble(
         (f"{_glyph(step, now)}  ", style),
         f"{fit(one_line(step.agent), 24):<14}  {step.passes():>5}  {clock:>7}  ",
     )
-    line.append(fit(step.last, max(10, columns - line.cell_len)), style="dim")
+    last, tone = (step.asks, "bold") if step.asks else (step.last, "dim")
+    line.append(fit(last, max(10, columns - line.cell_len)), style=tone)
     return line
 
 
 def _glyph(step: StepView, now: float) -> str:
+    if step.asks:
+        return NEEDS_YOU[0]
     if step.status == "running":
         return SPINNER[int(now * 8) % len(SPINNER)]
     return "·" if step.status == "pending" else WORDS.get(step.status, "·")[0]

@@ -166,8 +166,15 @@ class Keys:
         self._terminal = self._before = None
 
 
-def watch(client: Client, progress: Progress, view: View, signals: Signals) -> Event:
-    """Show a run up to its end; returns the root's ``run.ended``."""
+def is_last(event: Event, run: str, session: bool) -> bool:
+    """Whether nothing more is to be waited for: the run's end, or a session's first pause."""
+    if event["run"] != run:
+        return False
+    return event["type"] == "run.ended" or (session and event["type"] == "turn.ended" and bool(event["data"]["idle"]))
+
+
+def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
+    """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
     asked = False
     with view, Keys() as keys:
         for event in client.follow_ticking(progress.root, view.tick):
@@ -176,6 +183,8 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals) -> E
             else:
                 progress.add(event)
                 view.show(progress, event)
+                if is_last(event, progress.root, session):
+                    return event
             if signals.asking != asked:
                 asked = signals.asking
                 view.note(ASKING if asked else STOPPING if signals.code else "")
@@ -185,8 +194,7 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals) -> E
                 _obey(keys.pressed(), signals)
             if signals.trouble:
                 raise signals.trouble
-    assert progress.ended is not None  # noqa: S101 - following ends with it and with nothing else
-    return progress.ended
+    raise AssertionError("following ends with the run's own end and with nothing else")
 
 
 def _obey(key: str | None, signals: Signals) -> None:
@@ -206,7 +214,9 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     return all(deadline is None or time.monotonic() <= deadline for _ in events)
 
 
-def stream_json(client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None]) -> Event:
+def stream_json(
+    client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None], session: bool = False
+) -> Event:
     """Every event as it comes; returns the last one."""
     last: Event = {}
     for event in client.follow_ticking(run, FLUSH_SECONDS):
@@ -215,5 +225,7 @@ def stream_json(client: Client, run: str, write: Callable[[Any], None], flush: C
         else:
             write(event)
             last = event
+            if is_last(event, run, session):
+                break
     flush()
     return last

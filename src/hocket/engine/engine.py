@@ -26,9 +26,6 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec
 from hocket.providers import PROVIDERS, Reply
 from hocket.store import Committed, Line, NewRun, Store
 
-GO_ON = "Go on from where you stopped."
-"""What a resumed agent is told by somebody who says nothing else."""
-
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
 
@@ -114,7 +111,7 @@ class Engine:
             raise Conflict(f"run {run.number} has no session that could be resumed")
         before = _leaf_spec.decode(self.read.spec(run.id))
         check_directory(before.cwd)
-        again = conversation.resumed(before, run.session_id, prompt or GO_ON)
+        again = conversation.resumed(before, run.session_id, prompt or "")
         spec = replace(again, resumed_from=run.id, session=session, loop=False, timeout=None)
         return await self._begin(spec, key, None, 0)
 

@@ -1,0 +1,203 @@
+"""``send answer resume``: talking to agents. On the path of scripts that wait for a turn, so it loads little."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import click
+
+from hocket.cli import access
+from hocket.cli.commands import command
+from hocket.cli.format import one_line
+from hocket.cli.words import reply_line, wish
+from hocket.client import Client, quote
+
+Event = dict[str, Any]
+Run = dict[str, Any]
+TICK_SECONDS = 0.25
+SETTLE_SECONDS = 2.0
+"""A message that arrives while a turn ends may be answered by a turn of its own, which begins within this time."""
+YES = {"allow": True, "yes": True, "deny": False, "no": False}
+
+
+@command(
+    'hocket send 42 "Now write the tests"',
+    "git diff | hocket send 42 - --wait",
+    "hocket send 42 --interrupt",
+)
+@click.argument("ref")
+@click.argument("words", nargs=-1, metavar="[TEXT...|-]")
+@click.option("--interrupt", is_flag=True, help="End what it is doing first; without a text, only that.")
+@click.option("--wait", is_flag=True, help="Wait for the turn that answers and print its result alone.")
+@click.option("--timeout", type=access.seconds, metavar="TIME", help="With --wait: give up; the run goes on.")
+@access.json_option
+def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout: float | None, as_json: bool) -> int:
+    """Say something to a run that listens: a session, or an agent at work. "-" reads standard input.
+
+    With --wait it ends with 0, with 1 when the turn failed, with 3 when time is up, with 4 when the agent asks.
+    """
+    text = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words) or None
+    if text is None and not interrupt:
+        raise click.UsageError("nothing to say: give a text, or --interrupt", click.get_current_context())
+    if wait and text is None:
+        raise click.UsageError("--wait needs a text to wait for the answer to", click.get_current_context())
+    client = access.connect(talk=not as_json)
+    run = client.run(ref)
+    body = {"text": text, "interrupt": interrupt or None}
+    given = {name: value for name, value in body.items() if value is not None}
+    taken = client.request("POST", f"/api/runs/{quote(run['id'])}/messages", given)
+    if wait:
+        return _wait(client, run, taken, Exchange(run["id"], interrupt), timeout, as_json)
+    access.write_json(taken) if as_json else print(f"run {run['number']} will get it", file=sys.stderr)
+    return 0
+
+
+class Exchange:
+    """Finds the event that answers a message among all that is said from the moment it was sent."""
+
+    def __init__(self, run: str, interrupting: bool = False) -> None:
+        self._run = run
+        self._interrupting = interrupting
+        self._begun: set[Any] = set()
+        self.outcome: Event | None = None
+        """The answer as far as can be told: a ``turn.ended``, a ``question``, or the ``run.ended``."""
+
+    def add(self, event: Event) -> bool:
+        """One more event; whether the outcome is certain now."""
+        kind, data = event["type"], event["data"]
+        if event["run"] != self._run:
+            return False
+        if kind == "turn.started":
+            self._begun.add(data.get("turn"))
+            self.outcome = None
+        elif kind in ("question", "run.ended"):
+            self.outcome = event
+            return True
+        elif kind == "turn.ended":
+            return self._turn_ended(event)
+        return False
+
+    def _turn_ended(self, event: Event) -> bool:
+        """A turn that began after the message and by nobody else's doing is the answer. Any other one, the last for
+        now, is the answer only if no further turn begins: the message was taken into account while it ran."""
+        data = event["data"]
+        is_new = data.get("turn") in self._begun
+        if is_new and not data.get("origin"):
+            self.outcome = event
+            return True
+        if data.get("idle") and (is_new or not self._interrupting):
+            self.outcome = event
+        return False
+
+
+def _wait(
+    client: Client, run: Run, taken: dict[str, Any], exchange: Exchange, timeout: float | None, as_json: bool
+) -> int:
+    for question in run["questions"]:
+        return _tell_question(run, taken, question, as_json)
+    outcome = follow(client, run, exchange, timeout)
+    if outcome is None:
+        print(f"hocket: run {run['number']} has not answered yet; it goes on", file=sys.stderr)
+        return access.EXIT_TIMED_OUT
+    data = outcome["data"]
+    if outcome["type"] == "question":
+        return _tell_question(run, taken, data, as_json)
+    access.write_json({**taken, **data}) if as_json else access.print_result(data.get("result"))
+    if outcome["type"] == "run.ended":
+        return access.exit_code(data["status"], data.get("reason"))
+    if not data.get("is_error"):
+        return 0
+    if not as_json:
+        why = data.get("error") or data.get("subtype")
+        told = f": {one_line(str(why))}" if why and why != data.get("result") else ""
+        print(f"hocket: the turn failed{told}", file=sys.stderr)
+    return 1
+
+
+def follow(client: Client, run: Run, exchange: Exchange, timeout: float | None) -> Event | None:
+    """The outcome of an exchange; None when time is up first."""
+    deadline = None if timeout is None else time.monotonic() + timeout
+    since: float | None = None
+    for event in client.follow_ticking(run["id"], TICK_SECONDS, after=run["seq"]):
+        now = time.monotonic()
+        if event is not None and exchange.add(event):
+            return exchange.outcome
+        since = (since or now) if exchange.outcome is not None else None
+        if since is not None and now - since > SETTLE_SECONDS:
+            return exchange.outcome
+        if deadline is not None and now > deadline:
+            return None
+    return exchange.outcome
+
+
+def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as_json: bool) -> int:
+    """It waits for somebody, and whoever asked for the turn should know what for."""
+    if as_json:
+        access.write_json({**taken, "question": question})
+    else:
+        several = len(run["questions"]) > 1
+        print(f"? {wish(question)}\n    {reply_line(question, run['number'], several)}", file=sys.stderr)
+    return access.EXIT_ASKS
+
+
+@command(
+    "hocket answer 42 allow",
+    'hocket answer 42 deny -m "Use the test database"',
+    'hocket answer 42 "the second one"',
+)
+@click.argument("ref")
+@click.argument("words", nargs=-1, required=True, metavar="allow|deny|TEXT...")
+@click.option("--question", metavar="ID", help="Which question, where several are open.")
+@click.option("-m", "--message", metavar="TEXT", help="Why not, or what to mind; the agent reads it.")
+@access.json_option
+def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
+    """Answer what a run asks: allow or deny (or yes, no). A question with choices takes any words, or deny."""
+    client = access.connect(talk=not as_json)
+    run = client.run(ref)
+    reply = _reply(_meant(run, question), " ".join(words), message)
+    body = {"question": question, **reply}
+    given = {name: value for name, value in body.items() if value is not None}
+    told = client.request("POST", f"/api/runs/{quote(run['id'])}/answer", given)
+    if as_json:
+        access.write_json(told)
+    else:
+        access.write(f"{run['number']}  {'allowed' if told['allow'] else 'denied'}\n")
+
+
+def _meant(run: Run, question: str | None) -> dict[str, Any] | None:
+    """The question that will be answered; None where the server will have to say what is wrong."""
+    asked = [one for one in run["questions"] if question is None or one["id"].startswith(question)]
+    return asked[0] if len(asked) == 1 else None
+
+
+def _reply(question: dict[str, Any] | None, said: str, message: str | None) -> dict[str, Any]:
+    """What the words mean. Permission is given by a clear yes alone, never by words that happen to be none."""
+    allow = YES.get(said.lower())
+    is_choice = question is not None and question.get("kind") == "choice"
+    if is_choice and said.lower() != "deny":
+        if message is not None:
+            raise click.UsageError("the words are the answer; -m goes with allow and deny", click.get_current_context())
+        return {"allow": True, "text": said}
+    if allow is None and question is not None:
+        raise click.UsageError(f"say allow or deny, not {said!r}: it {wish(question)}", click.get_current_context())
+    return {"allow": bool(allow), "text": message}
+
+
+@command('hocket resume 42 -p "Now write the tests"', "hocket resume 42 --session --detach")
+@click.argument("ref")
+@click.option("-p", "--prompt", metavar="TEXT", help='What to do now; "-" reads standard input.')
+@click.option("--session", is_flag=True, help="It stays for more messages after its first turn.")
+@click.option("--detach", is_flag=True, help="Print the new run's id and leave it to the server.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all it says, and what it thinks.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
+@click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
+@access.json_option
+def resume(ref: str, prompt: str | None, **options: Any) -> int:
+    """Go on, in a new run, where the session of an ended one stopped. Watched and ended like "hocket run"."""
+    from hocket.cli.run import start_and_watch
+
+    body = {"prompt": access.pick_prompt(prompt, None, ""), "session": options["session"] or None}
+    given = {name: value for name, value in body.items() if value is not None}
+    return start_and_watch(f"/api/runs/{quote(ref)}/resume", given, options)

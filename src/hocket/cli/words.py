@@ -1,0 +1,167 @@
+"""What events say to people: one table from an event's type to its words, and the lines that a question needs.
+
+Here belong words alone. Who speaks is ``progress``'s to know, and how loud it looks is ``terminal``'s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hocket.cli.format import harmless, moment, one_line
+
+Data = dict[str, Any]
+
+SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thought"
+"""How much an event wants to be seen: an agent's own words, what it does meanwhile, what went other than planned,
+what waits for an answer, and what only the curious want to know."""
+
+DEED_LIMIT = 200
+ASK_LIMIT = 600
+"""Longer than any deed that is only looked at: what is to be allowed should be seen whole."""
+_TELLING = (
+    *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
+)
+"""Which of a tool's arguments says best what it is about to do, the most telling first."""
+
+
+class Way(NamedTuple):
+    """How one type of event is told."""
+
+    tone: str
+    words: Callable[[Data], str | None]
+    """None, or nothing but space, for an event of this type that is not worth a line."""
+
+
+def deed(tool: str, given: Any, limit: int = DEED_LIMIT) -> str:
+    """What a tool is used for, on one line: ``Bash: make test``."""
+    arguments = given if isinstance(given, dict) else {}
+    told = next((arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)), None)
+    if told is None:
+        told = json.dumps(arguments, ensure_ascii=False) if arguments else ""
+    return _shortened(one_line(f"{tool}: {told}" if told else tool), limit)
+
+
+def wish(question: Data) -> str:
+    """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``."""
+    text = one_line(str(question.get("text") or ""))
+    if question.get("kind") == "choice":
+        return f"asks: {_shortened(text, ASK_LIMIT)}"
+    if question.get("tool") and isinstance(question.get("input"), dict):
+        return f"wants to run {deed(str(question['tool']), question['input'], ASK_LIMIT)}"
+    return f"asks for leave: {_shortened(text, ASK_LIMIT)}"
+
+
+def _shortened(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def reply_line(question: Data, run: object, several: bool = False) -> str:
+    """The command that answers. Where several questions are open it has to say which.
+
+    The words to choose from are joined so that typing them as they stand allows nothing.
+    """
+    which = f" --question {one_line(str(question['id']))}" if several else ""
+    choice = question.get("kind") == "choice"
+    return f'hocket answer {run}{which} "YOUR ANSWER"' if choice else f"hocket answer {run}{which} allow/deny"
+
+
+def _text(data: Data) -> str:
+    return harmless(str(data.get("text", "")))
+
+
+def _error_output(data: Data) -> str | None:
+    """What a program wrote beside its output. Lines that a reader made nothing of are for programs."""
+    if data.get("stream") != "stderr":
+        return None
+    return "\n".join(f"! {line}" for line in _text(data).split("\n"))
+
+
+def _gate(data: Data) -> str:
+    return f"gate {_verdict(data)}: {harmless(str(data.get('command', '')))}"
+
+
+def _verdict(data: Data) -> str:
+    if data.get("passed"):
+        return "passed"
+    return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
+
+
+def _ended(data: Data) -> str | None:
+    return None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_why(data)}")
+
+
+def _why(data: Data) -> str:
+    code = data.get("exit_code")
+    told = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
+    return f"{told} ({data['error']})" if data.get("error") else str(told)
+
+
+def _tool_started(data: Data) -> str:
+    return deed(str(data.get("name")), data.get("input"))
+
+
+def _tool_finished(data: Data) -> str | None:
+    return _with(f"{data.get('name')} failed", data) if data.get("error") else None
+
+
+def _member(data: Data) -> str | None:
+    status = str(data.get("status"))
+    return None if status in ("running", "pending") else _with(status, data)
+
+
+def _notice(data: Data) -> str:
+    kind = str(data.get("kind") or "info")
+    return one_line(_text(data)) if kind == "info" else _with(kind.replace("_", " "), data)
+
+
+def _rate_limited(data: Data) -> str | None:
+    if data.get("status") == "allowed":
+        return None
+    at = data.get("resets_at")
+    until = f" until {moment(at)}" if isinstance(at, int | float) else ""
+    return _with(f"rate limited{until}", data)
+
+
+def _answer(data: Data) -> str:
+    return _with(f"{'allowed' if data.get('allow') else 'denied'} by {data.get('by') or 'somebody'}", data)
+
+
+def _input(data: Data) -> str | None:
+    if data.get("kind") == "interrupt":
+        return "interrupted"
+    return f"> {_shortened(one_line(_text(data)), DEED_LIMIT)}" if data.get("kind") == "message" else None
+
+
+def _turn_ended(data: Data) -> str | None:
+    """Of a run that ends with its turn, its own end tells the same."""
+    if not data.get("is_error") or not data.get("idle"):
+        return None
+    why = one_line(str(data.get("error") or data.get("subtype") or data.get("result")))
+    return f"the turn failed: {_shortened(why, DEED_LIMIT)}"
+
+
+def _with(head: str, data: Data) -> str:
+    """A head with the event's text behind it, where there is one; all on one line."""
+    told = _shortened(one_line(_text(data)), DEED_LIMIT) if data.get("text") else ""
+    return f"{one_line(head)}: {told}" if told else one_line(head)
+
+
+WAYS: dict[str, Way] = {
+    "text": Way(SAID, _text),
+    "raw": Way(SAID, _error_output),
+    "gate": Way(SAID, _gate),
+    "run.ended": Way(SAID, _ended),
+    "input": Way(ASIDE, _input),
+    "tool.started": Way(ASIDE, _tool_started),
+    "tool.finished": Way(ASIDE, _tool_finished),
+    "member": Way(ASIDE, _member),
+    "thinking": Way(THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
+    "notice": Way(NOTICE, _notice),
+    "rate_limited": Way(NOTICE, _rate_limited),
+    "turn.ended": Way(NOTICE, _turn_ended),
+    "answer": Way(NOTICE, _answer),
+    "question": Way(ALERT, wish),
+}
+"""Events of any other type are for programs: ``--json`` has them all."""

@@ -1,0 +1,203 @@
+"""Messages, answers and resumed sessions over HTTP, with a scripted agent that asks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api.serving import Server, token_of, wait_for
+from cli.fake_claude import PROGRAM
+
+Run = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def claude(shared: Server) -> None:
+    shared.agent("claude", PROGRAM)
+
+
+def until(server: Server, run: Run, wanted: Callable[[Run], Any]) -> Run:
+    def look() -> Run | None:
+        now: Run = server.show(run["id"])
+        return now if wanted(now) else None
+
+    found: Run = wait_for(look, "the run to be as wanted")
+    return found
+
+
+def idle(server: Server, **more: Any) -> Run:
+    """A session with nothing to do."""
+    run = server.start_run("claude", prompt="first", session=True, **more)
+    return until(server, run, lambda now: now["status"] == "waiting")
+
+
+def asking(server: Server, prompt: str = "ask me", **more: Any) -> Run:
+    run = server.start_run("claude", prompt=prompt, on_question="ask", **more)
+    return until(server, run, lambda now: now["needs_you"])
+
+
+def say(server: Server, run: Run, key: str | None = None, **body: Any) -> Any:
+    headers = {"idempotency-key": key} if key else None
+    return server.post(f"/api/runs/{run['id']}/messages", body, headers=headers)
+
+
+def answer(server: Server, run: Run, key: str | None = None, token: str | None = None, **body: Any) -> Any:
+    headers = {"idempotency-key": key} if key else None
+    return server.post(f"/api/runs/{run['id']}/answer", body, headers=headers, token=token)
+
+
+def inputs(server: Server, run: Run) -> list[dict[str, Any]]:
+    return [event["data"] for event in server.events(run["id"], follow=0) if event["type"] == "input"]
+
+
+def test_a_message_reaches_the_same_process_and_is_answered_by_a_turn(shared: Server) -> None:
+    run = idle(shared)
+    taken = say(shared, run, text="second").json()["data"]
+    assert taken["run"] == run["id"]
+    after = until(shared, run, lambda now: now["result"] == "you said: second")
+    assert (after["pid"], after["questions"], after["resumed_from"]) == (run["pid"], [], None)
+    assert after["seq"] > run["seq"]
+    assert [data["id"] for data in inputs(shared, run)] == [taken["id"]]
+
+
+def test_the_same_key_says_the_same_thing_once(shared: Server) -> None:
+    run = idle(shared)
+    taken = [say(shared, run, "again", text="second", interrupt=True).json()["data"] for _ in range(3)]
+    assert taken == [{"run": run["id"], "id": "again"}] * 3
+    until(shared, run, lambda now: now["result"] == "you said: second")
+    assert [data["kind"] for data in inputs(shared, run)] == ["interrupt", "message"]
+
+
+def test_an_interruption_comes_before_the_text(shared: Server) -> None:
+    run = shared.start_run("claude", prompt="wait", session=True)
+    until(shared, run, lambda now: now["last"] == "working")
+    say(shared, run, interrupt=True, text="something else")
+    assert until(shared, run, lambda now: now["result"] == "you said: something else")["error"] is None
+    turns = [event["data"] for event in shared.events(run["id"], follow=0) if event["type"] == "turn.ended"]
+    assert [turn["is_error"] for turn in turns] == [True, False]
+
+
+BAD: dict[str, tuple[str, dict[str, Any]]] = {
+    "a message without anything": ("messages", {}),
+    "a message that only says no": ("messages", {"interrupt": False}),
+    "a message with an unknown key": ("messages", {"text": "x", "colour": "red"}),
+    "a message that is no text": ("messages", {"text": 7}),
+    "an answer that is neither": ("answer", {}),
+    "an answer that only sounds like a yes": ("answer", {"allow": "yes"}),
+    "a number for a yes": ("answer", {"allow": 1}),
+    "an answer with an unknown key": ("answer", {"allow": True, "always": True}),
+    "an answer to nothing": ("answer", {"allow": True, "question": ""}),
+    "a resumption with an unknown key": ("resume", {"cwd": "/"}),
+}
+
+
+@pytest.mark.parametrize(("route", "body"), BAD.values(), ids=list(BAD))
+def test_a_body_that_makes_no_sense_is_400(shared: Server, route: str, body: dict[str, Any]) -> None:
+    run = shared.start_run("echo-args")
+    assert shared.post(f"/api/runs/{run['id']}/{route}", body).status_code == 400
+
+
+def test_a_question_is_shown_and_answered(shared: Server) -> None:
+    run = asking(shared)
+    (question,) = run["questions"]
+    assert set(question) == {"id", "kind", "text", "tool", "input", "suggestions"}
+    assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", "touch x0")
+    listed = {one["id"]: one for one in shared.get("/api/runs").json()["data"]}
+    assert (listed[run["id"]]["needs_you"], listed[run["id"]]["last"]) == (True, question["text"])
+    told = answer(shared, run, allow=False, text="not now").json()["data"]
+    assert told == {"run": run["id"], "question": question["id"], "allow": False}
+    ended = shared.ended(run["id"])
+    assert (ended["result"], ended["questions"]) == ("you said: ask me [deny not now]", [])
+    late = answer(shared, run, allow=True)
+    assert late.status_code == 409
+
+
+def test_an_answer_may_be_sent_again_with_its_key_and_with_no_other(shared: Server) -> None:
+    run = asking(shared, "ask me and hold")
+    first = answer(shared, run, "k1", allow=True)
+    again = answer(shared, run, "k1", allow=True)
+    other = answer(shared, run, "k2", allow=True)
+    assert (first.status_code, again.status_code, other.status_code) == (200, 200, 409)
+    assert first.json()["data"] == again.json()["data"]
+    answers = [event for event in shared.events(run["id"], follow=0) if event["type"] == "answer"]
+    assert len(answers) == 1
+    assert answers[0]["data"]["by"] == "operator"
+    (shared.project / "go").touch()
+    shared.ended(run["id"])
+    (shared.project / "go").unlink()
+
+
+def test_a_key_whose_answer_was_refused_may_be_used_again(shared: Server) -> None:
+    run = asking(shared)
+    assert answer(shared, run, "k", allow=True, question="nosuch").status_code == 409
+    assert answer(shared, run, "k", allow=True).status_code == 200
+    shared.ended(run["id"])
+
+
+def test_which_of_several_questions_is_meant_has_to_be_said(shared: Server) -> None:
+    run = shared.start_run("claude", prompt="ask twice", on_question="ask")
+    asked = until(shared, run, lambda now: len(now["questions"]) == 2)["questions"]
+    refused = answer(shared, run, allow=True)
+    assert refused.status_code == 409
+    assert all(question["id"] in refused.json()["error"]["hint"] for question in asked)
+    for question in asked:
+        assert answer(shared, run, allow=True, question=question["id"]).status_code == 200
+    shared.ended(run["id"])
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_no_run_answers_for_itself_or_for_what_is_below_it(shared: Server, unix: bool) -> None:
+    parent = shared.start_run("sleeper")
+    token = token_of(shared, parent)
+    child = asking(shared, token=token)
+    for mine, run in ((token, child), (token_of(shared, child), child), (token, parent)):
+        response = shared.post(f"/api/runs/{run['id']}/answer", {"allow": True}, token=mine, unix=unix)
+        assert response.status_code == 403
+    assert shared.show(child["id"])["needs_you"] is True
+    shared.post(f"/api/runs/{parent['id']}/stop", {})
+
+
+def test_a_run_may_talk_to_what_is_below_it(shared: Server) -> None:
+    parent = shared.start_run("sleeper")
+    token = token_of(shared, parent)
+    child = idle(shared, token=token)
+    sent = shared.post(f"/api/runs/{child['id']}/messages", {"text": "hello"}, token=token)
+    assert sent.status_code == 200
+    until(shared, child, lambda now: now["result"] == "you said: hello")
+    shared.post(f"/api/runs/{parent['id']}/stop", {})
+
+
+def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
+    first = shared.ended(shared.start_run("claude", prompt="first")["id"])
+    path = f"/api/runs/{first['id']}/resume"
+    made = [shared.post(path, {"prompt": "second"}, headers={"idempotency-key": "r1"}) for _ in range(2)]
+    assert [response.status_code for response in made] == [201, 201]
+    ids = {response.json()["data"]["id"] for response in made}
+    assert len(ids) == 1
+    ended = shared.ended(ids.pop())
+    assert (ended["resumed_from"], ended["result"]) == (first["id"], "you said: second")
+    argv = json.loads((Path(ended["dir"]) / "spec.json").read_text())["argv"]
+    assert argv[argv.index("--resume") + 1] == first["session_id"]
+    assert "--fork-session" in argv
+
+
+def test_only_an_ended_run_with_a_session_can_be_resumed(shared: Server) -> None:
+    live = idle(shared)
+    plain = shared.ended(shared.start_run("echo-args")["id"])
+    chain = shared.ended(shared.start_run("claude", dsl=True, prompt="x")["id"])
+    for run in (live, plain, chain):
+        assert shared.post(f"/api/runs/{run['id']}/resume", {}).status_code == 409
+
+
+def test_a_run_resumes_nothing(shared: Server) -> None:
+    """The new run would lie outside of its own tree, where no limit and no stop of its parents reaches it."""
+    parent = shared.start_run("sleeper")
+    token = token_of(shared, parent)
+    child = shared.ended(shared.start_run("claude", prompt="x", token=token)["id"])
+    before = shared.count()
+    assert shared.post(f"/api/runs/{child['id']}/resume", {}, token=token).status_code == 403
+    assert shared.count() == before
+    shared.post(f"/api/runs/{parent['id']}/stop", {})

@@ -1,0 +1,28 @@
+"""The small things that several commands need."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.cli import access
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "code"),
+    [
+        ("done", "single_run", 0),
+        ("failed", "exit", 1),
+        ("failed", "no_answer", 4),
+        ("failed", "budget", 5),
+        ("stopped", "stopped", 1),
+        ("lost", None, 1),
+    ],
+)
+def test_a_runs_end_has_its_exit_code(status: str, reason: str | None, code: int) -> None:
+    assert access.exit_code(status, reason) == code
+
+
+@pytest.mark.parametrize(("result", "text"), [(None, ""), ("", ""), ("a", "a\n"), ("a\n", "a\n"), ("\x1b[1ma", "a\n")])
+def test_the_result_ends_with_one_newline(result: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    access.print_result(result)
+    assert capsys.readouterr().out == text

@@ -1,0 +1,118 @@
+"""What events say to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.cli.plain import lines_of
+from hocket.cli.progress import Progress
+from hocket.cli.talk import YES
+from hocket.cli.words import WAYS, deed, reply_line, wish
+
+
+def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
+    """What one event of a run called ``me`` adds to a log, without the time."""
+    progress = Progress("me")
+    progress.add({"ts": 0.0, "run": "me", "type": "run.created", "data": {"kind": "leaf", "agent": "me", "number": 5}})
+    event = {"ts": 0.0, "run": "me", "type": kind, "data": data}
+    progress.add(event)
+    lines = lines_of(progress, event, verbose)
+    assert len(lines) <= 1
+    return lines[0][9:] if lines else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "said"),
+    [
+        ("text", {"text": "hello"}, "me hello"),
+        ("raw", {"stream": "stderr", "text": "oops"}, "me ! oops"),
+        ("raw", {"stream": "stdout", "text": '{"type":"odd"}'}, None),
+        ("tool.started", {"name": "Bash", "input": {"command": "touch x"}}, "me Bash: touch x"),
+        ("tool.started", {"name": "Read", "input": {"file_path": "/a.py", "limit": 3}}, "me Read: /a.py"),
+        ("tool.finished", {"name": "Bash", "error": False, "text": "fine"}, None),
+        ("tool.finished", {"name": "Bash", "error": True, "text": "no\nsuch file"}, "me Bash failed: no such file"),
+        ("member", {"agent": "Explore", "status": "started", "text": "look"}, "me/Explore started: look"),
+        ("member", {"agent": "Explore", "status": "running", "text": "look"}, None),
+        ("notice", {"kind": "retry", "text": "try 2 of 5"}, "me retry: try 2 of 5"),
+        ("notice", {"kind": "permission_denied", "text": "Bash"}, "me permission denied: Bash"),
+        ("notice", {"kind": "info", "text": "hooks ran"}, "me hooks ran"),
+        ("rate_limited", {"status": "allowed", "resets_at": 0}, None),
+        ("rate_limited", {"status": "rejected", "text": "5 h"}, "me rate limited: 5 h"),
+        ("answer", {"id": "q", "allow": True, "by": "operator"}, "me allowed by operator"),
+        ("answer", {"id": "q", "allow": False, "by": "operator", "text": "why?"}, "me denied by operator: why?"),
+        ("input", {"kind": "message", "text": "now the tests"}, "me > now the tests"),
+        ("input", {"kind": "interrupt"}, "me interrupted"),
+        ("input", {"kind": "stop", "reason": "stopped"}, None),
+        ("turn.ended", {"turn": 1, "is_error": False, "result": "x"}, None),
+        ("turn.ended", {"turn": 1, "is_error": True, "error": "API 500", "idle": False}, None),
+        ("turn.ended", {"turn": 1, "is_error": True, "error": "no\nway", "idle": True}, "me the turn failed: no way"),
+        ("run.ended", {"status": "failed", "reason": "exit", "exit_code": 3}, "me failed: exit 3"),
+        ("turn.started", {"turn": 1}, None),
+        ("usage", {"tokens": 3}, None),
+        ("session", {"session_id": "s"}, None),
+        ("thinking", {"text": "hm"}, None),
+    ],
+)
+def test_each_event_has_its_line_or_none(kind: str, data: dict[str, Any], said: str | None) -> None:
+    assert line(kind, **data) == said
+
+
+def test_a_limit_is_shown_with_the_time_of_its_end() -> None:
+    said = line("rate_limited", status="rejected", resets_at=86400.0, text="five hours")
+    assert said is not None
+    assert said.startswith("me rate limited until 1970-01-0")
+    assert said.endswith(": five hours")
+
+
+def test_thoughts_are_for_the_curious() -> None:
+    assert line("thinking", True, text="hm,\nwell") == "me ~ hm, well"
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
+    """Every key that any event has, filled with what a terminal would obey."""
+    evil = "a\x1b]0;pwned\x07b\x1b[2Jc\x9b31m"
+    names = ("text", "name", "agent", "error", "command", "by", "subtype", "reason", "status", "tool", "kind")
+    data = dict.fromkeys(names, evil) | {
+        "id": "q",
+        "is_error": True,
+        "idle": True,
+        "stream": "stderr",
+        "input": {"path": evil},
+    }
+    for lines in (line(kind, True, **data), line(kind, True, **{**data, "kind": "message"})):
+        assert not set(lines or "") & {"\x1b", "\x07", "\x9b"}
+        assert "pwned" not in (lines or "")
+
+
+def test_a_tool_without_telling_arguments_shows_them_all() -> None:
+    assert deed("Odd", {"n": 3, "on": True}) == 'Odd: {"n": 3, "on": true}'
+    assert deed("Odd", None) == "Odd"
+    assert len(deed("Bash", {"command": "x" * 5000})) < 250
+
+
+def test_a_question_of_choice_asks_for_words() -> None:
+    question = {"id": "q1", "kind": "choice", "text": "Which\ncolour?", "tool": "AskUserQuestion"}
+    assert wish(question) == "asks: Which colour?"
+    assert reply_line(question, 5) == 'hocket answer 5 "YOUR ANSWER"'
+    assert reply_line(question, 5, several=True) == 'hocket answer 5 --question q1 "YOUR ANSWER"'
+
+
+@pytest.mark.parametrize("given", [None, [], "x"])
+def test_a_tool_whose_input_was_too_large_to_keep_is_asked_for_in_words(given: Any) -> None:
+    question = {"kind": "permission", "text": "Write wants to write: /a", "tool": "Write", "input": given}
+    assert wish(question) == "asks for leave: Write wants to write: /a"
+
+
+def test_what_is_to_be_allowed_is_shown_longer_than_what_is_done() -> None:
+    given = {"command": "x" * 500}
+    assert wish({"kind": "permission", "tool": "Bash", "input": given}).endswith("x" * 500)
+    assert line("tool.started", name="Bash", input=given) == f"me Bash: {'x' * 194}…"
+
+
+def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:
+    offered = reply_line({"id": "q", "kind": "permission"}, 5)
+    assert not set("|;&<>()") & set(offered), "a shell would take the line apart"
+    assert offered.split()[-1] not in YES
