@@ -88,6 +88,14 @@ def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path,
             with pytest.raises(Conflict):
                 await table.engine.answer(run, None, True, None, "late")
 
+            again = await table.begin(claude, "ask me", on_question="ask")
+            await table.heard(again, "question")
+            same = [await table.engine.answer(again, None, True, None, "me", "key") for _ in range(2)]
+            await table.wait(again)
+            same.append(await table.engine.answer(again, None, True, None, "me", "key"))
+            assert same == [same[0]] * 3
+            assert sum(event["type"] == "answer" for event in await table.events(again)) == 1
+
     asyncio.run(scene())
 
 

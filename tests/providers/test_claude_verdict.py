@@ -103,7 +103,6 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (SUCCESS, STOPPED_CLEAN, None, False, DONE),
     (FALSE_SUBTYPE, ZERO, None, False, DONE),
     (RECOVERED, ZERO, None, False, DONE),
-    (AGENT_BACK, ZERO, None, False, DONE),
     # It finished with an error, whose name decides; a code of 0 makes nothing good.
     (API_ERROR, ONE, None, False, FAILED_ERROR),
     (API_ERROR, ZERO, None, False, FAILED_ERROR),
@@ -141,6 +140,11 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (AGENT_LEFT, KILLED, None, False, FAILED_SIGNAL),
     (AGENT_LEFT, STOPPED, Reason.STOPPED, False, WAS_STOPPED),
     (AGENT_LEFT, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
+    # It came back, and the turn that begins with that had not begun.
+    (AGENT_BACK, ZERO, None, False, DONE),
+    (AGENT_BACK, KILLED, None, False, FAILED_SIGNAL),
+    (AGENT_BACK, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
+    ([*AGENT_BACK, *SUCCESS], KILLED, None, False, DONE),
     # A command was: it counts only where the program was kept from waiting for it.
     (COMMAND_LEFT, ZERO, None, False, DONE),
     (COMMAND_LEFT, ONE, None, False, DONE),

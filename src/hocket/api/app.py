@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
@@ -46,7 +45,6 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
-ANSWERS_KEPT = 1000
 
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
@@ -65,7 +63,6 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     app.state.engine = engine
     app.state.health = health
     app.state.stop = stop
-    app.state.answers = {}
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)
     add = app.add_api_route
@@ -234,31 +231,8 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
     run = _run(request, ref)
     if caller_of(request.scope).run is not None:
         raise Forbidden("only the operator answers questions; a run must not approve what it or its own wants")
-    engine = _engine(request)
-
-    def say() -> Coroutine[Any, Any, dict[str, Any]]:
-        return engine.answer(run, body.question, body.allow, body.text, "operator")
-
-    return wire.answer(await _once(request, run, idempotency_key, say))
-
-
-async def _once(
-    request: Request, run: Run, key: str | None, say: Callable[[], Coroutine[Any, Any, dict[str, Any]]]
-) -> dict[str, Any]:
-    """The same key gives the same answer again: who lost the first one must not be told that it came too late."""
-    if key is None:
-        return await say()
-    kept: dict[tuple[str, str], asyncio.Task[dict[str, Any]]] = request.app.state.answers
-    place = (run.id, key)
-    if place not in kept:
-        kept[place] = asyncio.create_task(say())
-        if len(kept) > ANSWERS_KEPT:
-            del kept[next(iter(kept))]
-    try:
-        return await asyncio.shield(kept[place])
-    except HocketError:
-        kept.pop(place, None)
-        raise
+    said = await _engine(request).answer(run, body.question, body.allow, body.text, "operator", idempotency_key)
+    return wire.answer(said)
 
 
 async def resume_run(

@@ -267,8 +267,10 @@ class Engine:
     async def interrupt(self, run: Run, key: str) -> None:
         await self._talk.interrupt(run, key)
 
-    async def answer(self, run: Run, question: str | None, allow: bool, text: str | None, by: str) -> dict[str, Any]:
-        return await self._talk.answer(run, question, Reply(allow, text), by)
+    async def answer(
+        self, run: Run, question: str | None, allow: bool, text: str | None, by: str, key: str | None = None
+    ) -> dict[str, Any]:
+        return await self._talk.answer(run, question, Reply(allow, text), by, key or new_id())
 
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""

@@ -56,15 +56,25 @@ class Talk:
         line = conversation.interrupt(key)
         await self._say(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
 
-    async def answer(self, run: Run, question: str | None, reply: Reply, by: str) -> dict[str, Any]:
-        """Answer one open question. The first answer counts, whoever comes with another."""
+    async def answer(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
+        """Answer one open question. The first answer counts, whoever comes with another; it may be given again."""
+        if (given := await self._given(run, key)) is not None:
+            return _receipt(run, given)
         now, conversation = self._listener(run)
         asked = _meant(now, question)
-        data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by}
+        data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by, "key": key}
         line = conversation.answer(asked, reply)
         if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
-            raise Conflict(f"that question of run {run.number} has been answered already")
-        return {"run": run.id, "question": asked["id"], "allow": reply.allow}
+            if (given := await self._given(run, key)) is None:
+                raise Conflict(f"that question of run {run.number} has been answered already")
+            return _receipt(run, given)
+        return _receipt(run, data)
+
+    async def _given(self, run: Run, key: str) -> Mapping[str, Any] | None:
+        """The answer that was given under this key."""
+        notes = await asyncio.to_thread(files.input_notes, str(directory(self._home, run)))
+        given = (note["data"] for note in notes if note["type"] == "answer")
+        return next((data for data in given if data["key"] == key), None)
 
     async def end_input(self, place: str) -> None:
         """Nothing more will come."""
@@ -104,6 +114,10 @@ class Talk:
 
     def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
         return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _receipt(run: Run, answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {"run": run.id, "question": answer["id"], "allow": answer["allow"]}
 
 
 def _meant(run: Run, question: str | None) -> Mapping[str, Any]:

@@ -34,7 +34,7 @@ def listed(state: State, line: dict[str, Any]) -> list[Said] | None:
     if not isinstance(line.get("tasks"), list):
         return None
     tasks = {text_in(task, "task_id"): _is_command(task) for task in list_in(line, "tasks")}
-    state["tasks"] = {task: is_command for task, is_command in tasks.items() if task}
+    _set_tasks(state, {task: is_command for task, is_command in tasks.items() if task})
     if not state.get("open") and not agents_at_work(state):
         state["asked"] = {}
     return []
@@ -78,9 +78,16 @@ def _keep_count(state: State, identity: str, line: dict[str, Any], member: dict[
     """Older programs do not list what is in the background, so it is also counted."""
     tasks = state.get("tasks") or {}
     if line.get("subtype") == "task_started" and member["background"]:
-        state["tasks"] = {**tasks, identity: member["command"]}
+        _set_tasks(state, {**tasks, identity: member["command"]})
     elif status in _OVER and identity in tasks:
-        state["tasks"] = {other: kind for other, kind in tasks.items() if other != identity}
+        _set_tasks(state, {other: kind for other, kind in tasks.items() if other != identity})
+
+
+def _set_tasks(state: State, tasks: dict[str, bool]) -> None:
+    """What came back between two turns begins the next one, which the program starts by itself a moment later."""
+    came_back = (state.get("tasks") or {}).keys() - tasks.keys()
+    state["waking"] = bool(not state.get("open") and (came_back or state.get("waking")))
+    state["tasks"] = tasks
 
 
 def _is_command(line: Any) -> bool:

@@ -3,7 +3,7 @@
 Nothing here raises, whatever the line: what is not understood is kept as ``raw``. The state is a small JSON value:
 
     session        whether input stays open after a turn          blocks messages told spoke   see ``saying``
-    id             the session's id, once it is known             members tasks                see ``members``
+    id             the session's id, once it is known             members tasks waking         see ``members``
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
@@ -237,7 +237,7 @@ def _turn_starts(state: State) -> list[Said]:
     """Said at most once before the turn's end: its first line tells it, or whatever comes in place of that."""
     if state.get("open"):
         return []
-    state["open"], state["spoke"] = True, False
+    state["open"], state["spoke"], state["waking"] = True, False, False
     state["turn"] = state.get("turn", 0) + 1
     return [("turn.started", {"turn": state["turn"], "origin": None})]
 
@@ -257,6 +257,8 @@ def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
 
 
 def _why(line: dict[str, Any], text: str | None) -> str:
+    if text_in(line, "terminal_reason").startswith("aborted"):
+        return "the turn was interrupted"  # Its own word for it is a diagnostic for its makers.
     errors = [error for error in list_in(line, "errors") if isinstance(error, str)]
     return text or "; ".join(errors) or text_in(line, "subtype") or "the turn ended with an error"
 

@@ -78,7 +78,7 @@ def interrupt(request: str) -> str:
 def is_over(state: State) -> bool:
     """Whether its input may end. A command left in the background is no reason to wait: it may be a server, which
     never ends, and nobody can tell it anything."""
-    return is_finished(state, commands=False)
+    return is_finished(state, from_outside=False)
 
 
 def resumed(spec: Spec, session: str, prompt: str) -> Spec:

@@ -1,8 +1,9 @@
 """How a run ended, and why: by what the program said last, never by its exit code or by a result's subtype alone.
 
 A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, no agent works
-in the background, no question is open. A command left running in the background counts only where the program was
-ended from outside: had it been let, it would have waited for that command and gone on.
+in the background, no question is open. Where the program was ended from outside, two things more must not be: a command
+left running in the background, and news from there that have not been looked at. Had it been let, it would have gone
+on with them.
 
     it never started                            failed   start_failed
     a session that was stopped or killed        as if it had not finished
@@ -38,16 +39,19 @@ def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Statu
         return Status.FAILED, Reason.START_FAILED
     from_outside = exit.stopped or exit.signal is not None
     cut_short = (from_outside and state.get("session")) or (exit.stopped and _is_cut_short(state))
-    if not cut_short and is_finished(state, commands=from_outside):
+    if not cut_short and is_finished(state, from_outside=from_outside):
         return _by_result(state["result"])
     return _by_exit(exit, stop_reason)
 
 
-def is_finished(state: State, *, commands: bool) -> bool:
-    """Whether all that was asked for has been done or given up. ``commands``: whether those in the background count."""
+def is_finished(state: State, *, from_outside: bool) -> bool:
+    """Whether all that was asked for has been done or given up."""
     if not state.get("result") or state.get("open") or state.get("asked"):
         return False
-    return not any(commands or not is_command for is_command in state.get("tasks", {}).values())
+    tasks = state.get("tasks", {})
+    if from_outside:
+        return not tasks and not state.get("waking")
+    return all(is_command for is_command in tasks.values())
 
 
 def _is_cut_short(state: State) -> bool:
