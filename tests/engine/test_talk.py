@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all
 
+from hocket.engine.bind import StartRequest
 from hocket.engine.runs import session_of
 from hocket.engine.talk import _meant
 from hocket.errors import Conflict, UsageError
@@ -47,10 +49,14 @@ class Table(Kitchen):
     """A kitchen whose agents are talked to."""
 
     async def begin(self, claude: Path, prompt: str, **wish: Any) -> Run:
-        request = self.request(agent="planner", prompt=prompt, **wish)
+        return await self._begin(claude, self.request(agent="planner", prompt=prompt, **wish))
+
+    async def begin_chain(self, claude: Path, dsl: str, prompt: str, **wish: Any) -> Run:
+        return await self._begin(claude, self.request(dsl=dsl, prompt=prompt, **wish))
+
+    async def _begin(self, claude: Path, request: StartRequest) -> Run:
         env = {**request.env, "HOCKET_CLAUDE": str(claude), "HOME": str(claude.parent / "user")}
-        changed = type(request)(**{name: getattr(request, name) for name in request.__slots__} | {"env": env})
-        return await self.engine.start(changed)
+        return await self.engine.start(replace(request, env=env))
 
     async def heard(self, run: Run, kind: str, times: int = 1) -> list[dict[str, Any]]:
         """The run's events up to the n-th of a type."""
@@ -152,6 +158,24 @@ def test_an_open_question_outlives_the_server(home: Path, project: Path, claude:
     asyncio.run(second(run))
 
 
+def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            chain = await table.begin_chain(claude, "planner:2", "ask me", on_question="ask")
+            await table.heard(chain, "question")
+            said = await table.engine.answer(chain, None, True, None, "me")
+            assert table.engine.find(said["run"]).step == 0
+            await table.heard(chain, "question", 2)
+            await table.engine.answer(chain, None, False, None, "me")
+            ended = await table.wait(chain)
+            assert (ended.status, ended.reason, ended.result) == (Status.FAILED, Reason.MAX_ITERATIONS, "denied")
+            with pytest.raises(Conflict):
+                await table.engine.answer(chain, None, True, None, "late")
+
+    asyncio.run(scene())
+
+
 @pytest.mark.req("S1-45")
 def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
@@ -234,6 +258,7 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
     asyncio.run(scene())
 
 
+@pytest.mark.req("S2-67")
 def test_a_failure_says_what_the_agent_said_about_it(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

@@ -58,6 +58,7 @@ class Talk:
 
     async def answer(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts, whoever comes with another; it may be given again."""
+        run = self._asking(run)
         if (given := await self._given(run, key)) is not None:
             return _receipt(run, given)
         now, conversation = self._listener(run)
@@ -69,6 +70,23 @@ class Talk:
                 raise Conflict(f"that question of run {run.number} has been answered already")
             return _receipt(run, given)
         return _receipt(run, data)
+
+    def _asking(self, run: Run) -> Run:
+        """Who is meant by somebody who names the chain that the asking run is part of."""
+        if run.kind is Kind.LEAF:
+            return run
+        asking = [one for one in self._journal.live.values() if one.open_questions and self._is_below(one, run.id)]
+        if len(asking) > 1:
+            numbers = ", ".join(str(one.number) for one in sorted(asking, key=lambda one: one.number))
+            raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
+        return asking[0] if asking else run
+
+    def _is_below(self, run: Run, top: str) -> bool:
+        parent = run.parent
+        while parent is not None and parent != top:
+            above = self._journal.live.get(parent)
+            parent = above.parent if above else None
+        return parent == top
 
     async def _given(self, run: Run, key: str) -> Mapping[str, Any] | None:
         """The answer that was given under this key."""
