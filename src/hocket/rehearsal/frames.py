@@ -1,0 +1,122 @@
+"""A message as the Messages API sends it: content blocks, and the frames of its stream. Both players speak this.
+
+Pure. Who writes the frames, and what waits between them, is the players' business: a pause is a number of seconds
+among the frames.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from hocket.rehearsal.play import Message
+from hocket.rehearsal.steps import Say, Spend, Think, Wait
+
+Block = dict[str, Any]
+Frame = dict[str, Any]
+
+INPUT_TOKENS = 10
+OUTPUT_TOKENS = 20
+SIGNATURE = "cmVoZWFyc2Fs"
+PIECE = 40
+MOST_PIECES = 200
+
+
+def new_id(kind: str) -> str:
+    return f"{kind}_{os.urandom(12).hex()}"
+
+
+def contents(message: Message) -> list[Block | float]:
+    """The blocks of a message, each tool call with an id of its own, and the pauses between them."""
+    made: list[Block | float] = []
+    for part in message.parts:
+        match part:
+            case Wait():
+                made.append(part.seconds)
+            case Say():
+                made.append({"type": "text", "text": part.text})
+            case Think():
+                made.append({"type": "thinking", "thinking": part.text, "signature": SIGNATURE})
+            case _:
+                made.append({"type": "tool_use", "id": new_id("toolu"), "name": part.name, "input": dict(part.input)})
+    return made
+
+
+def blocks(items: list[Block | float]) -> list[Block]:
+    return [item for item in items if isinstance(item, dict)]
+
+
+def tokens(spend: Spend) -> tuple[int, int]:
+    """What a message took in and gave out."""
+    given = INPUT_TOKENS if spend.input is None else spend.input
+    return given, OUTPUT_TOKENS if spend.output is None else spend.output
+
+
+def whole(message: Message, items: list[Block | float], id: str, model: str) -> dict[str, Any]:
+    """The message as one object."""
+    given, made = tokens(message.spend)
+    usage = {"input_tokens": given, "output_tokens": made}
+    return {**head(id, model), "content": blocks(items), "stop_reason": message.stop_reason, "usage": usage}
+
+
+def frames(message: Message, items: list[Block | float], id: str, model: str) -> Iterator[Frame | float]:
+    """The message as a stream. It breaks off, without an end, where the script says that the agent does."""
+    given, made = tokens(message.spend)
+    yield {
+        "type": "message_start",
+        "message": {**head(id, model), "usage": {"input_tokens": given, "output_tokens": 1}},
+    }
+    index = 0
+    for item in items:
+        if isinstance(item, float):
+            yield item
+            continue
+        yield from _block_frames(index, item)
+        index += 1
+    if message.end not in ("hang", "crash") and message.fail is None:
+        delta = {"stop_reason": message.stop_reason, "stop_sequence": None}
+        yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": made}}
+        yield {"type": "message_stop"}
+
+
+def head(id: str, model: str) -> dict[str, Any]:
+    """A message before it has said anything."""
+    base = {"id": id, "type": "message", "role": "assistant", "model": model, "content": []}
+    return {**base, "stop_reason": None, "stop_sequence": None}
+
+
+def _block_frames(index: int, block: Block) -> Iterator[Frame]:
+    yield {"type": "content_block_start", "index": index, "content_block": _empty(block)}
+    for delta in _deltas(block):
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+    yield {"type": "content_block_stop", "index": index}
+
+
+def _empty(block: Block) -> Block:
+    match block["type"]:
+        case "text":
+            return {"type": "text", "text": ""}
+        case "thinking":
+            return {"type": "thinking", "thinking": "", "signature": ""}
+        case _:
+            return {**block, "input": {}}
+
+
+def _deltas(block: Block) -> Iterator[Block]:
+    match block["type"]:
+        case "text":
+            yield from ({"type": "text_delta", "text": piece} for piece in pieces(block["text"]))
+        case "thinking":
+            yield from ({"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"]))
+            yield {"type": "signature_delta", "signature": block["signature"]}
+        case _:
+            written = json.dumps(block["input"])
+            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(written))
+
+
+def pieces(text: str) -> list[str]:
+    """A text in the order in which a stream brings it; never more than a few hundred pieces, however long it is."""
+    size = max(PIECE, len(text) // MOST_PIECES)
+    return [text[start : start + size] for start in range(0, len(text), size)]

@@ -1,0 +1,333 @@
+"""The scripted model: the Messages API on loopback, so that the *real* CLI rehearses without a token.
+
+    with ScriptedModel(load("script.yaml")) as model:
+        ...run claude with ANTHROPIC_BASE_URL=model.url...
+        assert not model.uncovered
+
+Only the standard library, only 127.0.0.1. What is said is decided in ``play.py``; here requests become conversations
+and messages become HTTP. Whose conversation it is: the text of its definition in the system prompt (``agents`` maps
+names to such texts), ``agent: NAME`` in the system prompt, or for a sub-agent the prompt that the script gave it.
+A request without tools that is nobody's (titles, summaries) gets a harmless answer.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from hocket.rehearsal import frames
+from hocket.rehearsal.passes import Passes, note_uncovered
+from hocket.rehearsal.play import Conversation, Message, Uncovered, flat_text, next_message, sub_agent_type, turn_of
+from hocket.rehearsal.steps import Fail, Say, Script
+
+NOBODY = "claude"
+SUB_AGENT = "cc_is_subagent=true"
+HARMLESS = Message((Say("ok"),))
+LARGEST_BODY = 64 * 1024 * 1024
+MOST_THREADS = 64
+REMEMBERED = 200
+IDLE_SECONDS = 60
+LOOK_SECONDS = 0.2
+ERRORS: Mapping[int, str] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    529: "overloaded_error",
+}
+"""What the API calls its failures; every other one is its own fault."""
+
+
+class Asked(NamedTuple):
+    """One request, in short."""
+
+    session: str
+    agent: str
+    turn: int
+    passage: int
+    stop_reason: str
+
+
+class ScriptedModel:
+    """``start()``, ``stop()`` or ``with``; ``url`` is what ANTHROPIC_BASE_URL must be."""
+
+    def __init__(
+        self,
+        script: Script,
+        port: int = 0,
+        state: Path | None = None,
+        agents: Mapping[str, str] | None = None,
+    ) -> None:
+        self.script = script
+        self.uncovered: list[Uncovered] = []
+        self.asked: deque[Asked] = deque(maxlen=REMEMBERED)
+        """The most recent requests, oldest first."""
+        self.requests = 0
+        self._state = state
+        self._passes = Passes(state)
+        self._agents = dict(agents or {})
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._server = _Server(("127.0.0.1", port), self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def start(self) -> Self:
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Ends at once, also where an answer is being waited for."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.close_connections()
+        self._server.server_close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there was time for it; False once the server stops."""
+        return not self._stopping.wait(seconds)
+
+    def answer(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Message:
+        """The message that the script has for a request."""
+        conversation = self._conversation(body, session, sub_agent)
+        if conversation is None:
+            return HARMLESS
+        found = next_message(self.script, conversation)
+        if isinstance(found, Uncovered):
+            self._note(found)
+            found = Message(fail=Fail(400, str(found)))
+        self._remember(conversation, session, found)
+        return found
+
+    def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
+        system, messages, tools = flat_text(body.get("system")), _messages(body), _tools(body)
+        name = self._name(system, messages)
+        if name is None and not tools and not self._wants_no_tools():
+            return None
+        agent = name or NOBODY
+        passage = self._passes.number(agent, f"{session}/{sub_agent}")
+        return Conversation(agent, messages, system, tools, passage)
+
+    def _name(self, system: str, messages: list[dict[str, Any]]) -> str | None:
+        """The longest definition wins: one agent's text may be the beginning of another's."""
+        known = [name for name, text in self._agents.items() if text.strip() and text.strip() in system]
+        if known:
+            return max(known, key=lambda name: len(self._agents[name]))
+        named = [rule.when.agent for rule in self.script.rules if rule.when.agent]
+        if called := [name for name in named if f"agent: {name}" in system]:
+            return max(called, key=len)
+        return sub_agent_type(self.script, turn_of(messages[:1]).prompt) if SUB_AGENT in system else None
+
+    def _wants_no_tools(self) -> bool:
+        return any(rule.when.tools == () for rule in self.script.rules)
+
+    def _note(self, uncovered: Uncovered) -> None:
+        """Once each: the CLI asks again before it gives up."""
+        with self._lock:
+            if uncovered in self.uncovered:
+                return
+            self.uncovered.append(uncovered)
+        if self._state is not None:
+            note_uncovered(self._state, uncovered)
+
+    def _remember(self, conversation: Conversation, session: str, message: Message) -> None:
+        turn = turn_of(conversation.messages)
+        with self._lock:
+            self.requests += 1
+            self.asked.append(
+                Asked(session, conversation.agent, turn.number, conversation.passage, message.stop_reason)
+            )
+
+
+def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    given = body.get("messages")
+    return [message for message in given if isinstance(message, dict)] if isinstance(given, list) else []
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
+    given = body.get("tools")
+    return tuple(str(tool.get("name")) for tool in given if isinstance(tool, dict)) if isinstance(given, list) else ()
+
+
+# --- HTTP ---------------------------------------------------------------------------------------------------
+
+
+class _Server(ThreadingHTTPServer):
+    """One thread a connection, up to a limit: who comes later waits."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], model: ScriptedModel) -> None:
+        self.model = model
+        self._free = threading.BoundedSemaphore(MOST_THREADS)
+        self._open: set[socket.socket] = set()
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        while not self._free.acquire(timeout=0.1):
+            if not self.model.wait(0):
+                self.shutdown_request(request)
+                return
+        self._open.add(request)
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.discard(request)
+            self._free.release()
+
+    def close_connections(self) -> None:
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it has just ended by itself
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no news, and there is nobody here to tell."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "rehearsal"
+    sys_version = ""
+    timeout = IDLE_SECONDS
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
+        """Says nothing: requests are counted, not printed."""
+
+    def do_HEAD(self) -> None:
+        self._send(200, b"")
+
+    def do_GET(self) -> None:
+        self._send_json(200, {"status": "ok"})
+
+    def do_POST(self) -> None:
+        path = self.path.partition("?")[0]
+        body = self._body()
+        if body is None:
+            return
+        if path == "/v1/messages/count_tokens":
+            self._send_json(200, {"input_tokens": frames.INPUT_TOKENS})
+        elif path == "/v1/messages":
+            self._answer(body)
+        else:
+            self._send_failure(404, f"rehearsal: nothing is at {path}")
+
+    def _body(self) -> dict[str, Any] | None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdigit() or int(length) > LARGEST_BODY:
+            self.close_connection = True
+            self._send_failure(413, "rehearsal: a body needs a length, and not one as large as this")
+            return None
+        try:
+            body = json.loads(self.rfile.read(int(length)))
+        except ValueError:
+            body = None
+        if not isinstance(body, dict):
+            self._send_failure(400, "rehearsal: the body is no JSON object")
+            return None
+        return body
+
+    def _answer(self, body: dict[str, Any]) -> None:
+        session = self.headers.get("X-Claude-Code-Session-Id") or _session_of(body)
+        message = self.server.model.answer(body, session, self.headers.get("X-Claude-Code-Agent-Id", ""))
+        if message.fail is not None and message.fail.status is not None:
+            if self._pause_all(message):
+                self._send_failure(message.fail.status, message.fail.message)
+            return
+        items, id, name = frames.contents(message), frames.new_id("msg"), str(body.get("model", "rehearsal"))
+        if body.get("stream") is True:
+            self._stream(message, frames.frames(message, items, id, name))
+        elif self._pause_all(message) and self._goes_on(message):
+            self._send_json(200, frames.whole(message, items, id, name))
+
+    def _stream(self, message: Message, stream: Iterator[frames.Frame | float]) -> None:
+        """The end of the connection is the end of the stream, so that one may also break off."""
+        self.close_connection = True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        for frame in stream:
+            if isinstance(frame, float):
+                self.wfile.flush()
+                if not self.server.model.wait(frame):
+                    return
+            else:
+                self.wfile.write(f"event: {frame['type']}\ndata: {json.dumps(frame)}\n\n".encode())
+        self.wfile.flush()
+        self._goes_on(message)
+
+    def _pause_all(self, message: Message) -> bool:
+        pauses = (item for item in frames.contents(message) if isinstance(item, float))
+        return all(self.server.model.wait(pause) for pause in pauses)
+
+    def _goes_on(self, message: Message) -> bool:
+        """False where the script leaves the agent alone: never an answer, or a broken connection."""
+        while message.end == "hang" and self.server.model.wait(LOOK_SECONDS) and self._is_connected():
+            continue
+        if message.end in ("hang", "crash") or message.fail is not None:
+            self.close_connection = True
+            return False
+        return True
+
+    def _is_connected(self) -> bool:
+        """Nobody sends anything while it waits for an answer: readable means hung up."""
+        return not select.select([self.connection], [], [], 0)[0]
+
+    def _send_failure(self, status: int, text: str) -> None:
+        error = {"type": ERRORS.get(status, "api_error"), "message": text}
+        self._send_json(status, {"type": "error", "error": error})
+
+    def _send_json(self, status: int, value: Mapping[str, Any]) -> None:
+        self._send(status, json.dumps(value).encode(), "application/json")
+
+    def _send(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+
+def _session_of(body: Mapping[str, Any]) -> str:
+    """Where the header is missing: the session inside the metadata, which is JSON in a text."""
+    metadata = body.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    try:
+        inside = json.loads(user) if isinstance(user, str) else None
+    except ValueError:
+        inside = None
+    return str(inside.get("session_id", user)) if isinstance(inside, dict) else str(user or "")

@@ -1,0 +1,273 @@
+"""What a run said, turned into a script that says it again: ``record(lines, agent)``. Pure.
+
+Each turn becomes a rule, each sub-agent's conversation another. Prompts are not part of a run's output, so turns are
+told apart by their number alone; sub-agents by the beginning of the prompt that their lead gave them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hocket.rehearsal.play import Result, flat_text
+from hocket.rehearsal.steps import AGENT_TOOL
+
+LONGEST_PROMPT = 80
+AGENT_TOOLS = (AGENT_TOOL, "Task")
+
+Step = Any
+
+
+class _Voice:
+    """One agent's conversation, as far as the lines have told it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self._message: str | None = None
+        self._calls: dict[str, dict[str, Any]] = {}
+        """Tool calls whose result is still to come, as they stand in the steps."""
+
+    def block(self, message: str, block: Mapping[str, Any]) -> None:
+        match block.get("type"):
+            case "text":
+                self.steps.append({"say": str(block.get("text", ""))})
+            case "thinking":
+                self.steps.append({"think": str(block.get("thinking", ""))})
+            case "tool_use":
+                self._call(message, str(block.get("id")), _call_of(block))
+        self._message = message
+
+    def _call(self, message: str, id: str, call: dict[str, Any]) -> None:
+        """Calls of one message belong together."""
+        self._calls[id] = call
+        last = self.steps[-1] if self.steps else None
+        if self._message == message and isinstance(last, dict) and "together" in last:
+            last["together"].append(call)
+        else:
+            self.steps.append({"together": [call]})
+
+    def asked(self, id: str) -> None:
+        if (call := self._calls.get(id)) is not None and "tool" in call:
+            call["ask"] = {"tool": call["tool"]["name"], **{k: v for k, v in call.pop("tool").items() if k != "name"}}
+
+    def result(self, block: Mapping[str, Any]) -> None:
+        call = self._calls.get(str(block.get("tool_use_id")))
+        body = None if call is None else call.get("tool", call.get("ask"))
+        if call is None or body is None:
+            return
+        came = Result(flat_text(block.get("content")), block.get("is_error") is True)
+        if "ask" in call and came.denied:
+            body["denied"] = []
+            return
+        body["result"] = came.text
+        if came.error:
+            body["error"] = True
+
+    def finished(self) -> list[Step]:
+        """What followed a denial is what the agent does when it is denied; else it is not known what it would do."""
+        steps: list[Step] = []
+        goes_on = steps
+        for step in map(_settled, self.steps):
+            goes_on.append(step)
+            if isinstance(step, dict) and "denied" in step.get("ask", ()):
+                goes_on = step["ask"]["denied"]
+        return _without_empty_branches(steps)
+
+
+def _without_empty_branches(steps: list[Step]) -> list[Step]:
+    for step in steps:
+        ask = step.get("ask", {}) if isinstance(step, dict) else {}
+        if "denied" in ask and not _without_empty_branches(ask["denied"]):
+            del ask["denied"]
+    return steps
+
+
+def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
+    given = block.get("input")
+    given = given if isinstance(given, dict) else {}
+    if block.get("name") not in AGENT_TOOLS:
+        return {"tool": {"name": str(block.get("name")), "input": given}}
+    agent = {"type": str(given.get("subagent_type", "general-purpose")), "prompt": str(given.get("prompt", ""))}
+    told = {"description": given["description"]} if isinstance(given.get("description"), str) else {}
+    return {"agent": {**agent, **told, "background": given.get("run_in_background") is True}}
+
+
+def _settled(step: Step) -> Step:
+    """Several calls stay together; one stands for itself."""
+    if not isinstance(step, dict) or "together" not in step:
+        return step
+    calls = step["together"]
+    if len(calls) == 1:
+        return calls[0]
+    for call in calls:
+        call.get("ask", {}).pop("denied", None)  # among several it decides nothing
+    return {"tools": [call.get("tool", call) for call in calls]}
+
+
+class _Recorder:
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._rules: list[dict[str, Any]] = []
+        self._lead = _Voice()
+        self._subs: dict[str, tuple[dict[str, Any], _Voice]] = {}
+        """By the id of the call that started them: what to tell them by, and what they did."""
+        self._turns = self._wakes = 0
+        self._spent: float | None = None
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        match event.get("type"):
+            case "assistant":
+                self._assistant(event)
+            case "user":
+                for block in _blocks(event):
+                    if block.get("type") == "tool_result":
+                        self._voice(event).result(block)
+            case "control_request":
+                self._asked(event.get("request"))
+            case "system":
+                self._system(event)
+            case "result":
+                self._result(event)
+
+    def _voice(self, event: Mapping[str, Any]) -> _Voice:
+        parent = event.get("parent_tool_use_id")
+        return self._subs[parent][1] if isinstance(parent, str) and parent in self._subs else self._lead
+
+    def _assistant(self, event: Mapping[str, Any]) -> None:
+        message = event.get("message")
+        if not isinstance(message, dict) or message.get("model") == "<synthetic>":
+            return
+        voice = self._voice(event)
+        for block in _blocks(event):
+            voice.block(str(message.get("id")), block)
+
+    def _asked(self, request: Any) -> None:
+        if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
+            for voice in (self._lead, *(voice for _, voice in self._subs.values())):
+                voice.asked(str(request.get("tool_use_id")))
+
+    def _system(self, event: Mapping[str, Any]) -> None:
+        match event.get("subtype"):
+            case "permission_denied":
+                self._asked({"subtype": "can_use_tool", "tool_use_id": event.get("tool_use_id")})
+            case "task_started":
+                when = {"agent": str(event.get("subagent_type")), "prompt": str(event.get("prompt"))[:LONGEST_PROMPT]}
+                self._subs[str(event.get("tool_use_id"))] = (when, _Voice())
+            case "task_notification":
+                self._sub_ended(event)
+
+    def _sub_ended(self, event: Mapping[str, Any]) -> None:
+        """A sub-agent's last words may be known by its report alone."""
+        when, voice = self._subs.get(str(event.get("tool_use_id")), (None, self._lead))
+        if when is None:
+            return
+        report = str(event.get("summary", ""))
+        if event.get("status") == "failed":
+            voice.steps.append(_failure(report))
+        elif not voice.steps or voice.steps[-1] != {"say": report}:
+            voice.steps.append({"say": report})
+
+    def _result(self, event: Mapping[str, Any]) -> None:
+        woken = isinstance(event.get("origin"), dict)
+        self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
+        steps = self._lead.finished()
+        if (cost := self._cost(event)) > 0:
+            steps.insert(_last_message(steps), {"cost": cost})
+        if isinstance(status := event.get("api_error_status"), int):
+            steps.append({"fail": {"status": status, "message": _reason(event, status)}})
+        if steps:
+            when = {"woken": self._wakes} if woken else {"turn": self._turns}
+            self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
+        self._lead = _Voice()
+
+    def _cost(self, event: Mapping[str, Any]) -> float:
+        """What this turn cost. The first result of a resumed session also counts what was spent before."""
+        total = event.get("total_cost_usd")
+        if not isinstance(total, int | float) or isinstance(total, bool):
+            return 0.0
+        before = self._spent if self._spent is not None else _before(event, float(total))
+        self._spent = float(total)
+        return round(self._spent - before, 9)
+
+    def rules(self) -> list[dict[str, Any]]:
+        if self._lead.steps:
+            when = {"agent": self._agent, "turn": self._turns + 1}
+            self._rules.append({"when": when, "do": [*self._lead.finished(), "hang"]})
+        heard = [{"when": when, "do": voice.finished()} for when, voice in self._subs.values() if voice.steps]
+        return [*self._rules, *_told_apart(heard)]
+
+
+def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Sub-agents that were given the same words are told apart by their order among all of their kind."""
+    conditions = [rule["when"] for rule in rules]
+    kinds = [when["agent"] for when in conditions]
+    return [
+        {**rule, "when": {**when, "pass": kinds[: number + 1].count(when["agent"])}}
+        if conditions.count(when) > 1
+        else rule
+        for number, (rule, when) in enumerate(zip(rules, conditions, strict=True))
+    ]
+
+
+def _before(event: Mapping[str, Any], total: float) -> float:
+    since = event.get("model_usage_since_last_result")
+    if not isinstance(since, dict):
+        return 0.0
+    spent = (used.get("costUSD") for used in since.values() if isinstance(used, dict))
+    return total - sum(cost for cost in spent if isinstance(cost, int | float))
+
+
+def _last_message(steps: list[Step]) -> int:
+    """Where the last message of a turn begins: after the last tool call."""
+    calls = [number for number, step in enumerate(steps, 1) if {"tool", "tools", "ask", "agent"} & set(step)]
+    return calls[-1] if calls else 0
+
+
+def _failure(report: str) -> Step:
+    """A sub-agent's failure, of which only a sentence is known."""
+    found = re.search(r"API Error: ([45]\d\d) (.*)", report, re.DOTALL)
+    return {"fail": {"status": int(found[1]), "message": found[2]} if found else {"status": 400, "message": report}}
+
+
+def _reason(event: Mapping[str, Any], status: int) -> str:
+    return str(event.get("result") or "").removeprefix(f"API Error: {status} ")
+
+
+def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    message = event.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict):
+            yield block
+
+
+def record(lines: Iterable[bytes], agent: str) -> str:
+    """The script, as YAML, of a run whose standard output these lines are. Lines that are no events are passed over."""
+    recorder = _Recorder(agent)
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            recorder.take(event)
+    return _written({"version": 1, "rules": recorder.rules(), "default": "fail"})
+
+
+def _written(document: Mapping[str, Any]) -> str:
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Texts of several lines as blocks, and nothing by reference: the script is there to be read and edited."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    written: str = yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110)
+    return written

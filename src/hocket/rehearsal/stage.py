@@ -1,0 +1,254 @@
+"""The process that a scripted agent plays in: its output, its input, its session, and its turns.
+
+``Stage.serve()`` plays turn after turn until the input has ended and no background agent is left. What one agent says
+and does inside a turn is ``performer.py``'s affair.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from hocket.rehearsal import stream
+from hocket.rehearsal.flags import Flags
+from hocket.rehearsal.frames import tokens
+from hocket.rehearsal.inbox import Inbox, Interrupted, Work
+from hocket.rehearsal.passes import Passes, note_uncovered
+from hocket.rehearsal.play import NOTIFICATION, Uncovered
+from hocket.rehearsal.session import Session
+from hocket.rehearsal.steps import Script, Spend
+
+NOBODY = "claude"
+
+
+class Stage:
+    def __init__(
+        self, script: Script, state: str, flags: Flags, definitions: Mapping[str, Mapping[str, Any]], session: Session
+    ) -> None:
+        self.script, self.flags, self.definitions, self.session = script, flags, definitions, session
+        self.mode = flags.mode
+        self.model = self._model()
+        self.passes = Passes(state)
+        self.inbox = Inbox(self._control)
+        self.denials: list[dict[str, Any]] = []
+        self.safety_stops = 0
+        self.last_result: dict[str, Any] | None = None
+        self._state = state
+        self._tasks: list[Mapping[str, Any]] = []
+        self._since = stream.no_usage()
+        self._user_events = 0
+        self._results = 0
+        self._held: list[dict[str, Any]] = []
+        self._lock = threading.RLock()
+
+    # --- who plays ------------------------------------------------------------------------------------------
+
+    @property
+    def agent(self) -> str:
+        """An agent that is not defined is ignored, as the real program does where it reads lines."""
+        name = self.flags.values.get("--agent", NOBODY)
+        return name if name in self.definitions else NOBODY
+
+    def _model(self) -> str:
+        defined = self.definitions.get(self.agent, {}).get("model")
+        chosen = self.flags.values.get("--model") or defined
+        return str(chosen) if chosen and chosen != "inherit" else "rehearsal"
+
+    def system(self, agent: str, *, lead: bool) -> str:
+        """What an agent was told before anybody spoke to it. The command line's own texts are for the lead alone."""
+        defined = self.definitions.get(agent, {}).get("prompt")
+        given = self.flags.values if lead else {}
+        texts = (defined or given.get("--system-prompt"), given.get("--append-system-prompt"))
+        return "\n\n".join(str(text) for text in texts if text)
+
+    def tools(self) -> list[str]:
+        chosen = self.flags.tools("--tools")
+        forbidden = self.flags.tools("--disallowedTools") or []
+        offered = list(stream.USUAL_TOOLS) if chosen is None else chosen
+        return [tool for tool in offered if tool not in forbidden]
+
+    def is_free(self, tool: str) -> bool:
+        """Whether a tool that has to ask may be used without asking."""
+        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == stream.camel("accept_edits")
+        allowed = tool in (self.flags.tools("--allowedTools") or [])
+        return edits or allowed or self.mode == stream.camel("bypass_permissions")
+
+    def can_ask(self) -> bool:
+        return self.flags.asks_host and self.flags.reads_lines and self.mode != stream.camel("dont_ask")
+
+    # --- output ---------------------------------------------------------------------------------------------
+
+    def emit(self, event: Mapping[str, Any]) -> None:
+        with self._lock:
+            if event["type"] == "user" and event["parent_tool_use_id"] is None:
+                self._user_events += 1
+            if self.flags.streams:
+                marks = {} if event["type"].startswith("control_") else self._marks()
+                write(1, json.dumps({**event, **marks}) + "\n")
+
+    def _marks(self) -> dict[str, str]:
+        return {"session_id": self.session.id, "uuid": stream.new_uuid()}
+
+    def emit_partial(self, event: Mapping[str, Any]) -> None:
+        if self.flags.partial:
+            self.emit(event)
+
+    # --- turns ----------------------------------------------------------------------------------------------
+
+    def serve(self, play: Callable[[Work], stream.Result]) -> int:
+        """Plays until there is nothing more to do. What it returns is the exit code."""
+        while (work := self.inbox.next()) is not None:
+            self._turn(work, play)
+        self._release()
+        failed = self.last_result is not None and self.last_result["is_error"]
+        return 1 if failed and not self.inbox.signalled else 0
+
+    def _turn(self, work: Work, play: Callable[[Work], stream.Result]) -> None:
+        started = time.monotonic()
+        self._user_events, self.denials, self.safety_stops = 0, [], 0
+        agents = [*stream.USUAL_AGENTS, *self.definitions]
+        self.emit(stream.init(os.getcwd(), self.model, self.mode, self.tools(), agents))
+        ended = play(work)
+        self.session.save()
+        self._finish(ended, work, int((time.monotonic() - started) * 1000))
+
+    def _finish(self, ended: stream.Result, work: Work, duration_ms: int) -> None:
+        with self._lock:
+            totals = stream.Totals(
+                model=self.model,
+                used=dict(self.session.used),
+                since=dict(self._since),
+                turns=1 + self._user_events,
+                duration_ms=duration_ms,
+                position=self._results,
+                denials=self.denials,
+                safety_stops=self.safety_stops,
+                origin={"kind": "task-notification", "producer": "session-task"} if work.woken else None,
+            )
+            self._since = stream.no_usage()
+            self._results += 1
+            self.last_result = stream.result(ended, totals)
+            self._held.append(self.last_result)
+            if not self.inbox.waits_for_background():
+                self._release()
+
+    def _release(self) -> None:
+        """Once its input has ended, the real program keeps its results back until its background agents are done."""
+        for result in self._held:
+            self.emit(result)
+        self._held.clear()
+
+    # --- money ----------------------------------------------------------------------------------------------
+
+    def spend(self, spend: Spend) -> None:
+        taken, made = tokens(spend)
+        with self._lock:
+            for purse in (self.session.used, self._since):
+                purse["input_tokens"] += taken
+                purse["output_tokens"] += made
+                purse["cost"] = round(purse["cost"] + (spend.cost or 0.0), 9)
+
+    def over_budget(self) -> stream.Result | None:
+        most = self.flags.number("--max-budget-usd")
+        if most is None or self.session.used["cost"] < most:
+            return None
+        error = f"Reached maximum budget (${self.flags.values['--max-budget-usd']})"
+        return stream.Result(None, "error_max_budget_usd", "budget_exhausted", "end_turn", is_error=True, error=error)
+
+    def over_turns(self, requests: int) -> stream.Result | None:
+        most = self.flags.number("--max-turns")
+        if most is None or requests < most:
+            return None
+        error = f"Reached maximum number of turns ({int(most)})"
+        return stream.Result(None, "error_max_turns", "max_turns", "tool_use", is_error=True, error=error)
+
+    # --- talk about the talk --------------------------------------------------------------------------------
+
+    def _control(self, request: str, body: Mapping[str, Any]) -> None:
+        """Called by the thread that reads the input."""
+        match body.get("subtype"):
+            case "interrupt":
+                if not self.inbox.interrupt(request):
+                    self.emit(stream.control_success(request, {"still_queued": []}))
+            case "initialize":
+                self.emit(stream.control_success(request, {"commands": [], "agents": []}))
+            case "set_permission_mode":
+                self.mode = str(body.get("mode", self.mode))
+                self.emit(stream.control_success(request, {"mode": self.mode}))
+            case "set_model":
+                self.model = str(body.get("model") or self.model)
+                self.emit(stream.control_success(request, {}))
+            case other:
+                self.emit(stream.control_error(request, str(other)))
+
+    def acknowledge_interrupts(self) -> None:
+        for request in self.inbox.take_interrupts():
+            self.emit(stream.control_success(request, {"still_queued": []}))
+
+    def note(self, uncovered: Uncovered) -> None:
+        note_uncovered(self._state, uncovered)
+
+    # --- background agents ----------------------------------------------------------------------------------
+
+    def in_background(self, task: Mapping[str, Any], play: Callable[[], stream.Result], report: Report) -> None:
+        """Plays an agent in a thread of its own. Its end wakes the lead."""
+
+        def run() -> None:
+            try:
+                ended = play()
+            except Interrupted:
+                return  # only a turn of the lead's can be interrupted
+            report(ended)
+            with self._lock:
+                self._tasks.remove(task)
+                self.emit(stream.background_tasks(self._tasks))
+            self.inbox.ended(notice(task, ended))
+
+        self.inbox.launched()
+        threading.Thread(target=run, daemon=True).start()
+
+    def announce(self, task: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._tasks.append(task)
+            self.emit(stream.background_tasks(self._tasks))
+
+
+Report = Callable[[stream.Result], None]
+
+
+def notice(task: Mapping[str, Any], ended: stream.Result) -> str:
+    """What the lead is told when a background agent has ended."""
+    state = "failed" if ended.is_error else "completed"
+    return (
+        f"<system-reminder>\n{NOTIFICATION}\n<task-id>{task['task_id']}</task-id>\n"
+        f"<tool-use-id>{task['tool_use_id']}</tool-use-id>\n<status>{state}</status>\n"
+        f'<summary>Agent "{task["description"]}" has ended</summary>\n'
+        f"<result>{ended.text or ended.error or ''}</result>\n</task-notification>\n</system-reminder>"
+    )
+
+
+def write(descriptor: int, text: str) -> None:
+    """Everything, and at once: whoever reads along sees each event when it happens."""
+    data = memoryview(text.encode("utf-8", "replace"))
+    try:
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except BrokenPipeError:
+        leave(1)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process without waiting for the threads that still read or play."""
+    os._exit(code)
+
+
+def crash() -> NoReturn:
+    """Dies as a program with a bug does, and leaves no core file behind."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.abort()

@@ -1,0 +1,236 @@
+"""The events of a scripted agent in the real program's words. Pure; who writes them and when is ``stage.py``'s affair.
+
+The real program spells some of its keys in another way than we do. They are written here in our spelling and turned
+into its own by ``camel``, so that nobody else has to know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Event = dict[str, Any]
+Usage = dict[str, float]
+
+IMITATED_VERSION = "2.1.325"
+USUAL_TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "WebFetch", "WebSearch", "Write")
+USUAL_AGENTS = ("general-purpose",)
+RETRIED = {401: "authentication_failed", 429: "rate_limit", 529: "overloaded"}
+INTERRUPTED = "[Request interrupted by user]"
+INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
+
+
+def camel(name: str) -> str:
+    """``input_tokens`` as the real program spells it."""
+    first, *others = name.split("_")
+    return first + "".join(other.capitalize() for other in others)
+
+
+def spelled(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {camel(name): value for name, value in values.items()}
+
+
+def new_uuid() -> str:
+    text = os.urandom(16).hex()
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-a{text[17:20]}-{text[20:]}"
+
+
+class Result(NamedTuple):
+    """How a turn ended."""
+
+    text: str | None = None
+    subtype: str = "success"
+    terminal: str = "completed"
+    stop_reason: str | None = "end_turn"
+    status: int | None = None
+    is_error: bool = False
+    error: str | None = None
+
+
+def init(cwd: str, model: str, mode: str, tools: list[str], agents: list[str]) -> Event:
+    return {
+        "type": "system",
+        "subtype": "init",
+        "cwd": cwd,
+        "tools": tools,
+        "mcp_servers": [],
+        "model": model,
+        **spelled({"permission_mode": mode, "api_key_source": "none"}),
+        "slash_commands": [],
+        "claude_code_version": IMITATED_VERSION,
+        "output_style": "default",
+        "agents": agents,
+        "skills": [],
+        "plugins": [],
+    }
+
+
+def status(value: str | None, **more: Any) -> Event:
+    return {"type": "system", "subtype": "status", "status": value, **more}
+
+
+def stream_event(frame: Mapping[str, Any]) -> Event:
+    return {"type": "stream_event", "event": frame, "parent_tool_use_id": None}
+
+
+def assistant(head: Mapping[str, Any], block: Mapping[str, Any], about: Mapping[str, Any]) -> Event:
+    return {"type": "assistant", "message": {**head, "content": [block]}, "parent_tool_use_id": None, **about}
+
+
+def user(content: list[dict[str, Any]], about: Mapping[str, Any], **more: Any) -> Event:
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": content},
+        "parent_tool_use_id": None,
+        **about,
+        **more,
+    }
+
+
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def tool_result(id: str, content: Any, *, error: bool) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": error}
+
+
+def question(id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, agent: str | None) -> Event:
+    request = {
+        "subtype": "can_use_tool",
+        "tool_name": name,
+        "display_name": name,
+        "input": dict(tool_input),
+        "description": str(tool_input.get("description", "")),
+        "permission_suggestions": [
+            {"type": camel("set_mode"), "mode": camel("accept_edits"), "destination": "session"}
+        ],
+        "tool_use_id": tool_id,
+    }
+    return {
+        "type": "control_request",
+        "request_id": id,
+        "request": {**request, **({"agent_id": agent} if agent else {})},
+    }
+
+
+def withdrawn(id: str) -> Event:
+    return {"type": "control_cancel_request", "request_id": id}
+
+
+def control_success(id: str, response: Mapping[str, Any]) -> Event:
+    return {
+        "type": "control_response",
+        "response": {"subtype": "success", "request_id": id, "response": dict(response)},
+    }
+
+
+def control_error(id: str, subtype: str) -> Event:
+    error = f"Unsupported control request subtype: {subtype}"
+    return {"type": "control_response", "response": {"subtype": "error", "request_id": id, "error": error}}
+
+
+def permission_denied(name: str, tool_id: str, message: str) -> Event:
+    return {
+        "type": "system",
+        "subtype": "permission_denied",
+        "tool_name": name,
+        "tool_use_id": tool_id,
+        "decision_reason": "nobody can be asked in this session",
+        "message": message,
+    }
+
+
+def api_retry(code: int) -> Event | None:
+    """Some failures are tried once more before they count."""
+    if code < 500 and code not in RETRIED:
+        return None
+    return {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": 1,
+        "max_retries": 1,
+        "retry_delay_ms": 0,
+        "error_status": code,
+        "error": RETRIED.get(code, "server_error"),
+    }
+
+
+def synthetic(text: str, stop_reason: str, about: Mapping[str, Any]) -> Event:
+    """What the program itself says in place of a model that failed."""
+    message = {"id": new_uuid(), "type": "message", "role": "assistant", "model": "<synthetic>"}
+    head = {**message, "stop_reason": stop_reason, "stop_sequence": "", "usage": {}}
+    return {**assistant(head, text_block(text), {}), "is_api_error_message": True, **about}
+
+
+def informational(content: str) -> Event:
+    return {"type": "system", "subtype": "informational", "content": content, "level": "notice"}
+
+
+def task_event(subtype: str, task: Mapping[str, Any], **more: Any) -> Event:
+    return {"type": "system", "subtype": subtype, **task, **more}
+
+
+def background_tasks(tasks: list[Mapping[str, Any]]) -> Event:
+    return {"type": "system", "subtype": "background_tasks_changed", "tasks": [dict(task) for task in tasks]}
+
+
+def no_usage() -> Usage:
+    return {"input_tokens": 0, "output_tokens": 0, "cost": 0.0}
+
+
+def by_model(model: str, used: Usage) -> dict[str, Any]:
+    tokens = {
+        "input_tokens": used["input_tokens"],
+        "output_tokens": used["output_tokens"],
+        "cache_read_input_tokens": 0,
+        "cache_creation_input_tokens": 0,
+        "web_search_requests": 0,
+        "cost_basis": "list",
+    }
+    return {model: {**spelled(tokens), "costUSD": used["cost"]}}
+
+
+class Totals(NamedTuple):
+    """What a result says in numbers."""
+
+    model: str
+    used: Usage
+    """By the whole session, with what earlier processes spent."""
+    since: Usage
+    turns: int
+    duration_ms: int
+    position: int
+    denials: list[dict[str, Any]]
+    safety_stops: int
+    origin: dict[str, Any] | None
+
+
+def result(ended: Result, totals: Totals) -> Event:
+    said = {"result": ended.text} if ended.text is not None else {}
+    errors = {"errors": [ended.error]} if ended.error is not None else {"api_error_status": ended.status}
+    origin = {"origin": totals.origin} if totals.origin else {}
+    since = totals.since
+    usage = {"input_tokens": since["input_tokens"], "output_tokens": since["output_tokens"]}
+    return {
+        "type": "result",
+        "subtype": ended.subtype,
+        "is_error": ended.is_error,
+        **errors,
+        **said,
+        "duration_ms": totals.duration_ms,
+        "duration_api_ms": totals.duration_ms,
+        "num_turns": totals.turns,
+        "stop_reason": ended.stop_reason,
+        "terminal_reason": ended.terminal,
+        "total_cost_usd": totals.used["cost"],
+        "usage": {**usage, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0},
+        camel("model_usage"): by_model(totals.model, totals.used),
+        "permission_denials": totals.denials,
+        "safety_stops": totals.safety_stops,
+        "queued_turn_count": 0,
+        "result_index": totals.position,
+        "model_usage_since_last_result": by_model(totals.model, since),
+        **origin,
+    }

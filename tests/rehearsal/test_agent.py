@@ -1,0 +1,493 @@
+"""The scripted agent, as a process: its turns, its questions, its ends, and its manners on the command line."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rehearsal.acting import ASKING, Agent, Process, blocks, kind, told
+
+from hocket.rehearsal import uncovered_in
+
+Make = Callable[..., Agent]
+
+
+@pytest.fixture
+def cast(world: Path) -> Make:
+    """``cast(*rules)``: scripted agents of a script with these rules."""
+    return lambda *rules, **more: Agent(world, {"rules": list(rules), **more})
+
+
+def rule(*do: Any, **when: Any) -> dict[str, Any]:
+    return {"when": when, "do": list(do)}
+
+
+def plain(agent: Agent, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [agent.program, *arguments],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=15,
+        cwd=agent.world,
+        check=False,
+    )
+
+
+# --- turns --------------------------------------------------------------------------------------------------
+
+
+def test_a_turn_begins_with_what_the_agent_is_and_ends_with_a_result(cast: Make, world: Path) -> None:
+    session = str(uuid.uuid4())
+    with cast(rule({"cost": 0.25}, {"usage": {"input": 3, "output": 4}}, {"say": "hi"})).start(
+        "--session-id", session, "--model", "sonnet", "--permission-mode", "plan", "--tools", "Bash,Read"
+    ) as process:
+        result = process.say("go").until("result")
+        assert process.end() == 0
+    first = process.events[0]
+    assert (kind(first), first["session_id"], first["model"]) == ("system/init", session, "sonnet")
+    assert (first["permissionMode"], first["tools"], first["cwd"]) == ("plan", ["Bash", "Read"], str(world))
+    assert (result["result"], result["total_cost_usd"], result["num_turns"]) == ("hi", 0.25, 1)
+    used = {"inputTokens": 3, "outputTokens": 4, "costUSD": 0.25}
+    assert used.items() <= result["modelUsage"]["sonnet"].items()
+    assert {event["session_id"] for event in process.events} == {session}
+
+
+def test_nothing_is_said_before_the_first_message(cast: Make) -> None:
+    with cast(rule({"say": "hi"})).start() as process:
+        assert process.end() == 0
+    assert process.events == []
+
+
+def test_partial_messages_come_in_the_order_of_the_api_and_the_whole_block_before_its_stop(cast: Make) -> None:
+    with cast(rule({"think": "hm"}, {"say": "x" * 100})).start() as process:
+        process.say("go").until("result")
+    shown = [event["event"]["type"] if kind(event) == "stream_event" else kind(event) for event in process.events[2:-1]]
+    assert shown == [
+        "message_start",
+        "content_block_start", "content_block_delta", "content_block_delta", "assistant", "content_block_stop",
+        "content_block_start", *["content_block_delta"] * 3, "assistant", "content_block_stop",
+        "message_delta", "message_stop",
+    ]  # fmt: skip
+    pieces = [event["event"]["delta"] for event in process.events if event.get("event", {}).get("delta")]
+    assert "".join(piece.get("text", "") for piece in pieces) == "x" * 100
+
+
+def test_costs_add_up_over_turns_and_each_result_says_what_is_new(cast: Make) -> None:
+    with cast(rule({"cost": 0.5}, {"say": "hi"})).start() as process:
+        results = [process.say("go").until("result") for _ in range(2)]
+    assert [result["total_cost_usd"] for result in results] == [0.5, 1.0]
+    assert [result["modelUsage"]["rehearsal"]["costUSD"] for result in results] == [0.5, 1.0]
+    since = [result["model_usage_since_last_result"]["rehearsal"]["costUSD"] for result in results]
+    assert since == [0.5, 0.5]
+    assert [result["result_index"] for result in results] == [0, 1]
+
+
+def test_messages_that_wait_for_a_turn_to_end_become_one_turn(cast: Make) -> None:
+    agent = cast(rule({"say": "begun"}, {"wait": 0.5}, {"say": "one"}, turn=1), rule({"say": "both"}, prompt="b\nc"))
+    with agent.start() as process:
+        process.say("a").until("assistant")
+        process.say("b").say("c")
+        assert process.end() == 0
+    assert [event["result"] for event in process.events if kind(event) == "result"] == ["one", "both"]
+
+
+def test_a_message_while_a_tool_is_used_belongs_to_the_turn(cast: Make) -> None:
+    agent = cast(
+        rule({"ask": {"tool": "Bash"}}, {"say": "as planned"}, prompt="go"), rule({"say": "hurrying"}, last="hurry")
+    )
+    with agent.start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        process.say("hurry").answer(question, allow=True)
+        assert process.end() == 0
+    assert [event["result"] for event in process.events if kind(event) == "result"] == ["hurrying"]
+
+
+def test_any_text_passes_unharmed_also_a_megabyte_of_it(cast: Make) -> None:
+    long = "ü" * (1 << 20)
+    odd = 'é"\\\n\t\u2028😀\ud800'
+    with cast(rule({"say": odd}, prompt=long), rule({"say": "too short"})).start() as process:
+        result = process.say(long).until("result")
+    assert result["result"] == odd
+
+
+def test_several_tools_of_one_message_are_answered_one_by_one(cast: Make) -> None:
+    tools = [{"name": "Bash", "result": "a"}, {"name": "Read", "result": "b", "error": True}]
+    with cast(rule({"tools": tools}, {"say": "fin"})).start() as process:
+        result = process.say("go").until("result")
+    answers = [block for event in process.events if kind(event) == "user" for block in blocks(event)]
+    assert [(block["content"], block["is_error"]) for block in answers] == [("a", False), ("b", True)]
+    assert result["num_turns"] == 3
+
+
+# --- questions ----------------------------------------------------------------------------------------------
+
+QUESTION = {"ask": {"tool": "Bash", "input": {"command": "rm x"}, "result": "gone", "denied": [{"say": "kept"}]}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked", "expected"),
+    [
+        (("--permission-prompts", "none"), "permission_denied", "kept"),
+        ((), "permission_denied", "kept"),
+        ((*ASKING, "--permission-mode", "dontAsk"), "permission_denied", "kept"),
+        ((*ASKING, "--permission-mode", "bypassPermissions"), None, "removed"),
+        ((*ASKING, "--dangerously-skip-permissions"), None, "removed"),
+        ((*ASKING, "--allowedTools", "Read(*) Bash"), None, "removed"),
+    ],
+)
+def test_permission_is_needed_where_the_command_line_says_so(
+    cast: Make, arguments: tuple[str, ...], asked: str | None, expected: str
+) -> None:
+    with cast(rule(QUESTION, {"say": "removed"})).start(*arguments) as process:
+        result = process.say("go").until("result")
+    assert result["result"] == expected
+    assert ("permission_denied" in {event.get("subtype") for event in process.events}) == (asked is not None)
+
+
+def test_a_denial_and_its_reason_reach_the_agent(cast: Make) -> None:
+    with cast(rule(QUESTION, {"say": "removed"})).start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        result = process.answer(question, allow=False, message="too early").until("result")
+    answers = [block["content"] for event in process.events if kind(event) == "user" for block in blocks(event)]
+    assert (answers, result["result"]) == (["too early"], "kept")
+    assert result["permission_denials"] == [
+        {"tool_name": "Bash", "tool_use_id": question["request"]["tool_use_id"], "tool_input": {"command": "rm x"}}
+    ]
+
+
+def test_a_question_that_nobody_can_answer_any_more_is_denied(cast: Make) -> None:
+    with cast(rule(QUESTION, {"say": "removed"})).start(*ASKING) as process:
+        process.say("go").until("control_request")
+        assert process.end() == 0
+    assert process.events[-1]["result"] == "kept"
+
+
+def test_a_question_of_a_background_agent_is_asked_under_its_name(cast: Make) -> None:
+    start = {"agent": {"prompt": "sub", "background": True}}
+    agent = cast(
+        rule(QUESTION, {"say": "removed"}, agent="general-purpose"), rule({"say": "woken"}, woken=True), rule(start)
+    )
+    with agent.start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        task = next(event for event in process.events if event.get("subtype") == "task_started")
+        assert question["request"]["agent_id"] == task["task_id"]
+        process.answer(question, allow=True)
+        assert process.until("system/task_notification")["summary"] == "removed"
+
+
+# --- interrupts and signals ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["hang", {"wait": 600}])
+def test_an_interrupt_ends_the_turn_and_not_the_agent(cast: Make, step: Any) -> None:
+    with cast(rule({"say": "begun"}, step, turn=1), rule({"say": "next"})).start() as process:
+        process.say("go").until("assistant")
+        answer = process.interrupt("stop-7").until("control_response")
+        assert answer["response"]["request_id"] == "stop-7"
+        result = process.until("result")
+        assert (result["subtype"], result["is_error"]) == ("error_during_execution", True)
+        assert result["terminal_reason"] == "aborted_streaming"
+        assert process.say("on").until("result")["result"] == "next"
+        assert process.end() == 0
+
+
+def test_an_interrupt_withdraws_an_open_question(cast: Make) -> None:
+    with cast(rule(QUESTION)).start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        assert process.interrupt().until("control_cancel_request")["request_id"] == question["request_id"]
+        assert process.until("result")["terminal_reason"] == "aborted_tools"
+        assert process.end() == 1
+    order = [kind(event) for event in process.events][-5:]
+    assert order == ["control_cancel_request", "control_response", "user", "user", "result"]
+
+
+def test_an_interrupt_reaches_a_sub_agent_that_the_lead_waits_for(cast: Make) -> None:
+    agent = cast(rule({"tool": {"name": "Bash"}}, "hang", agent="general-purpose"), rule({"agent": {"prompt": "sub"}}))
+    with agent.start() as process:
+        process.say("go").until(lambda event: kind(event) == "user" and event["parent_tool_use_id"] is not None)
+        assert process.interrupt().until("result")["terminal_reason"] == "aborted_tools"
+
+
+def test_an_interrupt_with_nothing_to_interrupt_is_only_acknowledged(cast: Make) -> None:
+    with cast(rule({"say": "hi"})).start() as process:
+        process.interrupt("idle-1").until("control_response")
+        assert process.say("go").until("result")["is_error"] is False
+
+
+def test_sigterm_ends_it_with_143_and_no_result(cast: Make) -> None:
+    with cast(rule({"say": "begun"}, "hang")).start() as process:
+        process.say("go").until("assistant")
+        process.signal(signal.SIGTERM)
+        assert process.end() == 143
+    assert "result" not in {kind(event) for event in process.events}
+
+
+def test_sigint_ends_it_with_a_result(cast: Make) -> None:
+    with cast(rule({"say": "begun"}, "hang")).start() as process:
+        process.say("go").until("assistant")
+        assert process.signal(signal.SIGINT).until("result")["subtype"] == "error_during_execution"
+        assert process.child.wait(10) == 0
+
+
+@pytest.mark.parametrize(("step", "code"), [({"fail": {"exit": 3}}, 3), ("crash", -signal.SIGABRT)])
+def test_a_program_that_dies_leaves_no_result(cast: Make, world: Path, step: Any, code: int) -> None:
+    with cast(rule({"say": "begun"}, step)).start() as process:
+        process.say("go")
+        assert process.end() == code
+    assert kind(process.events[-1]) in ("assistant", "stream_event")
+    assert list(world.glob("core*")) == []
+
+
+# --- failures and limits ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "retry"),
+    [(500, "server_error"), (529, "overloaded"), (429, "rate_limit"), (401, "authentication_failed"), (404, None)],
+)
+def test_a_failing_api_is_told_as_the_real_program_tells_it(cast: Make, status: int, retry: str | None) -> None:
+    with cast(rule({"fail": {"status": status, "message": "broken"}})).start() as process:
+        result = process.say("go").until("result")
+        assert process.end() == 1
+    retries = [event["error"] for event in process.events if event.get("subtype") == "api_retry"]
+    assert retries == ([retry] if retry else [])
+    synthetic = next(event for event in process.events if kind(event) == "assistant")
+    assert synthetic["message"]["model"] == "<synthetic>"
+    assert (result["subtype"], result["is_error"], result["api_error_status"]) == ("success", True, status)
+    assert "broken" in result["result"]
+
+
+def test_a_failure_of_a_sub_agent_is_only_the_failure_of_its_task(cast: Make) -> None:
+    agent = cast(
+        rule({"fail": {"status": 500}}, agent="general-purpose"), rule({"agent": {"prompt": "sub"}}, {"say": "pity"})
+    )
+    with agent.start() as process:
+        assert process.say("go").until("result")["result"] == "pity"
+        assert process.end() == 0
+    assert ("member ended", "failed", "API Error: 500 rehearsed failure") in told(process.events)
+
+
+def test_a_refusal_is_tried_once_more(cast: Make) -> None:
+    with cast(rule("refuse", {"say": "well then"}, turn=1), rule("refuse")).start() as process:
+        first = process.say("go").until("result")
+        second = process.say("again").until("result")
+    assert (first["result"], first["safety_stops"], first["is_error"]) == ("well then", 1, False)
+    assert (second["stop_reason"], second["safety_stops"], second["is_error"]) == ("refusal", 2, True)
+
+
+def test_the_limit_of_turns_ends_in_an_error(cast: Make) -> None:
+    tool = {"tool": {"name": "Bash"}}
+    with cast(rule(tool, tool, tool, {"say": "never"})).start("--max-turns", "2") as process:
+        result = process.say("go").until("result")
+        assert process.end() == 1
+    assert (result["subtype"], result["num_turns"]) == ("error_max_turns", 3)
+    assert result["errors"] == ["Reached maximum number of turns (2)"]
+    assert "result" not in result
+
+
+def test_the_limit_of_money_ends_in_an_error(cast: Make) -> None:
+    with cast(rule({"cost": 0.3}, {"say": "hi"})).start("--max-budget-usd", "0.25") as process:
+        result = process.say("go").until("result")
+        assert process.end() == 1
+    assert (result["subtype"], result["total_cost_usd"]) == ("error_max_budget_usd", 0.3)
+
+
+def test_agents_that_start_each_other_for_ever_come_to_an_end(cast: Make) -> None:
+    with cast(rule({"agent": {"prompt": "deeper"}}, {"say": "up"})).start() as process:
+        assert process.say("go").until("result")["result"] == "up"
+    assert max(event.get("spawn_depth", 0) for event in process.events) == 5
+
+
+def test_what_nothing_covers_is_noted_for_whoever_rehearses(cast: Make) -> None:
+    agent = cast(rule({"say": "hi"}, prompt="expected"))
+    with agent.start() as process:
+        process.say("unknown").until("result")
+    assert [(lost.agent, lost.last) for lost in uncovered_in(agent.state)] == [("claude", "unknown")]
+
+
+# --- sessions -----------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_resumed_with_its_history_and_its_costs(cast: Make) -> None:
+    agent = cast(
+        rule({"cost": 1}, {"say": "first"}, turn=1),
+        rule({"cost": 2}, {"say": "second"}, turn=2),
+        rule({"say": "third"}, turn=3),
+    )
+    old, new = str(uuid.uuid4()), str(uuid.uuid4())
+    with agent.start("--session-id", old) as process:
+        process.say("a").until("result")
+        process.end()
+    with agent.start("--resume", old, "--fork-session", "--session-id", new) as process:
+        result = process.say("b").until("result")
+        process.end()
+    assert (result["session_id"], result["result"], result["total_cost_usd"]) == (new, "second", 3.0)
+    assert result["model_usage_since_last_result"]["rehearsal"]["costUSD"] == 2.0
+    with agent.start("--resume", old) as process:
+        assert process.say("b").until("result")["session_id"] == old
+        process.end()
+    with agent.start("--resume", old) as process:
+        assert process.say("c").until("result")["result"] == "third"
+
+
+def test_a_used_session_is_refused(cast: Make) -> None:
+    agent, session = cast(rule({"say": "hi"})), str(uuid.uuid4())
+    assert plain(agent, "-p", "go", "--session-id", session).returncode == 0
+    again = plain(agent, "-p", "go", "--session-id", session)
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == f"Error: Session ID {session} is already in use.\n"
+
+
+def test_a_session_that_never_was_cannot_be_resumed(cast: Make) -> None:
+    agent, session = cast(rule({"say": "hi"})), str(uuid.uuid4())
+    gone = plain(agent, "-p", "go", "--resume", session)
+    assert (gone.returncode, gone.stdout) == (1, "")
+    assert gone.stderr == f"No conversation found with session ID: {session}\n"
+    with agent.start("--resume", session) as process:
+        result = process.until("result")
+        assert process.end() == 1
+    assert result["errors"] == [f"No conversation found with session ID: {session}"]
+
+
+def test_a_session_by_the_name_of_a_path_is_only_a_name(cast: Make, world: Path) -> None:
+    agent = cast(rule({"say": "hi"}))
+    (agent.state / "secret.json").write_text('{"messages": [], "used": {}}', encoding="utf-8")
+    assert plain(agent, "-p", "go", "--resume", "../secret").returncode == 1
+
+
+def test_passes_are_counted_for_each_agent_over_processes_that_run_at_once(cast: Make) -> None:
+    agents = json.dumps({name: {"description": "d", "prompt": "p"} for name in ("a", "b")})
+    agent = cast(*[rule({"say": f"pass {n}"}, **{"pass": n}) for n in (1, 2, 3, 4)])
+    names = ["a", "b", "a", "a", "b", "a"]
+    processes = [agent.start("--agents", agents, "--agent", name) for name in names]
+    said = sorted((name, _only(process)) for name, process in zip(names, processes, strict=True))
+    assert said == [*[("a", f"pass {n}") for n in (1, 2, 3, 4)], ("b", "pass 1"), ("b", "pass 2")]
+
+
+def _only(process: Process) -> str:
+    with process:
+        return str(process.say("go").until("result")["result"])
+
+
+# --- the command line ---------------------------------------------------------------------------------------
+
+
+def test_the_version_is_told(cast: Make) -> None:
+    told_version = plain(cast(rule({"say": "hi"})), "--version")
+    assert (told_version.returncode, told_version.stdout) == (0, "2.1.325 (Claude Code, rehearsal)\n")
+
+
+def test_a_prompt_as_an_argument_gets_its_answer_as_text_or_json(cast: Make) -> None:
+    agent = cast(rule({"say": "hi\nthere"}, prompt="go"))
+    assert plain(agent, "-p", "go").stdout == "hi\nthere\n"
+    assert plain(agent, "-p", given="go").stdout == "hi\nthere\n"
+    assert json.loads(plain(agent, "-p", "go", "--output-format", "json").stdout)["result"] == "hi\nthere"
+    assert plain(agent, "-p", "other").returncode == 1
+
+
+STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("-p", "x", "--nosuch"), "error: unknown option '--nosuch'"),
+        (("-p",), "Error: Input must be provided either through stdin or as a prompt argument when using --print"),
+        (("-p", "x", "--session-id", "abc"), "Error: Invalid session ID. Must be a valid UUID."),
+        (("-p", "x", "--permission-mode", "foo"), "argument 'foo' is invalid. Allowed choices are acceptEdits, auto"),
+        (("-p", "x", "--max-turns", "abc"), "error: option '--max-turns' argument 'abc' is invalid. must be a number"),
+        (("-p", "x", "--model"), "error: option '--model <value>' argument missing"),
+        (("-p", "x", "--output-format", "stream-json"), "--output-format=stream-json requires --verbose"),
+        (("-p", "--input-format", "stream-json"), "--input-format=stream-json requires output-format=stream-json."),
+        (("-p", "x", "--agents", "{bad"), "Error: Invalid --agents configuration:"),
+        (("-p", "x", "--agents", "/none.json"), "Error: --agents file not found: /none.json"),
+        (("-p", "x", "--agent", "nosuch"), "--agent 'nosuch' not found. Available agents: general-purpose"),
+        ((*STREAMED, "--resume", str(uuid.UUID(int=1)), "--session-id", str(uuid.UUID(int=2))), "--fork-session"),
+    ],
+)
+def test_a_command_line_is_refused_as_the_real_program_does_it(
+    cast: Make, arguments: tuple[str, ...], complaint: str
+) -> None:
+    refused = plain(cast(rule({"say": "hi"})), *arguments)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert complaint in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_every_option_of_our_own_launch_is_accepted(cast: Make, world: Path) -> None:
+    definitions = world / "agents.json"
+    body = {"description": "d", "prompt": "You review.", "model": "opus", "tools": ["Read"]}
+    definitions.write_text(json.dumps({"rev": body}), encoding="utf-8")
+    agent = cast(rule({"say": "mine"}, "marker", agent="rev", system="You review."))
+    with agent.start(
+        "--session-id", str(uuid.uuid4()), "--permission-mode", "acceptEdits", "--permission-prompts", "none",
+        "--setting-sources", "user", "--strict-mcp-config", "--append-system-prompt",
+        "Say it on a line of its own:\n\nALL DONE", "--tools", "Bash,Read", "--allowedTools", "Bash(a *)", "Read",
+        "--disallowedTools", "Write", "--mcp-config", "{}", "--settings", "{}", "--max-turns=5",
+        "--agents", str(definitions), "--agent", "rev",
+    ) as process:  # fmt: skip
+        assert process.say("go").until("result")["result"] == "mine\nALL DONE"
+    assert process.events[0]["model"] == "opus"
+
+
+def test_an_unknown_agent_is_ignored_where_lines_are_read(cast: Make) -> None:
+    with cast(rule({"say": "hi"}, agent="claude")).start("--agent", "nosuch") as process:
+        assert process.say("go").until("result")["result"] == "hi"
+
+
+def test_a_line_that_is_no_json_ends_it(cast: Make) -> None:
+    agent = cast(rule({"say": "hi"}))
+    broken = plain(agent, *STREAMED, given="not json\n")
+    assert broken.returncode == 1
+    assert "Error parsing streaming input line" in broken.stderr
+
+
+def test_control_requests_are_answered_and_lines_of_no_meaning_passed_over(cast: Make) -> None:
+    with cast(rule({"say": "hi"})).start() as process:
+        process.send([]).send({"type": "nonsense"}).send({"type": "user"})
+        for subtype, outcome in (("initialize", "success"), ("set_model", "success"), ("dance", "error")):
+            process.send({"type": "control_request", "request_id": subtype, "request": {"subtype": subtype}})
+            assert process.until("control_response")["response"]["subtype"] == outcome
+        process.send(
+            {
+                "type": "control_request",
+                "request_id": "m",
+                "request": {"subtype": "set_permission_mode", "mode": "plan"},
+            }
+        )
+        assert process.until("control_response")["response"]["response"] == {"mode": "plan"}
+
+
+def test_the_program_may_lie_in_a_folder_of_any_name_and_gets_its_arguments_as_they_are(world: Path) -> None:
+    odd = world / 'it\'s a $(folder) with "quotes"'
+    odd.mkdir()
+    agent = Agent(odd, {"rules": [rule({"say": "hi"}, prompt="$HOME `x` 'y'  \\n")]})
+    assert plain(agent, "-p", "$HOME `x` 'y'  \\n").stdout == "hi\n"
+
+
+def test_no_file_appears_in_the_home_directory(cast: Make, world: Path) -> None:
+    before = sorted((world / "user").rglob("*"))
+    plain(cast(rule({"say": "hi"})), "-p", "go")
+    assert sorted((world / "user").rglob("*")) == before
+
+
+def test_it_starts_faster_than_anybody_notices(cast: Make) -> None:
+    agent = cast(rule({"say": "hi"}))
+    plain(agent, "--version")
+
+    def taken() -> float:
+        """Of the processor, which does not depend on who else is busy."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        plain(agent, "--version")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(taken() for _ in range(10)) < 0.08

@@ -1,0 +1,52 @@
+"""Passes are counted once for each conversation, across processes, and a torn file is no obstacle."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from hocket.rehearsal.passes import PASSES, Passes, note_uncovered, uncovered_in
+from hocket.rehearsal.play import Uncovered
+
+
+def test_each_conversation_of_an_agent_counts_once(tmp_path: Path) -> None:
+    passes = Passes(tmp_path)
+    numbers = [passes.number("a", session) for session in ("x", "y", "x", "z")]
+    assert numbers == [1, 2, 1, 3]
+    assert passes.number("b", "x") == 1
+
+
+def test_another_player_goes_on_counting(tmp_path: Path) -> None:
+    Passes(tmp_path).number("a", "x")
+    other = Passes(tmp_path)
+    assert [other.number("a", "y"), other.number("a", "x")] == [2, 1]
+
+
+def test_without_a_state_it_counts_in_memory() -> None:
+    passes = Passes()
+    assert [passes.number("a", "x"), passes.number("a", "y"), passes.number("a", "x")] == [1, 2, 1]
+
+
+def test_a_torn_file_starts_the_count_anew(tmp_path: Path) -> None:
+    (tmp_path / PASSES).write_text('{"a": ["x"', encoding="utf-8")
+    assert Passes(tmp_path).number("a", "y") == 1
+
+
+def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from hocket.rehearsal.passes import Passes\n"
+    code += "print(*[Passes(Path(sys.argv[1])).number('a', f'{sys.argv[2]}-{n}') for n in range(20)])"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
+        for name in ("p", "q", "r")
+    ]
+    numbers = [int(number) for child in children for number in child.communicate(timeout=15)[0].split()]
+    assert sorted(numbers) == list(range(1, 61))
+
+
+def test_what_was_not_covered_can_be_read_back(tmp_path: Path) -> None:
+    lost = Uncovered("a", 1, 0, 2, "grüße\n")
+    assert uncovered_in(tmp_path) == []
+    note_uncovered(tmp_path / "deep", lost)
+    note_uncovered(tmp_path / "deep", lost._replace(turn=2))
+    assert uncovered_in(tmp_path / "deep") == [lost, lost._replace(turn=2)]

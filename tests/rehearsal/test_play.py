@@ -1,0 +1,232 @@
+"""Which message comes next is a function of the script and the conversation alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.model import DEFAULT_MARKER, Agent, Definition
+from hocket.providers import PROVIDERS
+from hocket.providers.contract import Options
+from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
+from hocket.rehearsal.play import CLOSING, Part, sub_agent_type, turn_of
+from hocket.rehearsal.play import DEFAULT_MARKER as SPELLED_OUT
+from hocket.rehearsal.steps import Call, Say
+
+Messages = list[dict[str, Any]]
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def used(*names: str) -> dict[str, Any]:
+    calls = [{"type": "tool_use", "id": f"t{n}", "name": name, "input": {}} for n, name in enumerate(names)]
+    return {"role": "assistant", "content": calls}
+
+
+def came(*results: str, error: bool = False) -> dict[str, Any]:
+    content = [
+        {"type": "tool_result", "tool_use_id": f"t{n}", "content": text, "is_error": error}
+        for n, text in enumerate(results)
+    ]
+    return {"role": "user", "content": content}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def woken(text: str = "<task-notification>over</task-notification>") -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": f"<system-reminder>{text}</system-reminder>"}]}
+
+
+def script(*rules: Any, **more: Any) -> dict[str, Any]:
+    return {"rules": list(rules), **more}
+
+
+def rule(*do: Any, **when: Any) -> dict[str, Any]:
+    return {"when": {key.rstrip("_"): value for key, value in when.items()}, "do": list(do)}
+
+
+def follow(document: Any, messages: Messages, **about: Any) -> Message | Uncovered:
+    return next_message(parse(document), Conversation(about.pop("agent", "claude"), messages, **about))
+
+
+def parts(document: Any, messages: Messages, **about: Any) -> tuple[Part, ...]:
+    message = follow(document, messages, **about)
+    assert isinstance(message, Message), message
+    return message.parts
+
+
+SAY = {"say": "yes"}
+OTHER = {"say": "other"}
+NO = (Say("other"),)
+YES = (Say("yes"),)
+
+
+@pytest.mark.parametrize(
+    ("when", "about", "fits"),
+    [
+        ({}, {}, True),
+        ({"agent": "claude"}, {}, True),
+        ({"agent": "planner"}, {}, False),
+        ({"agent": "planner"}, {"agent": "planner"}, True),
+        ({"prompt": "second"}, {}, True),
+        ({"prompt": "first"}, {}, False),
+        ({"prompt": "/^sec.*one$/"}, {}, True),
+        ({"prompt": "/^one/"}, {}, False),
+        ({"system": "planner"}, {"system": "You are a planner."}, True),
+        ({"system": "planner"}, {}, False),
+        ({"tools": ["Bash"]}, {"tools": ("Bash", "Read")}, True),
+        ({"tools": ["Bash", "Edit"]}, {"tools": ("Bash", "Read")}, False),
+        ({"tools": []}, {"tools": ("Bash",)}, False),
+        ({"tools": []}, {}, True),
+        ({"turn": 2}, {}, True),
+        ({"turn": 1}, {}, False),
+        ({"pass": 1}, {}, True),
+        ({"pass": 2}, {}, False),
+        ({"pass": 2}, {"passage": 2}, True),
+        ({"woken": True}, {}, False),
+        ({"last": "second"}, {}, True),
+        ({"prompt": "second", "turn": 1}, {}, False),
+    ],
+)
+def test_a_rule_fits_when_all_that_it_asks_for_holds(when: Any, about: Any, fits: bool) -> None:
+    messages = [user("first one"), said("a"), user("second one")]
+    document = script({"when": when, "do": [SAY]}, {"do": [OTHER]})
+    assert parts(document, messages, **about) == (YES if fits else NO)
+
+
+def test_the_list_goes_on_after_each_tool_and_is_closed_at_its_end() -> None:
+    document = script(rule({"think": "hm"}, SAY, {"tool": {"name": "Bash"}}, OTHER, {"tool": {"name": "Read"}}))
+    start = [user("go")]
+    after_one = [*start, used("Bash"), came("ok")]
+    after_two = [*after_one, used("Read"), came("ok")]
+    assert [type(part).__name__ for part in parts(document, start)] == ["Think", "Say", "Call"]
+    assert parts(document, after_one) == (Say("other"), Call("Read", {}))
+    assert parts(document, after_two) == (Say(CLOSING),)
+
+
+def test_what_is_said_in_one_breath_is_one_text_with_the_marker_on_its_own_line() -> None:
+    assert parts(script(rule(SAY, OTHER, "marker")), [user("go")]) == (Say("yes\nother\nFORKHESTRA_COMPLETE"),)
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "expected"),
+    [
+        (False, "removed", "did"),
+        (True, "rather not", "did not"),
+        (True, "Exit code 1\nno such file", "did"),
+    ],
+)
+def test_a_question_goes_on_as_it_was_answered(error: bool, text: str, expected: str) -> None:
+    ask = {"tool": "Bash", "allowed": [{"say": "did"}], "denied": [{"say": "did not"}]}
+    messages = [user("go"), used("Bash"), came(text, error=error)]
+    assert parts(script(rule({"ask": ask}, OTHER)), messages) == (Say(expected),)
+
+
+def test_without_branches_a_question_goes_on_with_the_list() -> None:
+    messages = [user("go"), used("Bash"), came("no", error=True)]
+    assert parts(script(rule({"ask": {"tool": "Bash"}}, OTHER)), messages) == NO
+
+
+def test_a_rule_for_the_last_message_takes_over_and_keeps_its_place() -> None:
+    document = script(
+        rule(SAY, {"tool": {"name": "Read"}}, {"say": "after"}, last="surprise"),
+        rule({"tool": {"name": "Bash"}}, OTHER),
+    )
+    messages = [user("go"), used("Bash"), came("a surprise")]
+    assert parts(document, messages) == (Say("yes"), Call("Read", {}))
+    assert parts(document, [*messages, used("Read"), came("fine")]) == (Say("after"),)
+    assert parts(document, [user("go"), used("Bash"), came("nothing new")]) == NO
+
+
+def test_a_wake_is_answered_only_by_a_rule_that_asks_for_it() -> None:
+    document = script(rule(OTHER), rule(SAY, woken=True), default=[OTHER])
+    assert parts(document, [user("go"), said("started"), woken()]) == YES
+    lost = follow(script(rule(OTHER), default=[OTHER]), [user("go"), said("started"), woken()])
+    assert isinstance(lost, Uncovered)
+    assert lost.woken == 1
+    assert "wake 1" in str(lost)
+
+
+def test_wakes_are_counted_apart_from_the_users_messages() -> None:
+    document = script(rule(SAY, woken=2), rule(OTHER, woken=1), rule({"say": "two"}, turn=2))
+    history = [user("go"), said("a"), woken(), said("b")]
+    assert parts(document, history[:3]) == NO
+    assert parts(document, [*history, woken()]) == YES
+    assert parts(document, [*history, user("more")]) == (Say("two"),)
+
+
+def test_the_words_of_the_program_around_a_users_text_are_no_messages() -> None:
+    reminder = {"type": "text", "text": "<system-reminder>be nice</system-reminder>\n"}
+    note = {"type": "text", "text": "[Request interrupted by user for tool use]"}
+    messages: Messages = [
+        {"role": "user", "content": [reminder, {"type": "text", "text": "go"}]},
+        {"role": "system", "content": "# Environment"},
+        used("Bash"),
+        {"role": "user", "content": [*came("stopped", error=True)["content"], note, {"type": "text", "text": "again"}]},
+    ]
+    turn = turn_of(messages)
+    assert (turn.prompt, turn.number, turn.woken, turn.replies) == ("again", 2, 0, ())
+
+
+def test_a_message_in_the_middle_of_a_turn_does_not_start_one_but_is_the_last() -> None:
+    passed_on = {"role": "system", "content": "The user sent a new message while you were working:\nhurry"}
+    document = script(rule({"tool": {"name": "Bash"}}, OTHER), rule(SAY, last="hurry"))
+    messages = [user("go"), used("Bash"), came("ok"), passed_on]
+    assert turn_of(messages).number == 1
+    assert parts(document, messages) == YES
+
+
+def test_a_refusal_is_repeated_unless_the_list_goes_on() -> None:
+    note = user("Your response above was stopped by a safety classifier, so there.")
+    refused = follow(script(rule("refuse")), [user("go"), said("No."), note])
+    assert isinstance(refused, Message)
+    assert refused.stop_reason == "refusal"
+    assert parts(script(rule("refuse", SAY)), [user("go"), said("No."), note]) == YES
+
+
+def test_costs_belong_to_the_message_that_they_stand_in() -> None:
+    document = script(rule({"cost": 1}, {"tool": {"name": "Bash"}}, {"cost": 2}, {"usage": {"output": 7}}, SAY))
+    second = follow(document, [user("go"), used("Bash"), came("ok")])
+    assert isinstance(second, Message)
+    assert (second.spend.cost, second.spend.input, second.spend.output) == (2.0, None, 7)
+
+
+def test_what_nothing_covers_is_named() -> None:
+    lost = follow(script(rule(SAY, agent="other")), [user("x" * 500)], agent="planner", passage=3)
+    assert isinstance(lost, Uncovered)
+    assert "'planner', turn 1, pass 3" in str(lost)
+    assert len(str(lost)) < 400
+
+
+def test_the_default_answers_what_no_rule_does() -> None:
+    assert parts(script(default=[SAY]), [user("anything")]) == YES
+
+
+def test_a_sub_agent_is_known_by_the_prompt_that_it_was_given() -> None:
+    ask = {"tool": "Bash", "denied": [{"agent": {"type": "deep", "prompt": "dig"}}]}
+    parsed = parse(script(rule({"tools": [{"agent": {"type": "a", "prompt": "look"}}]}, {"ask": ask})))
+    assert [sub_agent_type(parsed, prompt) for prompt in ("look", "dig", "none")] == ["a", "deep", None]
+
+
+# --- the marker ---------------------------------------------------------------------------------------------
+
+
+def test_the_usual_marker_is_the_models() -> None:
+    assert SPELLED_OUT == DEFAULT_MARKER
+
+
+@pytest.mark.parametrize("marker", ["FORKHESTRA_COMPLETE", "ALL DONE!", "fertig: ja"])
+def test_the_marker_is_the_one_that_our_own_launch_tells_the_agent(marker: str) -> None:
+    agent = Agent("a", "claude", "/bin/claude", "test", definition=Definition("a", {"prompt": "Be:\n\nkind"}, "/a.md"))
+    argv = PROVIDERS["claude"].launch(agent, prompt="go", options=Options(loop=True, marker=marker)).argv
+    system = "Be:\n\nkind\n\n" + argv[argv.index("--append-system-prompt") + 1]
+    assert parts(script(rule("marker")), [user("go")], system=system) == (Say(marker),)
+
+
+def test_the_script_may_have_a_marker_of_its_own() -> None:
+    assert parts(script(rule("marker"), marker="READY"), [user("go")], system="X_DONE") == (Say("READY"),)

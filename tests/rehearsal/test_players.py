@@ -1,0 +1,191 @@
+"""The scripted agent and the real CLI with the scripted model tell the same story of the same script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rehearsal.acting import ASKING, Process, on_stage, told
+
+PLAYERS = ("agent", "model")
+
+TOOL = {"tool": {"name": "Bash", "input": {"command": "echo hi", "description": "say hi"}, "result": "hi"}}
+ASK = {
+    "ask": {
+        "tool": "Bash",
+        "input": {"command": "touch made", "description": "make it"},
+        "allowed": [{"say": "made it"}],
+        "denied": [{"say": "then not"}],
+    }
+}
+SUB: dict[str, Any] = {"type": "general-purpose", "prompt": "look around", "description": "scout"}
+
+SCRIPT: dict[str, Any] = {
+    "rules": [
+        {
+            "when": {"agent": "general-purpose", "prompt": "look"},
+            "do": [{"say": "looking"}, TOOL, {"say": "nothing there"}],
+        },
+        {"when": {"woken": True}, "do": [{"say": "it came back"}]},
+        {
+            "when": {"prompt": "tools"},
+            "do": [{"think": "hm"}, {"say": "first\nsecond"}, TOOL, {"say": "grüße 日本 😀"}],
+        },
+        {"when": {"prompt": "ask"}, "do": [{"say": "may I?"}, ASK]},
+        {"when": {"prompt": "scout"}, "do": [{"say": "go"}, {"agent": SUB}, {"say": "all seen"}]},
+        {
+            "when": {"prompt": "background"},
+            "do": [{"agent": {**SUB, "background": True}}, {"say": "meanwhile"}],
+        },
+        {"when": {"prompt": "break"}, "do": [{"fail": {"status": 400, "message": "no such thing"}}]},
+        {"when": {"prompt": "loop", "pass": 2}, "do": [{"say": "now"}, "marker"]},
+        {"when": {"prompt": "loop"}, "do": [{"say": "not yet"}]},
+    ]
+}
+
+
+@pytest.fixture(params=PLAYERS)
+def player(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def once(process: Process, *prompts: str, allow: bool | None = None) -> list[tuple[Any, ...]]:
+    """A run to its end, each prompt after the last one's result."""
+    with process:
+        for prompt in prompts:
+            process.say(prompt)
+            if allow is not None:
+                process.answer(process.until("control_request"), allow=allow)
+            process.until("result")
+        process.end()
+        return told(process.events)
+
+
+def test_thoughts_words_tools_and_several_turns(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start:
+        story = once(start("--permission-mode", "bypassPermissions"), "tools", "loop")
+    assert story == [
+        ("turn",),
+        ("lead", "thinking", "hm"),
+        ("lead", "text", "first\nsecond"),
+        ("lead", "tool_use", "Bash"),
+        ("lead", "tool_result", False),
+        ("lead", "text", "grüße 日本 😀"),
+        ("result", "grüße 日本 😀", False, "success", None),
+        ("turn",),
+        ("lead", "text", "not yet"),
+        ("result", "not yet", False, "success", None),
+    ]
+
+
+@pytest.mark.parametrize(("allow", "words"), [(True, "made it"), (False, "then not")])
+def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, allow: bool, words: str) -> None:
+    with on_stage(player, world, SCRIPT) as start:
+        story = once(start(*ASKING), "ask", allow=allow)
+    assert story == [
+        ("turn",),
+        ("lead", "text", "may I?"),
+        ("lead", "tool_use", "Bash"),
+        ("question", "Bash", ASK["ask"]["input"]),
+        ("lead", "tool_result", not allow),
+        ("lead", "text", words),
+        ("result", words, False, "success", None),
+    ]
+    assert (world / "made").exists() == (allow and player == "model")
+
+
+def test_nobody_to_ask_is_a_denial(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start:
+        process = start("--permission-mode", "default", "--permission-prompts", "none")
+        story = once(process, "ask")
+    assert story[-2:] == [("lead", "text", "then not"), ("result", "then not", False, "success", None)]
+    assert [event["tool_name"] for event in process.events if event.get("subtype") == "permission_denied"] == ["Bash"]
+    assert [denial["tool_name"] for denial in process.events[-1]["permission_denials"]] == ["Bash"]
+
+
+def test_a_sub_agent_in_the_foreground(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start:
+        story = once(start("--permission-mode", "bypassPermissions"), "scout")
+    assert story == [
+        ("turn",),
+        ("lead", "text", "go"),
+        ("lead", "tool_use", "Agent"),
+        ("member", "general-purpose", False),
+        ("general-purpose", "tool_use", "Bash"),
+        ("general-purpose", "tool_result", False),
+        ("member ended", "completed", "nothing there"),
+        ("lead", "tool_result", False),
+        ("lead", "text", "all seen"),
+        ("result", "all seen", False, "success", None),
+    ]
+
+
+def test_a_sub_agent_in_the_background_wakes_its_lead(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+        assert process.say("background").until("result")["result"] == "meanwhile"
+        process.close()
+        last = process.until("result")
+        assert (last["result"], last["origin"]["kind"]) == ("it came back", "task-notification")
+        assert process.child.wait(10) == 0
+        story = told(process.events)
+    lead = [entry for entry in story if entry[0] in ("turn", "lead", "result")]
+    assert lead == [
+        ("turn",),
+        ("lead", "tool_use", "Agent"),
+        ("lead", "tool_result", False),
+        ("lead", "text", "meanwhile"),
+        ("result", "meanwhile", False, "success", None),
+        ("turn",),
+        ("lead", "text", "it came back"),
+        ("result", "it came back", False, "success", None),
+    ]
+    member = [entry for entry in story if entry not in lead]
+    assert member == [
+        ("member", "general-purpose", True),
+        ("general-purpose", "text", "looking"),
+        ("general-purpose", "tool_use", "Bash"),
+        ("general-purpose", "tool_result", False),
+        ("general-purpose", "text", "nothing there"),
+        ("member ended", "completed", "nothing there"),
+    ]
+    tasks = [len(event["tasks"]) for event in process.events if event.get("subtype") == "background_tasks_changed"]
+    assert tasks == [1, 0]
+
+
+def test_results_are_kept_back_for_background_agents_once_the_input_has_ended(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+        process.say("background").close()
+        process.until("result")
+        process.until("result")
+        assert process.child.wait(10) == 0
+    lead = [entry for entry in told(process.events) if entry[0] in ("turn", "lead", "result")]
+    assert lead[3:] == [
+        ("lead", "text", "meanwhile"),
+        ("turn",),
+        ("lead", "text", "it came back"),
+        ("result", "meanwhile", False, "success", None),
+        ("result", "it came back", False, "success", None),
+    ]
+
+
+def test_a_failing_api_is_an_error_that_is_not_called_one(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start, start() as process:
+        process.say("break").until("result")
+        assert process.end() == 1
+        story = told(process.events)
+    assert story == [("turn",), ("result", "API Error: 400 no such thing", True, "success", 400)]
+
+
+def test_the_marker_comes_on_the_second_pass(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start:
+        results = [once(start(), "loop")[-1][1] for _ in range(3)]
+    assert results == ["not yet", "now\nFORKHESTRA_COMPLETE", "not yet"]
+
+
+def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
+    with on_stage(player, world, SCRIPT) as start, start() as process:
+        result = process.say("unheard of").until("result")
+        assert process.end() == 1
+    assert (result["is_error"], result["api_error_status"]) == (True, 400)
+    assert "no rule fits agent 'claude', turn 1, pass 1, last message 'unheard of'" in result["result"]

@@ -1,0 +1,115 @@
+"""A run's output becomes a script, and the script says again what the run said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rehearsal.acting import ASKING, Agent, Event, Process, on_stage, told
+from rehearsal.test_players import SCRIPT
+
+from hocket.rehearsal import parse, record
+
+TURNS = ("tools", "scout", "background", "ask")
+
+
+def recorded(lines: Iterable[bytes], agent: str = "claude") -> Any:
+    document = yaml.safe_load(record(lines, agent))
+    parse(document)
+    return document
+
+
+def act(process: Process) -> list[Event]:
+    """All turns of a run, each answered, the last with a denial."""
+    with process:
+        for turn in TURNS:
+            process.say(turn)
+            if turn == "ask":
+                process.answer(process.until("control_request"), allow=False)
+            process.until("result")
+            if turn == "background":
+                process.until("result")
+        assert process.end() == 0
+        return process.events
+
+
+def story(events: list[Event]) -> list[tuple[Any, ...]]:
+    """By voices: a background agent and its lead speak at the same time."""
+    return sorted(told(events), key=lambda entry: entry[0] not in ("turn", "lead", "question", "result"))
+
+
+@pytest.mark.parametrize("player", ["agent", "model"])
+def test_what_was_recorded_is_played_again_the_same(player: str, world: Path) -> None:
+    (world / "first").mkdir()
+    with on_stage(player, world / "first", SCRIPT) as start:
+        process = start(*ASKING, "--allowedTools", "Bash(echo *)")
+        before = act(process)
+    document = recorded(process.lines)
+    (world / "again").mkdir()
+    again = act(Agent(world / "again", document).start(*ASKING))
+    assert story(again) == story(before)
+
+
+def test_tools_keep_what_they_reported_and_turns_what_they_cost(world: Path) -> None:
+    tool = {"tool": {"name": "Bash", "input": {"command": "make"}, "result": "line\nline\n", "error": True}}
+    rules = [{"do": [{"cost": 0.5}, tool, {"cost": 0.25}, {"say": "fin"}]}]
+    with Agent(world, {"rules": rules}).start() as process:
+        process.say("go").until("result")
+        process.end()
+    (only,) = recorded(process.lines)["rules"]
+    assert only == {"when": {"agent": "claude", "turn": 1}, "do": [tool, {"cost": 0.75}, {"say": "fin"}]}
+
+
+def test_a_denied_question_keeps_what_the_agent_did_then(world: Path) -> None:
+    ask = {"tool": "Bash", "input": {"command": "rm x"}, "denied": [{"say": "then not"}]}
+    with Agent(world, {"rules": [{"do": [{"ask": ask}, {"say": "done"}]}]}).start(*ASKING) as process:
+        process.answer(process.say("go").until("control_request"), allow=False).until("result")
+        process.end()
+    assert recorded(process.lines)["rules"][0]["do"] == [{"ask": ask}]
+
+
+def test_a_failure_is_recorded_as_one(world: Path) -> None:
+    failure = {"fail": {"status": 529, "message": "full"}}
+    with Agent(world, {"rules": [{"do": [failure]}]}).start() as process:
+        process.say("go").until("result")
+        process.end()
+    assert recorded(process.lines)["rules"][0]["do"] == [failure]
+
+
+def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
+    failure = {"fail": {"status": 529, "message": "full"}}
+    rules = [{"when": {"agent": "general-purpose"}, "do": [failure]}, {"do": [{"agent": {"prompt": "sub"}}]}]
+    with Agent(world, {"rules": rules}).start() as process:
+        process.say("go").until("result")
+        process.end()
+    assert recorded(process.lines)["rules"][1]["do"] == [failure]
+
+
+def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:
+    with Agent(world, {"rules": [{"do": [{"say": "begun"}, {"fail": {"exit": 1}}]}]}).start() as process:
+        process.say("go")
+        process.end()
+    assert recorded(process.lines)["rules"][0]["do"] == [{"say": "begun"}, "hang"]
+
+
+def test_lines_that_are_no_events_are_passed_over() -> None:
+    odd: list[Any] = [
+        [], 3, {}, {"type": "assistant"}, {"type": "assistant", "message": 3},
+        {"type": "user", "message": {"content": 3}},
+        {"type": "assistant", "message": {"content": [3, {}, {"type": "tool_use", "input": 3}]}}, {"type": "result"},
+        {"type": "system", "subtype": "task_notification"}, {"type": "control_request", "request": 3},
+    ]  # fmt: skip
+    lines = [b"", b"not json\n", b"\xff\n", *[json.dumps(value).encode() for value in odd]]
+    assert parse(yaml.safe_load(record(lines, "a")))
+
+
+def test_the_script_is_made_to_be_read() -> None:
+    block = {"type": "text", "text": "grüße\nund mehr\n"}
+    event = {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}}
+    text = record([json.dumps(event).encode(), b'{"type": "result", "is_error": false}'], "a")
+    assert "say: |\n" in text
+    assert "grüße" in text
