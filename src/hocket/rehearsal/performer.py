@@ -178,7 +178,7 @@ class Performer:
             self.stage.emit_partial(stream.status("requesting"))
             if retry := stream.api_retry(status):
                 self.stage.emit(retry)
-            kind = stream.RETRIED.get(status, "server_error" if status >= 500 else "unknown")
+            kind = stream.GIVEN_UP.get(status, "server_error" if status >= 500 else "unknown")
             self.stage.emit(stream.synthetic(text, "stop_sequence", {"error": kind, "api_error_status": status}))
         return stream.Result(text, "success", "api_error", "stop_sequence", status, is_error=True)
 

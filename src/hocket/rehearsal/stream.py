@@ -17,6 +17,14 @@ IMITATED_VERSION = "2.1.325"
 USUAL_TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "WebFetch", "WebSearch", "Write")
 USUAL_AGENTS = ("general-purpose",)
 RETRIED = {401: "authentication_failed", 429: "rate_limit", 529: "overloaded"}
+GIVEN_UP = {
+    401: "authentication_failed",
+    403: "authentication_failed",
+    404: "model_not_found",
+    413: "invalid_request",
+    429: "rate_limit",
+}
+"""The program's words for a failure while it tries again, and once it has given up: they differ for a busy API."""
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 

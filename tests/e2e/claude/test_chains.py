@@ -1,0 +1,78 @@
+"""Claude in chains and loops, told alike by both players."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from e2e.claude.stage import Stage, define, run, says, shown
+from world import Bin, Hocket
+
+DONE = [{"say": "now"}, "marker"]
+
+
+@pytest.mark.req("S1-40", "S1-43", "S1-45", "S1-51")
+def test_a_loop_ends_with_the_marker_that_the_agent_was_told(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({"when": {"pass": 2}, "do": DONE}, says("not yet"))
+    told = run(hocket, "claude:5", "-p", "go", "--marker", "ALL_OF_IT_DONE")
+    assert told.outcome == (0, "done", "marker")
+    step = told.step
+    assert (step["iterations"], step["max_iterations"], step["reason"]) == (2, 5, "marker")
+    assert [data["line"] for data in told.of("marker")] == ["ALL_OF_IT_DONE"]
+    assert told.ended["result"] == "now\nALL_OF_IT_DONE"
+    assert len({shown(hocket, leaf)["session_id"] for leaf in step["runs"]}) == 2
+    if stage.is_real:
+        assert "ALL_OF_IT_DONE" in json.dumps(stage.model.last["system"])
+
+
+@pytest.mark.req("S1-42")
+def test_the_marker_may_come_from_the_agent_s_own_instructions(claude: Stage, hocket: Hocket) -> None:
+    (hocket.cwd / "hocket.toml").write_text("[claude]\ncontract = false\n")
+    define(hocket.cwd, "worker", body="You are agent: worker. When all is done write:\nFORKHESTRA_COMPLETE\n")
+    claude.plays({"when": {"agent": "worker"}, "do": DONE})
+    told = run(hocket, "worker:3", "-p", "go")
+    assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 1)
+    assert json.dumps(claude.model.last["system"]).count("FORKHESTRA_COMPLETE") == 1
+
+
+def test_a_marker_that_the_agent_only_read_does_not_count(claude: Stage, hocket: Hocket) -> None:
+    (hocket.cwd / "notes").write_text("FORKHESTRA_COMPLETE\n")
+    read = {"name": "Read", "input": {"file_path": str(hocket.cwd / "notes")}, "result": "FORKHESTRA_COMPLETE"}
+    claude.plays({"do": [{"tool": read}, {"say": "I read about FORKHESTRA_COMPLETE."}]})
+    told = run(hocket, "claude:1", "-p", "write\nFORKHESTRA_COMPLETE\nwhen done")
+    assert (*told.outcome, told.of("marker")) == (1, "failed", "max_iterations", [])
+
+
+@pytest.mark.req("S1-23", "S1-24", "S1-25", "S1-26", "S1-46", "S1-51")
+def test_a_mixed_chain_runs_each_step_in_its_own_directory(
+    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+) -> None:
+    one, two = world / "one", world / "two"
+    define(one, "reviewer")
+    define(two, "fixer")
+    agent("builder", "import os; print('built in', os.getcwd())")
+    stage.plays({"when": {"agent": "reviewer"}, "do": DONE}, {"when": {"agent": "fixer"}, "do": DONE})
+    chain = f"{one}/.claude/agents/reviewer:3 -> builder -> ../two/.claude/agents/fixer:5"
+    told = run(hocket, chain, "-p", "go")
+    assert told.outcome == (0, "done", "marker")
+    assert told.step_reasons == ["marker", "single_run", "marker"]
+    leaves = [shown(hocket, step["runs"][0]) for step in told.ended["steps"]]
+    assert [leaf["cwd"] for leaf in leaves] == [str(one), str(hocket.cwd), str(two)]
+    assert leaves[1]["result"] == f"built in {hocket.cwd}\n"
+    assert [data["cwd"] for data in told.of("session") if "cwd" in data] == [str(one), str(two)]
+
+
+@pytest.mark.req("S1-26")
+def test_a_chain_costs_what_its_steps_cost(stage: Stage, hocket: Hocket, world: Path) -> None:
+    define(world / "one", "planner")
+    define(world / "two", "worker")
+    stage.plays(
+        {"when": {"agent": "planner"}, "do": [{"cost": 0.25}, {"usage": {"output": 500}}, {"say": "planned"}]},
+        {"when": {"agent": "worker"}, "do": [{"cost": 0.5}, {"usage": {"output": 900}}, *DONE]},
+    )
+    told = run(hocket, "../one/.claude/agents/planner -> ../two/.claude/agents/worker:10", "-p", "go")
+    costs = [shown(hocket, step["runs"][0])["cost_usd"] for step in told.ended["steps"]]
+    assert (told.code, 0 < costs[0] < costs[1]) == (0, True)
+    assert told.ended["cost_usd"] == pytest.approx(sum(costs))
+    assert told.ended["tokens"] == 10 + 500 + 10 + 900

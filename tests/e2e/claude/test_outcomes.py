@@ -1,0 +1,142 @@
+"""How runs of Claude end, told alike by both players of the same script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.claude.stage import Document, Event, Stage, asks_to, bash, data_of, run, says, shown, spawn, wait_for
+from world import Bin, Hocket
+
+from hocket.engine.runs import session_of
+
+WORK = {"do": [{"think": "hm"}, {"say": "first"}, bash("echo hi", "hi"), {"cost": 0.01}, {"say": "the end"}]}
+
+
+@pytest.mark.req("S1-51", "S2-57", "S2-58", "S2-61", "S3-40")
+def test_a_run_that_succeeds_has_the_last_words_as_its_result(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({**WORK, "when": {"prompt": "do it"}})
+    told = run(hocket, "claude", "-p", "do it")
+    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "the end")
+    assert told.stderr == ""
+    assert [data["text"] for data in told.of("text")] == ["first", "the end"]
+    assert [data["text"] for data in told.of("thinking")] == ["hm"]
+    (started,), (finished,) = told.of("tool.started"), told.of("tool.finished")
+    assert (started["name"], started["id"], started["input"]["command"]) == ("Bash", finished["id"], "echo hi")
+    assert (finished["name"], finished["error"], finished["text"]) == ("Bash", False, "hi")
+    (turn,) = told.of("turn.ended")
+    assert (turn["result"], turn["is_error"], turn["num_turns"]) == ("the end", False, 2)
+    assert (told.ended["tokens"], told.ended["cost_usd"] > 0) == (60, True)
+    leaf = shown(hocket, told.leaf)
+    assert (leaf["status"], leaf["reason"], leaf["exit_code"], leaf["result"]) == ("done", "exit", 0, "the end")
+    assert (leaf["cost_usd"], leaf["tokens"]) == (told.ended["cost_usd"], 60)
+
+
+@pytest.mark.req("S3-23", "S3-24", "S3-25", "S3-26")
+@pytest.mark.parametrize("name", ["a_b.c d\u00e9\U0001f600~", "x" * 150 + "/" + "\u65e5" * 60])
+def test_the_session_is_known_from_its_first_word_and_its_transcript_is_found(
+    claude: Stage, hocket: Hocket, name: str
+) -> None:
+    folder = hocket.cwd / name
+    folder.mkdir(parents=True)
+    claude.plays(says("fine"))
+    told = run(hocket, "claude", "-p", "hello", cwd=folder)
+    sessions = told.of("session")
+    assert {data["session_id"] for data in sessions} == {session_of(told.leaf)}
+    leaf = shown(hocket, told.leaf)
+    assert leaf["session_id"] == session_of(told.leaf)
+    transcript = Path(leaf["transcript"])
+    assert transcript.is_relative_to(Path.home() / ".claude/projects")
+    assert leaf["session_id"] in transcript.read_text()
+    # The first guess is the older name. It is remembered until a file is found, and then corrected.
+    assert [Path(data["transcript"]).name for data in sessions] == [f"session_{transcript.name}", transcript.name]
+
+
+@pytest.mark.req("S3-39", "S3-40")
+def test_words_are_told_while_the_rest_of_them_is_still_to_come(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({"do": [{"say": "early\nand then"}, {"wait": 300}]})
+    run_id = spawn(hocket, "claude", "-p", "go")
+    wait_for(hocket, run_id, "text", lambda data: data["text"] == "early")
+    assert shown(hocket, run_id)["status"] == "running"
+    assert hocket("stop", run_id).returncode == 0
+    assert shown(hocket, run_id)["status"] == "stopped"
+    assert [data["text"] for data in data_of(hocket, run_id, "text")].count("early") == 1
+
+
+FAILURES = {
+    500: ("error", "server_error"),
+    401: ("error", "authentication_failed"),
+    529: ("error", "overloaded"),
+    429: ("rate_limited", "rate_limit"),
+}
+
+
+def fails(number: int, status: int) -> Document:
+    return {"when": {"pass": number}, "do": [{"fail": {"status": status, "message": "out of order"}}]}
+
+
+@pytest.mark.req("S2-67")
+def test_each_failure_of_the_api_has_its_reason_and_a_usage_limit_ends_the_chain(
+    stage: Stage, hocket: Hocket, agent: Bin
+) -> None:
+    agent("after", "open('after', 'w')")
+    stage.plays(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
+    told = run(hocket, "claude:9 -> after", "-p", "hello", timeout=18)
+    assert told.outcome == (1, "failed", "rate_limited")
+    leaves = [shown(hocket, leaf) for leaf in told.ended["steps"][0]["runs"]]
+    assert [leaf["reason"] for leaf in leaves] == [reason for reason, _ in FAILURES.values()]
+    assert [(leaf["status"], leaf["exit_code"]) for leaf in leaves] == [("failed", 1)] * 4
+    assert all("out of order" in leaf["error"] for leaf in leaves)
+    retries = [data for data in map(retry_in, told.events) if data]
+    assert [(data["error_status"], data["error"]) for data in retries] == [
+        (status, kind) for status, (_, kind) in FAILURES.items()
+    ]
+    assert not (hocket.cwd / "after").exists()
+
+
+def retry_in(event: Event) -> dict[str, Any] | None:
+    """What an event says about one more attempt of the CLI's, if it does."""
+    data: dict[str, Any] = event["data"]
+    return data if event["type"] in ("notice", "rate_limited") and "attempt" in data else None
+
+
+def test_a_single_run_fails_with_its_api(claude: Stage, hocket: Hocket) -> None:
+    claude.plays(fails(1, 500))
+    told = run(hocket, "claude", "-p", "hello")
+    assert (*told.outcome, told.step["reason"]) == (1, "failed", "error", "error")
+
+
+def test_a_limit_of_requests_makes_the_run_fail(stage: Stage, hocket: Hocket) -> None:
+    stage.plays(WORK)
+    told = run(hocket, "claude", "-p", "hello", "--", "--max-turns", "1")
+    assert told.outcome == (1, "failed", "error")
+    assert told.of("turn.ended")[0]["subtype"] == "error_max_turns"
+    assert "maximum number of turns" in shown(hocket, told.leaf)["error"]
+
+
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
+    told = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.0001")
+    assert told.outcome == (5, "failed", "budget")
+    assert told.ended["cost_usd"] > 0.0001
+
+
+@pytest.mark.req("S1-45")
+def test_what_would_ask_is_denied_unless_somebody_wants_to_be_asked(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({"do": [asks_to("sh -c 'echo x > made'", allowed=[{"say": "made it"}], denied=[{"say": "then not"}])]})
+    told = run(hocket, "claude", "-p", "hello")
+    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "then not")
+    (denied,) = (data for data in told.of("notice") if data["kind"] == "permission_denied")
+    assert denied["tool"] == "Bash"
+    assert [denial["tool"] for denial in told.of("turn.ended")[0]["denials"]] == ["Bash"]
+    assert told.of("tool.finished")[0]["error"] is True
+    assert not told.of("question")
+    assert not (hocket.cwd / "made").exists()
+
+
+def test_a_model_that_refuses_makes_the_run_fail(stage: Stage, hocket: Hocket) -> None:
+    stage.plays({"do": [{"say": "hm"}, "refuse"]})
+    told = run(hocket, "claude", "-p", "hello")
+    assert told.outcome == (1, "failed", "error")
+    assert "refusal" in [data["kind"] for data in told.of("notice")]

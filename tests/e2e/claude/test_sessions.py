@@ -1,0 +1,162 @@
+"""Agents that stay for more, and sessions that are gone on with. Told alike by both players."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.claude.stage import (
+    Stage,
+    bash,
+    data_of,
+    define,
+    heard,
+    make_gate,
+    open_gate,
+    run,
+    says,
+    server_pid,
+    shown,
+    spawn,
+    wait_for,
+    waited,
+)
+from world import Hocket
+
+PRICE = [{"cost": 0.25}, {"usage": {"input": 100, "output": 100}}]
+"""What each turn costs, by either player's reckoning."""
+
+
+def costs_of(hocket: Hocket, run_id: str) -> list[float]:
+    """What was known to be spent at the end of each turn."""
+    return [data["cost_usd"] for data in data_of(hocket, run_id, "usage") if not data["estimate"]]
+
+
+def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_server(
+    stage: Stage, hocket: Hocket
+) -> None:
+    stage.plays(
+        {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
+        {"when": {"turn": 2}, "do": [*PRICE, {"say": "two"}]},
+    )
+    run_id = spawn(hocket, "claude", "--session", "-p", "first")
+    assert wait_for(hocket, run_id, "turn.ended")["data"]["idle"] is True
+    idle = shown(hocket, run_id)
+    assert (idle["status"], idle["needs_you"], idle["result"]) == ("waiting", False, "one")
+    os.kill(server_pid(hocket), signal.SIGKILL)
+    second = hocket("send", run_id, "and", "then?", "--wait")
+    assert (second.returncode, second.stdout, second.stderr) == (0, "two\n", "")
+    later = shown(hocket, run_id)
+    assert (later["status"], later["pid"], later["session_id"]) == ("waiting", idle["pid"], idle["session_id"])
+    assert costs_of(hocket, run_id) == [pytest.approx(idle["cost_usd"]), pytest.approx(2 * idle["cost_usd"])]
+    assert (idle["tokens"], later["tokens"]) == (200, 400)
+    assert hocket("stop", run_id).returncode == 0
+    ended = shown(hocket, run_id)
+    assert (ended["status"], ended["reason"]) == ("stopped", "stopped")
+    assert ended["cost_usd"] == pytest.approx(2 * idle["cost_usd"])
+    too_late = hocket("send", run_id, "hello?")
+    assert (too_late.returncode, too_late.stdout) == (2, "")
+
+
+def test_an_interrupted_turn_ends_and_the_next_one_works(stage: Stage, hocket: Hocket) -> None:
+    stage.plays(
+        {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
+        says("at your service", prompt="instead"),
+    )
+    run_id = spawn(hocket, "claude", "--session", "-p", "for ever")
+    wait_for(hocket, run_id, "text")
+    assert hocket("send", run_id, "--interrupt").returncode == 0
+    cut = wait_for(hocket, run_id, "turn.ended")["data"]
+    assert (cut["is_error"], cut["subtype"], cut["idle"]) == (True, "error_during_execution", True)
+    before = shown(hocket, run_id)
+    assert before["status"] == "waiting"
+    answer = hocket("send", run_id, "this instead", "--wait")
+    assert (answer.returncode, answer.stdout) == (0, "at your service\n")
+    assert shown(hocket, run_id)["pid"] == before["pid"]
+
+
+def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Stage, hocket: Hocket) -> None:
+    claude.plays(
+        {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
+        says("at your service", prompt="instead"),
+    )
+    run_id = spawn(hocket, "claude", "--session", "-p", "for ever")
+    wait_for(hocket, run_id, "text")
+    answer = hocket("send", run_id, "this instead", "--interrupt", "--wait", timeout=18)
+    assert (answer.returncode, answer.stdout) == (0, "at your service\n")
+
+
+def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(claude: Stage, hocket: Hocket, project: Path) -> None:
+    gate = make_gate(project / "gate")
+    claude.plays({"do": [bash("cat gate"), {"say": "the end"}]}, says("an answer", prompt="by the way"))
+    run_id = spawn(hocket, "claude", "-p", "go")
+    wait_for(hocket, run_id, "tool.started")
+    assert hocket("send", run_id, "by the way").returncode == 0
+    open_gate(gate)
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"]) == (0, "done")
+    assert "by the way" in claude.model.heard()
+
+
+# --- Going on -----------------------------------------------------------------------------------------------
+
+PAST = (
+    {"when": {"turn": 2}, "do": [*PRICE, {"say": "I remember"}]},
+    {"when": {"turn": 1}, "do": [*PRICE, {"say": "noted: blue"}]},
+)
+
+
+def resumed(hocket: Hocket, run_id: str) -> tuple[Any, dict[str, Any]]:
+    done = hocket("resume", run_id, "-p", "what was it?", "--json")
+    told = heard(done.returncode, done.stdout, done.stderr)
+    return told, shown(hocket, told.events[-1]["run"])
+
+
+def check_resumed(stage: Stage, old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert (new["status"], new["result"], new["resumed_from"]) == ("done", "I remember", old["id"])
+    assert new["id"] != old["id"]
+    assert new["session_id"] not in (None, old["session_id"])
+    assert (new["cost_usd"], new["tokens"]) == (pytest.approx(old["cost_usd"]), 200)
+    if stage.is_real:
+        for words in ("the colour is blue", "noted: blue", "what was it?"):
+            assert words in stage.model.heard()
+
+
+def test_a_finished_run_is_gone_on_with_in_a_new_one(stage: Stage, hocket: Hocket, world: Path) -> None:
+    define(world / "other", "painter")
+    stage.plays(*PAST)
+    old = shown(hocket, run(hocket, "../other/.claude/agents/painter", "-p", "the colour is blue").leaf)
+    told, new = resumed(hocket, old["id"])
+    assert told.code == 0
+    check_resumed(stage, old, new)
+    assert (new["agent"], new["cwd"]) == (old["agent"], str(world / "other"))
+    assert shown(hocket, old["id"])["result"] == "noted: blue"
+
+
+def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: Stage, hocket: Hocket) -> None:
+    claude.plays(*PAST)
+    old = shown(hocket, run(hocket, "claude", "-p", "the colour is blue").leaf)
+    Path(old["transcript"]).unlink()
+    told, new = resumed(hocket, old["id"])
+    assert told.outcome == (1, "failed", "error")
+    assert f"No conversation found with session ID: {old['session_id']}" in new["error"]
+
+
+def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(stage: Stage, hocket: Hocket) -> None:
+    stage.plays(*PAST)
+    run_id = spawn(hocket, "claude", "--session", "-p", "the colour is blue")
+    wait_for(hocket, run_id, "turn.ended")
+    old = shown(hocket, run_id)
+    refused = hocket("resume", run_id, "-p", "what was it?")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "has not ended" in refused.stderr
+    os.kill(json.loads((Path(old["dir"]) / "pid").read_text())["keeper"], signal.SIGKILL)
+    code, lost = waited(hocket, run_id)
+    assert (code, lost["status"], lost["result"]) == (1, "lost", "noted: blue")
+    told, new = resumed(hocket, run_id)
+    assert told.code == 0
+    check_resumed(stage, old, new)

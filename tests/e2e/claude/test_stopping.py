@@ -1,0 +1,129 @@
+"""Runs that end before their time, or that lose their server: nothing is left, nothing is lost.
+
+Mostly the real CLI's, because its commands are sessions of their own, which no signal to its group reaches.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from e2e.claude.stage import Stage, bash, heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
+from world import Hocket, wait_until_none
+
+from hocket.keeper.platform import start_time
+
+LAST = {"say": "the end"}
+BYPASS = ("--", "--permission-mode", "bypassPermissions")
+
+
+class Sleeper(NamedTuple):
+    """A script whose tool tells its process id and sleeps."""
+
+    gate: Path
+
+    def pid(self) -> int:
+        """Waits until the tool is at work."""
+        return int(self.gate.read_text())
+
+
+@pytest.fixture
+def sleeper(claude: Stage, project: Path) -> Sleeper:
+    gate = make_gate(project / "at_work")
+    claude.plays({"do": [{"say": "working"}, bash('sh -c "echo \\$\\$ > at_work; sleep 300"'), LAST]})
+    return Sleeper(gate)
+
+
+def lives(pid: int) -> bool:
+    return start_time(pid, living=True) is not None
+
+
+def left(hocket: Hocket, home: Path) -> dict[int, str]:
+    """What runs for this home once its server is gone."""
+    assert hocket("server", "stop").returncode == 0
+    return wait_until_none(home, 5)
+
+
+def test_a_stop_ends_the_agent_and_the_command_it_waits_for(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
+    run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
+    tool = sleeper.pid()
+    agent = shown(hocket, run_id)["pid"]
+    assert lives(tool)
+    assert hocket("stop", run_id).returncode == 0
+    ended = shown(hocket, run_id)
+    assert (ended["status"], ended["reason"]) == ("stopped", "stopped")
+    assert (lives(tool), lives(agent), left(hocket, home)) == (False, False, {})
+
+
+def test_a_foreground_run_that_is_terminated_takes_everything_along(
+    sleeper: Sleeper, hocket: Hocket, home: Path
+) -> None:
+    running = hocket.start("run", "claude", "-p", "go", "--json", *BYPASS)
+    tool = sleeper.pid()
+    running.terminate()
+    assert running.wait(15) == 143
+    assert (lives(tool), left(hocket, home)) == (False, {})
+    assert running.stdout is not None
+    assert '"status": "stopped"' in running.stdout.read().splitlines()[-1]
+
+
+@pytest.mark.req("S2-67")
+def test_a_killed_agent_fails_by_signal_and_its_command_is_swept(sleeper: Sleeper, hocket: Hocket, home: Path) -> None:
+    run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
+    tool = sleeper.pid()
+    os.kill(shown(hocket, run_id)["pid"], signal.SIGKILL)
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"], ended["reason"], ended["exit_code"]) == (1, "failed", "signal", 137)
+    assert (lives(tool), left(hocket, home)) == (False, {})
+
+
+def test_a_run_goes_on_without_its_server_and_ends_once(claude: Stage, hocket: Hocket, project: Path) -> None:
+    gate = make_gate(project / "gate")
+    claude.plays({"do": [{"say": "before"}, bash("cat gate"), {"say": "after"}]})
+    running = hocket.start("run", "claude", "-p", "go", "--json")
+    assert running.stdout is not None
+    lines = []
+    for line in running.stdout:
+        lines.append(line)
+        if '"tool.started"' in line:
+            break
+    os.kill(server_pid(hocket), signal.SIGKILL)
+    open_gate(gate)
+    rest, errors = running.communicate(timeout=15)
+    seen = heard(running.returncode, "".join(lines) + rest, errors)
+    assert (*seen.outcome, seen.ended["result"]) == (0, "done", "single_run", "after")
+    assert [data["text"] for data in seen.of("text")] == ["before", "after"]
+    assert len([event for event in seen.events if event["type"] == "turn.ended"]) == 1
+    assert [event["seq"] for event in seen.events] == sorted({event["seq"] for event in seen.events})
+    assert len(claude.model.bodies) == 2
+
+
+def test_a_command_left_in_the_background_ends_with_its_run(claude: Stage, hocket: Hocket, home: Path) -> None:
+    gate = make_gate(hocket.cwd / "left")
+    given = {"command": "echo $$ > left; sleep 300", "description": "a server", "run_in_background": True}
+    claude.plays({"do": [{"tool": {"name": "Bash", "input": given}}, LAST]})
+    run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
+    command = int(gate.read_text())
+    wait_for(hocket, run_id, "turn.ended")
+    assert lives(command)
+    assert hocket("stop", run_id).returncode == 0
+    assert shown(hocket, run_id)["result"] == "the end"
+    assert (lives(command), left(hocket, home)) == (False, {})
+
+
+def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: Stage, hocket: Hocket) -> None:
+    scripted.plays({"do": [{"say": "hm"}, "hang"]})
+    told = run(hocket, "claude", "-p", "go", "--timeout", "3")
+    assert told.outcome == (1, "failed", "timeout")
+
+
+@pytest.mark.req("S2-67")
+@pytest.mark.parametrize(("last", "reason"), [("crash", "signal"), ({"fail": {"exit": 3}}, "exit")])
+def test_an_agent_that_breaks_off_fails(scripted: Stage, hocket: Hocket, last: Any, reason: str) -> None:
+    scripted.plays({"do": [{"say": "hm"}, last]})
+    told = run(hocket, "claude", "-p", "go")
+    assert (told.code, told.ended["status"]) == (1, "failed")
+    assert shown(hocket, told.leaf)["reason"] == reason
