@@ -137,6 +137,17 @@ def test_a_run_waits_until_its_last_question_is_answered() -> None:
     assert (fold(story).status, fold(story).needs_you) == (Status.RUNNING, False)
 
 
+def test_what_a_turn_asked_goes_with_it() -> None:
+    story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("question", 2, id="a")]
+    story.append(event("question", 3, id="b", parent="tool"))
+    story.append(event("turn.ended", 4, result="one", idle=True))
+    assert [asked["id"] for asked in fold(story).open_questions] == ["b"]
+    story.append(event("answer", 5, id="b"))
+    late = [*story, event("turn.ended", 6, result="two", idle=True), event("answer", 7, id="a")]
+    assert fold(story).status is Status.RUNNING
+    assert fold(late).status is Status.WAITING
+
+
 def test_a_session_waits_between_its_turns() -> None:
     story = [event("run.created", 0, **CREATED), event("run.started", 1, pid=5), event("turn.started", 2)]
     story.append(event("turn.ended", 3, result="one", idle=True))

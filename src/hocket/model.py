@@ -275,6 +275,8 @@ def _question(run: Run, event: Event) -> Run:
 
 def _answer(run: Run, event: Event) -> Run:
     left = tuple(asked for asked in run.open_questions if asked["id"] != event.data["id"])
+    if len(left) == len(run.open_questions):
+        return run  # It is no longer waited for.
     return replace(run, open_questions=left, status=run.status if left else _at_work(run.status))
 
 
@@ -285,8 +287,10 @@ def _turn_started(run: Run, event: Event) -> Run:
 def _turn_ended(run: Run, event: Event) -> Run:
     """A turn's last words are the run's, until there are newer ones. Who may be told more waits for it."""
     data = event.data
-    status = Status.WAITING if data.get("idle") else run.status
-    return replace(run, result=data.get("result"), error=data.get("error"), status=status)
+    # Only an agent in the background still wants to know; what the turn itself asked went with it.
+    asked = tuple(one for one in run.open_questions if one.get("parent"))
+    status = Status.WAITING if asked or data.get("idle") else _at_work(run.status)
+    return replace(run, result=data.get("result"), error=data.get("error"), status=status, open_questions=asked)
 
 
 def _at_work(status: Status) -> Status:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,16 @@ import pytest
 from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all
 
 from hocket.engine.bind import StartRequest
+from hocket.engine.journal import Journal
 from hocket.engine.runs import session_of
 from hocket.engine.talk import _meant
-from hocket.errors import Conflict, UsageError
+from hocket.errors import Conflict, StoreError, UsageError
 from hocket.keeper import files
-from hocket.model import Kind, Reason, Run, Status
+from hocket.model import Event, Kind, Reason, Run, Status
+from hocket.providers import Reply
+from hocket.providers.claude import talk as claude_talk
 from hocket.rehearsal import install
+from hocket.store import Committed
 
 ASKING: list[Any] = [{"ask": {"tool": "Bash", "input": {"command": "touch x"}, "allowed": [{"say": "allowed"}],
                               "denied": [{"say": "denied"}]}}]  # fmt: skip
@@ -88,9 +93,9 @@ def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path,
             assert sum(isinstance(one, dict) for one in said) == 1
             assert sum(isinstance(one, Conflict) for one in said) == 2
             ended = await table.wait(run)
-            assert (ended.status, ended.result) == (Status.DONE, "allowed" if said[0] == {**said[0]} else "denied")  # type: ignore[dict-item]
-            told = [event for event in await table.events(run) if event["type"] == "answer"]
-            assert len(told) == 1
+            winner = next(allow for allow, one in zip((True, False, True), said, strict=True) if isinstance(one, dict))
+            assert (ended.status, ended.result) == (Status.DONE, "allowed" if winner else "denied")
+            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
             with pytest.raises(Conflict):
                 await table.engine.answer(run, None, True, None, "late")
 
@@ -105,37 +110,78 @@ def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path,
     asyncio.run(scene())
 
 
-def test_an_answer_that_was_not_recorded_is_recorded_by_the_next_server(
-    home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server dies after the agent has its answer and before anybody wrote down that there was one."""
+def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Path, project: Path, claude: Path) -> None:
+    """The server dies after the agent has its line and before anybody wrote down that there was one."""
 
-    async def first() -> Run:
+    async def first() -> tuple[Run, Run]:
         async with kitchen_at(home, project) as kitchen:
             table = at(kitchen)
-            run = await table.begin(claude, "hang", session=True, on_question="ask")
-            await table.heard(run, "text")
-            place = str(table.engine.directory(run))
-            note = {"type": "input", "data": {"kind": "message", "id": "k", "text": "first"}}
-            line = json.dumps({"type": "user", "message": {"role": "user", "content": "first"}}) + "\n"
-            assert files.append_input(place, "message:k", line, False, note) == "added"
-            return run
+            told = await table.begin(claude, "hang", session=True)
+            asking = await table.begin(claude, "ask me", session=True, on_question="ask")
+            await table.heard(told, "text")
+            (question,) = [e["data"] for e in await table.heard(asking, "question") if e["type"] == "question"]
+            message = {"kind": "message", "id": "k", "text": "first"}
+            unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
+            answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
+            line = claude_talk.answer(question, Reply(True))
+            unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
+            return told, asking
 
-    async def second(run: Run) -> None:
+    async def second(told: Run, asking: Run) -> None:
         async with kitchen_at(home, project) as kitchen:
             table = at(kitchen)
-            told = await table.heard(run, "input")
-            assert [event["data"] for event in told if event["type"] == "input"] == [
-                {"kind": "message", "id": "k", "text": "first"}
-            ]
-            # Said again with the same key, as a client would that heard nothing: still once.
-            await table.engine.send(run, "first", "k")
-            told = await table.events(run)
-            assert sum(event["type"] == "input" for event in told) == 1
+            await table.heard(told, "input")
+            await table.engine.send(told, "first", "k")  # as a client that heard nothing would say it again
+            assert sum(event["type"] == "input" for event in await table.events(told)) == 1
+            heard = [event["type"] for event in await table.heard(asking, "turn.ended")]
+            assert heard.index("answer") < heard.index("turn.ended")
+            assert (table.engine.find(asking.id).status, table.engine.find(asking.id).needs_you) == (
+                Status.WAITING,
+                False,
+            )
+            again = await table.engine.answer(asking, None, True, None, "me", "a")
+            assert again["allow"] is True
+            assert sum(event["type"] == "answer" for event in await table.events(asking)) == 1
             await stop_all(table.engine)
 
-    run = asyncio.run(first())
-    asyncio.run(second(run))
+    runs = asyncio.run(first())
+    asyncio.run(second(*runs))
+
+
+def unrecorded(table: Table, run: Run, id: str, line: str, kind: str, data: dict[str, Any]) -> None:
+    place = str(table.engine.directory(run))
+    assert files.append_input(place, id, line, False, {"type": kind, "data": data}) == "added"
+    assert files.ring(place, files.BELL_INPUT)
+
+
+def test_an_answer_that_could_not_be_recorded_is_recorded_when_it_is_given_again(
+    home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "ask me", session=True, on_question="ask")
+            await table.heard(run, "question")
+            write = Journal.write
+
+            async def full(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
+                if any(event.type == "answer" for event in events):
+                    raise StoreError("no room")
+                return await write(journal, events, **more)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Journal, "write", full)
+                with pytest.raises(StoreError):
+                    await table.engine.answer(run, None, True, None, "me", "a")
+            question = table.engine.find(run.id).open_questions
+            if question:  # unless its turn is over by now
+                with pytest.raises(Conflict):
+                    await table.engine.answer(run, None, True, None, "me", "another")
+            await table.engine.answer(run, None, True, None, "me", "a")
+            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
+            await stop_all(table.engine)
+
+    asyncio.run(scene())
 
 
 def test_an_open_question_outlives_the_server(home: Path, project: Path, claude: Path) -> None:
@@ -164,9 +210,12 @@ def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, pro
             table = at(kitchen)
             chain = await table.begin_chain(claude, "planner:2", "ask me", on_question="ask")
             await table.heard(chain, "question")
-            said = await table.engine.answer(chain, None, True, None, "me")
+            said = await table.engine.answer(chain, None, True, None, "me", "first")
             assert table.engine.find(said["run"]).step == 0
             await table.heard(chain, "question", 2)
+            # Who asks again what became of the first answer must not answer the next question with it.
+            assert await table.engine.answer(chain, None, True, None, "me", "first") == said
+            assert sum(event["type"] == "answer" for event in await table.events(chain)) == 1
             await table.engine.answer(chain, None, False, None, "me")
             ended = await table.wait(chain)
             assert (ended.status, ended.reason, ended.result) == (Status.FAILED, Reason.MAX_ITERATIONS, "denied")

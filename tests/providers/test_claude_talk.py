@@ -118,31 +118,39 @@ def tasks(*kinds: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("lines", "over"),
+    ("lines", "over", "over_when_settled"),
     [
-        ([], False),
-        ([init()], False),
-        ([init(), result()], True),
-        ([init(), result(is_error=True)], True),
-        ([init(), result(), init()], False),
-        ([init(), result(), init(), result()], True),
-        ([init(), tasks("local_agent"), result()], False),
-        ([init(), tasks("local_agent"), result(), tasks()], True),
-        ([init(), tasks("something_new"), result()], False),
-        ([init(), tasks("local_bash"), result()], True),
+        ([], False, False),
+        ([init()], False, False),
+        ([init(), result()], True, True),
+        ([init(), result(is_error=True)], True, True),
+        ([init(), result(), init()], False, False),
+        ([init(), result(), init(), result()], True, True),
+        ([init(), tasks("local_agent"), result()], False, False),
+        ([init(), tasks("local_agent"), result(), tasks()], False, True),
+        ([init(), tasks("local_agent"), result(), tasks(), init()], False, False),
+        ([init(), tasks("local_agent"), result(), tasks(), init(), result()], True, True),
+        ([init(), tasks("something_new"), result()], False, False),
+        ([init(), tasks("local_bash"), result()], False, False),
+        ([init(), tasks("local_bash"), result(), tasks()], False, True),
+        # With its input ended, the program tells of a turn that it begins by itself before it tells the last result.
+        ([init(), init(), result()], False, True),
+        ([init(), init(), result(), result()], True, True),
     ],
 )
-def test_it_is_over_when_a_result_was_the_last_thing_that_happened(lines: list[bytes], over: bool) -> None:
-    assert talk.is_over(read_all(lines)[0]) is over
+def test_it_is_over_when_a_result_was_the_last_thing_that_happened(
+    lines: list[bytes], over: bool, over_when_settled: bool
+) -> None:
+    state = read_all(lines)[0]
+    assert talk.is_over(state, settled=False) is over
+    assert talk.is_over(state, settled=True) is over_when_settled
 
 
-def test_a_recorded_run_with_a_background_agent_is_over_at_its_second_result_only() -> None:
-    """Between the agent's end and the lead's next turn it looks over too; ending the input then does no harm."""
+def test_a_recorded_run_with_a_background_agent_is_over_at_its_last_line_only() -> None:
+    """Not between the agent's end and the lead's next turn, in which the lead may ask something."""
     lines = stream("background")
     states = [read_all(lines[:count])[0] for count in range(len(lines) + 1)]
-    assert talk.is_over(states[-1])
-    first = next(count for count, each in enumerate(lines, 1) if b'"type":"result"' in each)
-    assert not talk.is_over(states[first])
+    assert [count for count, state in enumerate(states) if talk.is_over(state, settled=False)] == [len(lines)]
 
 
 # --- Going on ---

@@ -24,7 +24,7 @@ from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.spares import Spares
-from hocket.engine.talk import Talk, first_input
+from hocket.engine.talk import Talk, ends_at_once, first_input
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
@@ -41,6 +41,8 @@ GATHER = 0.004
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
+SETTLE = 10.0
+"""How long an agent that has done its work may take to begin something by itself."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
@@ -67,7 +69,12 @@ class Leaf:
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
-        self.input_ended = False
+        self.input_ended = ends_at_once(spec)
+        self.catching_up = False
+        """Nothing is read from it yet: what was said to it must be recorded first."""
+        self.settled = False
+        """It has done its work and said nothing since, for long enough."""
+        self.settling: asyncio.TimerHandle | None = None
         self.launching = False
         """A start is on its way through the starter thread: that nothing is there yet means nothing."""
         self.ending = False
@@ -82,7 +89,8 @@ class Leaf:
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:
-        return [timer for timer in (self.timer, self.deadline, self.next_launch) if timer is not None]
+        every = (self.timer, self.deadline, self.next_launch, self.settling)
+        return [timer for timer in every if timer is not None]
 
 
 class Processes:
@@ -140,13 +148,25 @@ class Processes:
             return
         self._leaves[leaf.id] = leaf
         self._placed.add(leaf.id)
-        self._watch(leaf)
         self._arm(leaf, run)
-        self._spawn(self._take_over(leaf, run))
-
-    async def _take_over(self, leaf: Leaf, run: Run) -> None:
         if leaf.spec.stdin == "lines":
-            await self._talk.catch_up(run)
+            self._spawn(self._catch_up(leaf, run))
+        else:
+            self._take_over(leaf)
+
+    async def _catch_up(self, leaf: Leaf, run: Run) -> None:
+        """What was said to it comes before what it said then."""
+        leaf.catching_up = True
+        while leaf.catching_up:
+            try:
+                await self._talk.catch_up(run)
+                leaf.catching_up = False
+            except (HocketError, OSError):
+                await asyncio.sleep(RETRY_AFTER)
+        self._take_over(leaf)
+
+    def _take_over(self, leaf: Leaf) -> None:
+        self._watch(leaf)
         self._suspect(leaf)
 
     def stop(self, run_id: str) -> None:
@@ -267,6 +287,8 @@ class Processes:
                 "marker": leaf.spec.marker,
                 "session": leaf.spec.session,
                 "resumed_from": leaf.spec.resumed_from,
+                "on_question": leaf.spec.on_question,
+                "timeout": leaf.spec.timeout,
             },
         }
 
@@ -308,7 +330,7 @@ class Processes:
 
     def _touch(self, leaf: Leaf, delay: float) -> None:
         leaf.dirty = True
-        if leaf.task is not None or self._closing:
+        if leaf.task is not None or self._closing or leaf.catching_up:
             return
         if delay:
             if leaf.timer is None:
@@ -350,6 +372,7 @@ class Processes:
         finals = (record.out, record.err) if record else (None, None)
         offsets, more = self._read(leaf, events, finals)
         self._find_transcript(leaf, run, events, ended=record is not None)
+        self._listen(leaf, events, offsets)
         if record and not more:
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
             code = record.code if record.signal is None else 128 + record.signal
@@ -442,18 +465,32 @@ class Processes:
             leaf.suspect = False
             await self._examine(leaf)
 
+    def _listen(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
+        """Whatever it says, it is at work; and a turn that begins has heard what it was told before."""
+        if offsets != leaf.offsets:
+            leaf.settled = False
+            if leaf.settling is not None:
+                leaf.settling.cancel()
+                leaf.settling = None
+        if any(event.type == "turn.started" for event in events):
+            self._talk.unheard.discard(leaf.id)
+
     async def _end_input(self, leaf: Leaf) -> None:
         """An agent that has done all it was asked for, and is not meant to be told more, is let go."""
         conversation = leaf.provider.conversation
-        if (
-            conversation is None
-            or leaf.spec.session
-            or leaf.input_ended
-            or not conversation.is_over(leaf.offsets.reader)
-        ):
+        if conversation is None or leaf.spec.session or leaf.input_ended:
             return
-        await self._talk.end_input(leaf.place)
-        leaf.input_ended = True
+        state = leaf.offsets.reader
+        sure = leaf.settled or leaf.id not in self._talk.unheard
+        if sure and conversation.is_over(state, settled=leaf.settled):
+            await self._talk.end_input(leaf.place)
+            leaf.input_ended = True
+        elif leaf.settling is None and conversation.is_over(state, settled=True):
+            leaf.settling = self._loop.call_later(SETTLE, self._settle, leaf)
+
+    def _settle(self, leaf: Leaf) -> None:
+        leaf.settling, leaf.settled = None, True
+        self._touch(leaf, 0)
 
     async def _examine(self, leaf: Leaf) -> None:
         state = files.state(leaf.place)
@@ -518,6 +555,7 @@ class Processes:
     def _forget(self, leaf: Leaf) -> None:
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
+        self._talk.unheard.discard(leaf.id)
         for timer in leaf.timers:
             timer.cancel()
         if leaf.watch is not None:

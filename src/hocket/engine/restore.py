@@ -71,6 +71,8 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         stop_grace=written["stop_grace"],
         session=record.get("session", False),
         resumed_from=record.get("resumed_from"),
+        on_question=record.get("on_question", "deny"),
+        timeout=record.get("timeout"),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}

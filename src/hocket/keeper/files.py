@@ -88,8 +88,8 @@ def create(
     if spare is None or not _move(spare, directory):
         make_skeleton(directory)
     for name, content in (contents or {}).items():
-        # Somebody may have added to a file that a first attempt left.
-        if not os.path.exists(_in(directory, name)):
+        # Somebody may have added to a file that a first attempt left; one that a power cut emptied is written again.
+        if not _size(_in(directory, name)):
             replace(directory, name, content)
     if spec.get("stdin") == "lines":
         _touch(_in(directory, IN))
@@ -355,6 +355,13 @@ def _move(spare: str, directory: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _touch(path: str) -> None:

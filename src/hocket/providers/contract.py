@@ -82,8 +82,11 @@ class Conversation(Protocol):
 
     def interrupt(self, request: str) -> str: ...
 
-    def is_over(self, state: State) -> bool:
-        """Whether all that was asked for is done, so that the input of a run that is no session may end."""
+    def is_over(self, state: State, *, settled: bool) -> bool:
+        """Whether all that was asked for is done, so that the input of a run that is no session may end.
+
+        ``settled``: nothing has been said for a while, so what could still begin by itself will not.
+        """
 
     def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
         """The spec of a run that goes on where a session ended."""

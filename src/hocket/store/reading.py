@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -112,6 +112,16 @@ class Reading:
         sql = "SELECT type, data FROM events WHERE run = ? AND type IN ('input', 'answer')"
         rows = [(kind, _any.decode(data)) for kind, data in self._connection.execute(sql, (run_id,))]
         return {(kind, data["id"]) for kind, data in rows if "id" in data}
+
+    def answered(self, root: str, key: str) -> tuple[str, dict[str, Any]] | None:
+        """The answer that was given under this key to a run of this tree."""
+        sql = "SELECT run, data FROM events WHERE root = ? AND type = 'answer' ORDER BY seq"
+        with closing(self._connection.execute(sql, (root,))) as rows:
+            for run, data in rows:
+                answer: dict[str, Any] = _any.decode(data)
+                if answer.get("key") == key:
+                    return run, answer
+        return None
 
     def page(self, run: Run, after: int, limit: int, most: int) -> list[Line]:
         """The next events of a run and all below it: ``limit`` at most, none once there are ``most`` bytes."""

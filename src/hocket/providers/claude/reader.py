@@ -7,6 +7,7 @@ Nothing here raises, whatever the line: what is not understood is kept as ``raw`
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
+    owed           whether a turn began before the last one's result
     spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
 
 Nested values are replaced and never changed, because a state that was handed in stays as it was.
@@ -178,6 +179,8 @@ class _Reading:
         if subtype == "init":
             said = self._session(state, text_in(line, "session_id"), line)
             state["limited"] = False
+            # Where input has ended, a turn that begins by itself may come before the last one's result is told.
+            state["owed"] = bool(state.get("open"))
             return said + _turn_starts(state)
         if subtype.startswith("model_refusal"):
             return notices.refusal(state, line)
@@ -244,6 +247,7 @@ def _turn_starts(state: State) -> list[Said]:
 
 def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
     state["open"] = False
+    state["waking"], state["owed"] = state.get("owed", False), False
     state["told"] = {}
     state["result"] = {
         "is_error": is_error,

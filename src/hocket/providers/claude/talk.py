@@ -75,10 +75,10 @@ def interrupt(request: str) -> str:
     return line({"type": "control_request", "request_id": request, "request": {"subtype": "interrupt"}})
 
 
-def is_over(state: State) -> bool:
-    """Whether its input may end. A command left in the background is no reason to wait: it may be a server, which
-    never ends, and nobody can tell it anything."""
-    return is_finished(state, from_outside=False)
+def is_over(state: State, *, settled: bool) -> bool:
+    """Whether its input may end. As long as something works in the background the program stays anyway, and when that
+    is done it wakes up once more, and may then have a question."""
+    return is_finished({**state, "waking": False} if settled else state, from_outside=True)
 
 
 def resumed(spec: Spec, session: str, prompt: str) -> Spec:
