@@ -169,6 +169,12 @@ def test_this_process_is_asked_when_no_environment_is_given(monkeypatch: pytest.
     assert config.process_environment()["HOCKET_RUN"] == "here"
 
 
+def test_an_environment_that_was_taken_on_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    config.take_on({"HOCKET_HOME": "/elsewhere"})
+    assert (config.home(), config.process_environment()) == ("/elsewhere", {"HOCKET_HOME": "/elsewhere"})
+
+
 # --- What an agent sees -------------------------------------------------------------------------------------
 
 BASE = {

@@ -174,6 +174,12 @@ def process_environment(environ: Environ | None = None) -> dict[str, str]:
     return dict(_environ(environ))
 
 
+def take_on(environ: Environ) -> None:
+    """Make this the environment of this process: whoever looks from now on, here or in a child, sees nothing else."""
+    os.environ.clear()
+    os.environ.update(environ)
+
+
 def port_wanted(environ: Environ | None = None) -> int | None:
     """The loopback port that was asked for; 0 means any, None that nothing was said."""
     text = _environ(environ).get("HOCKET_PORT", "").strip()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from keeper.keeping import is_alive, process, wait_for
 
 from hocket.keeper import linux, tree
@@ -106,3 +107,14 @@ def test_sweeping_a_cookie_takes_what_is_below_its_carriers() -> None:
         assert tree.sweep_cookie("mine-3") == (2, [])
         assert not is_alive(parent)
         assert not is_alive(scrubbed)
+
+
+def test_sweeping_a_home_takes_its_servers_too_and_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_HOME", "/nowhere/h")
+    with (
+        process(PAUSE, HOCKET_HOME="/nowhere/h", HOCKET_SERVER="1") as server,
+        process(PAUSE, HOCKET_HOME="/nowhere/h", HOCKET_RUN="any") as running,
+        process(PAUSE, HOCKET_HOME="/nowhere/h2") as other,
+    ):
+        assert tree.sweep_home("/nowhere/h", grace=5) == (2, [])
+        assert [is_alive(pid) for pid in (server, running, other)] == [False, False, True]

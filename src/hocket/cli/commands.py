@@ -26,6 +26,8 @@ COMMANDS = {
     "answer": ("hocket.cli.talk:answer", "Answer what a run asks."),
     "resume": ("hocket.cli.talk:resume", "Go on with the session of a run that has ended."),
     "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
+    "rehearse": ("hocket.cli.rehearse:rehearse", "Play a chain through by a script, with no account and no cost."),
+    "demo": ("hocket.cli.demo:demo", "A tour of a minute, in a folder of its own."),
     "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
     "server": ("hocket.cli.server:server", "Look at the background server, or stop it."),
     "doctor": ("hocket.cli.doctor:doctor", "Check that Hocket can work here."),

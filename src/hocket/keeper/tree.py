@@ -17,6 +17,7 @@ from hocket.keeper import platform
 
 COOKIE = "HOCKET_RUN"
 SERVER_MARK = "HOCKET_SERVER"
+HOME = "HOCKET_HOME"
 
 # How long SIGKILL is repeated before a process counts as a survivor (it hangs in the kernel, or is not ours).
 KILL_PATIENCE = 5.0
@@ -108,6 +109,20 @@ def sweep_cookie(run_id: str, grace: float = 0.0) -> Sweep:
         carriers = _own_carriers(table, run_id, os.getpid())
         below = _below(carriers, table, lambda pid: _is_spared(platform.environ_of(pid), run_id))
         return below | carriers
+
+    return end_all(find, grace)
+
+
+def sweep_home(home: str, grace: float = 0.0) -> Sweep:
+    """End all that works for a home that is about to be removed: servers, keepers and agents, but not the caller."""
+
+    def find() -> Found:
+        uid, own = os.getuid(), os.getpid()
+        return {
+            pid: process.start_time
+            for pid, process in platform.scan().items()
+            if pid != own and platform.owner_of(pid) == uid and platform.environ_of(pid).get(HOME) == home
+        }
 
     return end_all(find, grace)
 

@@ -1,0 +1,51 @@
+"""The two players of a rehearsal as environments: scripted agents, or the real CLI with a scripted model behind it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from hocket.cli.private import Place
+
+KEY = "rehearsal"
+FOREIGN = ("ANTHROPIC_", "CLAUDE_")
+"""What could lead the CLI to an account, a network or the user's own files."""
+QUIET = {
+    "ANTHROPIC_API_KEY": KEY,
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "ENABLE_TOOL_SEARCH": "false",
+}
+LOOPBACK = "127.0.0.1,localhost"
+
+
+def scripted(place: Place, script: Path, state: Path) -> dict[str, str]:
+    """What makes scripted agents of all Claude agents. Raises when the script is none."""
+    from hocket.rehearsal import install
+
+    return {"HOCKET_CLAUDE": str(install(place.folder("player"), script, state))}
+
+
+def real(place: Place, url: str, before: Mapping[str, str]) -> dict[str, str]:
+    """What sends the real CLI to a model on this machine, with settings and transcripts of its own."""
+    around = {name: _with_loopback(before.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
+    return {**QUIET, **around, "ANTHROPIC_BASE_URL": url, "CLAUDE_CONFIG_DIR": str(place.folder("claude"))}
+
+
+def without_account(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith(FOREIGN)}
+
+
+def _with_loopback(exceptions: str) -> str:
+    return f"{exceptions},{LOOPBACK}" if exceptions else LOOPBACK
+
+
+def share_agents(place: Place, cwd: str, before: Mapping[str, str]) -> None:
+    """The user's own agents are found here, too."""
+    from hocket.catalog.definitions import users_folder
+
+    users = users_folder(cwd, before)
+    if users is not None and os.path.isdir(users):
+        os.symlink(os.path.abspath(users), place.folder("claude") / "agents")

@@ -1,0 +1,108 @@
+"""A Hocket of its own for one command: a home, a server and an environment in a temporary folder, gone at the end.
+
+Rehearsals and the tour happen in one. The user's own server, runs and files are not reached from inside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from hocket import config
+from hocket.cli import access
+from hocket.client import lock_held, quote
+from hocket.errors import HocketError, HomeError
+
+GRACE_SECONDS = 5.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Place:
+    """Where everything lies."""
+
+    def __init__(self, root: Path, keep: bool) -> None:
+        self.root = root
+        self.keep = keep
+        """Whether the folder stays when all else is gone."""
+
+    @property
+    def home(self) -> str:
+        return str(self.root / "home")
+
+    def folder(self, name: str) -> Path:
+        path = self.root / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+
+@contextmanager
+def private_place(name: str, keep: bool = False) -> Iterator[Place]:
+    """A temporary folder. Whatever works for its home is gone before the folder is, also after a signal."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Under nohup a hang-up means nothing, and that is to stay so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _leave)
+    place = Place(_temporary_folder(name), keep)
+    place.folder("home")
+    try:
+        yield place
+    finally:
+        # What is done now takes a moment at most, and half of it would be worse than none.
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        _end(place)
+
+
+def _temporary_folder(name: str) -> Path:
+    try:
+        return Path(tempfile.mkdtemp(prefix=f"hocket-{name}-")).resolve()
+    except OSError as error:
+        raise HomeError(
+            f"cannot make a temporary folder: {error.strerror}", "choose another place with TMPDIR"
+        ) from error
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def environment(place: Place, before: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment, with a home of our own and no trace of the run that the caller may be."""
+    kept = {name: value for name, value in before.items() if not name.startswith("HOCKET_")}
+    own = {"HOCKET_HOME": place.home, "HOCKET_PORT": "0"}
+    return {**kept, **config.named_programs(before), **own, **more}
+
+
+def share_configuration(place: Place, users_home: str) -> None:
+    """The user's own chains, names and trust hold here, too."""
+    users = os.path.join(users_home, "config.toml")
+    if os.path.exists(users):
+        os.symlink(users, os.path.join(place.home, "config.toml"))
+
+
+def _end(place: Place) -> None:
+    from hocket.keeper.tree import sweep_home
+
+    with suppress(HocketError, OSError):
+        _stop_runs(place.home)
+    sweep_home(place.home, GRACE_SECONDS)
+    if not place.keep:
+        shutil.rmtree(place.root, ignore_errors=True)
+
+
+def _stop_runs(home: str) -> None:
+    """By their keepers, who find what an agent has left behind as well."""
+    if config.home() != home or not lock_held(home):
+        return
+    client = access.connect(starting=False, talk=False)
+    for run in client.request("GET", "/api/runs"):
+        if run["parent"] is None:
+            client.request("POST", f"/api/runs/{quote(run['id'])}/stop", {})

@@ -1,0 +1,85 @@
+"""``hocket demo``: it shows what it promises, with either player, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli.leftovers import living_below
+from e2e.claude.stage import real_cli
+from world import Hocket
+
+SHOWN = (
+    "Three agents are defined",
+    "planner/general-purpose completed: Nothing here yet.",
+    "Now the server is killed",
+    "reads on where the old one stopped",
+    "? builder[2/3] wants to run Bash: sh greet.sh Ada",
+    "$ hocket answer 5 allow",
+    "builder[2/3] FORKHESTRA_COMPLETE",
+    "reviewer Approved",
+    "$ hocket ps -a",
+    "What all of it would have cost: $",
+    "Where to look next",
+)
+
+
+@pytest.fixture(autouse=True)
+def temporary(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the tour takes place. Nothing may be left of it, neither processes nor files."""
+    folder = world / "t"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    assert [path.name for path in folder.glob("hocket-demo-*")] == []
+    assert living_below(folder) == []
+
+
+def check_shown(text: str) -> None:
+    """Everything that the tour promises, in this order."""
+    place = 0
+    for wanted in SHOWN:
+        place = text.find(wanted, place)
+        assert place >= 0, f"{wanted!r} is missing, or comes too early:\n{text}"
+
+
+def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:
+    done = hocket("demo")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "scripted agents: no Claude CLI was found" in done.stdout
+    check_shown(done.stdout)
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert list(home.iterdir()) == []
+    assert [path.name for path in (world / "user").iterdir()] == ["run"]
+
+
+def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("demo", timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the installed Claude CLI, its model by a script" in done.stdout
+    check_shown(done.stdout)
+    assert [path.name for path in (world / "user").iterdir()] == ["run"]
+
+
+def test_the_server_that_takes_over_is_another_one(hocket: Hocket) -> None:
+    shown = hocket("demo", "--scripted").stdout
+    killed, next_one = re.search(r"kill -9 (\d+)", shown), re.search(r"A new server \(pid (\d+)\)", shown)
+    assert killed
+    assert next_one
+    assert killed[1] != next_one[1]
+
+
+def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
+    process = hocket.start("demo", "--scripted")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "I write it down" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=15)
+    assert process.returncode == 130

@@ -1,0 +1,296 @@
+"""``hocket rehearse`` from outside: the chain is real, its agents are played, and nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cli.leftovers import living_below
+from e2e.claude.stage import define, real_cli
+from world import Bin, Hocket
+
+KEPT = "kept"
+CALM = """
+version: 1
+rules:
+  - when: {agent: planner}
+    do: [{say: "One room."}]
+  - when: {agent: builder, pass: 2}
+    do: [{say: "The roof is on."}, marker]
+  - when: {agent: builder}
+    do: [{say: "The walls are up."}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def agents(project: Path) -> None:
+    for name in ("planner", "builder", "reviewer"):
+        define(project, name)
+
+
+@pytest.fixture(autouse=True)
+def temporary(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where rehearsals take place. Nothing may be left of any of them, neither processes nor files."""
+    folder = world / "t"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    assert living_below(folder) == []
+    assert [path.name for path in folder.glob("hocket-rehearsal-*") if not (path / KEPT).exists()] == []
+
+
+def write(project: Path, text: str, name: str = "rehearsal.yaml") -> Path:
+    path = project / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def events_of(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# --- Without a script ---------------------------------------------------------------------------------------
+
+
+def test_without_a_script_each_agent_says_who_it_is_and_a_loop_ends_by_its_marker(hocket: Hocket) -> None:
+    done = hocket("rehearse", "planner -> builder:5 -> reviewer", "-p", "Build a house")
+    assert (done.returncode, done.stdout) == (0, "I am reviewer. I was asked: Build a house\n")
+    assert "builder[2/5] I am builder, pass 2. I was asked: Build a house" in done.stderr
+    assert "2/5  marker" in done.stderr
+    assert "played by the built-in script" in done.stderr
+
+
+def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its_own(hocket: Hocket) -> None:
+    chain = "builder:3 -> builder -> builder:1 -> builder:4"
+    done = hocket("rehearse", chain, "-p", "Go", "--marker", "ALL SET", "--json")
+    ended = events_of(done.stdout)[-1]
+    assert (done.returncode, ended["type"], done.stderr) == (0, "run.ended", "")
+    assert [step["iterations"] for step in ended["data"]["steps"]] == [2, 1, 1, 2]
+
+
+def test_a_loop_whose_gate_does_not_pass_at_once_goes_on(hocket: Hocket, project: Path) -> None:
+    gate = "echo x >> tries; test $(wc -l < tries) -ge 3"
+    done = hocket("rehearse", "builder:9", "--until", gate, "--json")
+    ended = events_of(done.stdout)[-1]["data"]
+    assert (ended["reason"], ended["steps"][0]["iterations"]) == ("marker", 4)
+
+
+def test_plain_programs_run_for_real_and_it_says_so_once(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("maker", "import pathlib; pathlib.Path('made').touch(); print('made it')")
+    done = hocket("rehearse", "planner -> maker -> maker", "-p", "Go")
+    assert (done.returncode, done.stdout) == (0, "made it\n")
+    assert [line for line in done.stderr.splitlines() if "for real" in line] == ["rehearsal: runs for real: maker"]
+    assert (project / "made").exists()
+
+
+def test_a_chain_that_fails_has_its_own_exit_code(hocket: Hocket, agent: Bin) -> None:
+    agent("failing", "import sys; sys.exit(3)")
+    assert hocket("rehearse", "planner -> failing").returncode == 1
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["planner ->"], []])
+def test_what_cannot_be_put_together_is_refused_and_starts_nothing(hocket: Hocket, words: list[str]) -> None:
+    done = hocket("rehearse", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+# --- With a script ------------------------------------------------------------------------------------------
+
+
+def test_the_script_of_the_project_is_found_from_below_its_root(hocket: Hocket, project: Path) -> None:
+    write(project, CALM)
+    (project / ".git").mkdir()
+    below = project / "src"
+    below.mkdir()
+    done = hocket("rehearse", "planner -> builder:3", "-p", "Go", cwd=below)
+    assert (done.returncode, done.stdout) == (0, "The roof is on.\nFORKHESTRA_COMPLETE\n")
+    assert f"played by {project / 'rehearsal.yaml'}" in done.stderr
+
+
+def test_a_script_that_is_given_wins_over_the_projects(hocket: Hocket, project: Path) -> None:
+    write(project, CALM)
+    write(project, "rules: [{do: [{say: other}]}]", "other.yaml")
+    assert hocket("rehearse", "planner", "--script", "other.yaml", "-q").stdout == "other\n"
+
+
+def test_a_request_that_no_rule_covers_is_told_loudly_with_the_rule_to_add(hocket: Hocket, project: Path) -> None:
+    write(project, CALM)
+    done = hocket("rehearse", "planner -> reviewer", "-p", "Look at it", "--json")
+    assert done.returncode == 1
+    assert "did not cover a request" in done.stderr
+    assert 'agent reviewer, turn 1, pass 1, last message "Look at it"' in done.stderr
+    rule = done.stderr.partition("add to its rules:\n")[2]
+    write(project, CALM + rule)
+    assert hocket("rehearse", "planner -> reviewer", "-p", "Look at it").returncode == 0
+
+
+def test_an_uncovered_request_is_a_failure_also_when_the_chain_is_complete(hocket: Hocket, project: Path) -> None:
+    write(project, "rules: [{when: {agent: builder, pass: 2}, do: [marker]}]")
+    done = hocket("rehearse", "builder:3")
+    assert "2/3  marker" in done.stderr
+    assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+
+
+def test_rules_that_were_never_needed_are_named(hocket: Hocket, project: Path) -> None:
+    write(project, CALM + "  - when: {agent: reviewer}\n    do: [{say: Fine.}]\n")
+    done = hocket("rehearse", "planner -> builder", "-p", "Go")
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        0,
+        "hint: never needed: rule 2 (builder, pass 2), rule 4 (reviewer)",
+    )
+
+
+def test_a_script_with_a_mistake_is_refused_with_its_place(hocket: Hocket, project: Path) -> None:
+    path = write(project, "rules: [{do: [{shout: x}]}]")
+    done = hocket("rehearse", "planner")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"{path}: rule 1, do: step 1: unknown key 'shout'" in done.stderr
+
+
+def test_a_question_is_refused_unless_somebody_is_to_be_asked(hocket: Hocket, project: Path) -> None:
+    asks = "{ask: {tool: Bash, input: {command: make}, allowed: [{say: 'yes'}], denied: [{say: 'no'}]}}"
+    write(project, f"rules: [{{do: [{asks}]}}]")
+    assert hocket("rehearse", "planner", "-q").stdout == "no\n"
+    assert hocket("rehearse", "planner", "--on-question", "fail", "-q").returncode == 4
+
+
+# --- Where it takes place -----------------------------------------------------------------------------------
+
+
+def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: Hocket, home: Path, world: Path) -> None:
+    (home / "config.toml").write_text('[chains.ship]\nsteps = [{ agent = "planner" }]\n', encoding="utf-8")
+    done = hocket("rehearse", "--chain", "ship", "-p", "Go")
+    assert (done.returncode, done.stdout) == (0, "I am planner. I was asked: Go\n")
+    assert [path.name for path in home.iterdir()] == ["config.toml"]
+    assert not (world / "user/.claude").exists()
+
+
+def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) -> None:
+    done = hocket("rehearse", "planner", "-p", "Go", "--keep")
+    (kept,) = temporary.glob("hocket-rehearsal-*")
+    (kept / KEPT).touch()
+    assert done.stderr.splitlines()[-1].startswith(f"kept {kept} ")
+    found = json.loads(hocket("ps", "-a", "--json", env={"HOCKET_HOME": str(kept / "home")}).stdout)
+    assert [run["agent"] for run in found] == ["planner", "planner"]
+    hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+    write(project, "rules: [{do: [{say: up}, hang]}]")
+    process = hocket.start("rehearse", "planner")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.endswith(" planner up\n"):
+            break
+    process.send_signal(number)
+    process.communicate(timeout=15)
+    assert process.returncode == 128 + number
+
+
+# --- The real CLI -------------------------------------------------------------------------------------------
+
+
+def test_the_real_cli_plays_the_same_script_with_its_own_tools(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "an account of the user's")
+    define(world / "user", "helper")
+    writes = "{tool: {name: Write, input: {file_path: made, content: x}}}"
+    write(project, f"rules: [{{when: {{agent: helper}}, do: [{writes}, {{say: written}}]}}]")
+    done = hocket("rehearse", "helper", "--real")
+    assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr
+    assert (project / "made").read_text() == "x"
+    # Beside the home lies the runtime directory, where the CLI puts sockets while it lives; that is no state.
+    theirs = {str(path.relative_to(world / "user")) for path in (world / "user").rglob("*")}
+    assert {name for name in theirs if not name.startswith("run")} == {
+        ".claude",
+        ".claude/agents",
+        ".claude/agents/helper.md",
+    }
+
+
+def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
+    done = hocket("rehearse", "planner", "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the Claude CLI is not there" in done.stderr
+
+
+# --- Scripts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The number of a run of the planner's, in the user's own home."""
+    from hocket.rehearsal import install
+
+    program = install(world / "player", write(project, CALM, "calm.yaml"), world / "state")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(program))
+    assert hocket("run", "planner", "-p", "Go").returncode == 0
+    return "2"
+
+
+def test_a_run_becomes_a_script_that_says_the_same_again(hocket: Hocket, project: Path, recorded: str) -> None:
+    done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert hocket("rehearse", "--record", recorded).stdout == (project / "again.yaml").read_text()
+    assert hocket("rehearse", "planner", "--script", "again.yaml", "-q").stdout == "One room.\n"
+
+
+def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
+    path = write(project, "mine", "again.yaml")
+    done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
+    assert (done.returncode, path.read_text()) == (2, "mine")
+    assert hocket("rehearse", "--record", recorded, "-o", "again.yaml", "--force").returncode == 0
+    assert "One room." in path.read_text()
+
+
+def test_a_chain_is_not_recorded_but_its_agents_are_named(hocket: Hocket, recorded: str) -> None:
+    done = hocket("rehearse", "--record", "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "hint: name one of those below it: 2" in done.stderr
+
+
+def served(hocket: Hocket) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    process = hocket.start("rehearse", "--serve", "calm.yaml")
+    assert process.stdout is not None
+    lines = [process.stdout.readline().split()[1].partition("=") for _ in range(2)]
+    return process, {name: value for name, _, value in lines}
+
+
+def ask(env: dict[str, str], system: str) -> httpx.Response:
+    said = [{"role": "user", "content": "Go"}]
+    body = {"model": "m", "system": system, "messages": said, "tools": [{"name": "Bash"}]}
+    key = {"X-Api-Key": env["ANTHROPIC_API_KEY"]}
+    return httpx.post(f"{env['ANTHROPIC_BASE_URL']}/v1/messages", json=body, headers=key)
+
+
+def test_the_model_alone_serves_a_script_until_it_is_interrupted(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    process, env = served(hocket)
+    assert ask(env, "You are agent: planner.").json()["content"] == [{"type": "text", "text": "One room."}]
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=10)
+    assert (process.returncode, told.splitlines()[-1]) == (0, "1 requests")
+
+
+def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    process, env = served(hocket)
+    assert ask(env, "You are agent: reviewer.").status_code == 400
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert "did not cover a request" in told
+
+
+def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:
+    assert hocket("rehearse", "planner", "--record", "1").returncode == 2
+    assert hocket("rehearse", "--serve", "x", "--record", "1").returncode == 2
