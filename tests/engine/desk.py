@@ -17,11 +17,12 @@ from world import processes_of
 
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, SERVER_LOCK
+from hocket.engine.home import DATABASE
 from hocket.engine.hub import Hub
 from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits
 from hocket.errors import HocketError
+from hocket.keeper.absence import SERVER_LOCK
 from hocket.model import Event, Run
 from hocket.store import Committed, Line, NewRun, open_store
 

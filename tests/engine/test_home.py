@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from hocket.engine.home import SERVER_LOCK, locked, prepare, secret_of
+from hocket.engine.home import locked, prepare, secret_of
 from hocket.errors import HomeError, ServerRunning
+from hocket.keeper.absence import SERVER_LOCK
 
 
 def test_a_missing_home_is_made_private_with_its_parents(tmp_path: Path) -> None:

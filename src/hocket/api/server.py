@@ -26,9 +26,10 @@ from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, SERVER_LOCK, TOKEN, locked, prepare, secret_of
+from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
 from hocket.engine.limits import Limits
 from hocket.errors import HocketError, UsageError
+from hocket.keeper.absence import SERVER_LOCK
 from hocket.keeper.platform import start_time
 from hocket.store import open_store
 

@@ -8,11 +8,11 @@ starts; a request that cannot work is refused as a whole. Needs neither a server
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hocket.catalog.resolve import resolve
+from hocket.catalog.resolve import Given, check_arguments, resolve
 from hocket.chain import StepText, bare_marker, check_agent, is_variable_name, parse, substitute
 from hocket.config import (
     ON_QUESTION,
@@ -58,25 +58,28 @@ class StartRequest:
 class _Wish(NamedTuple):
     """One step, before its agent is known."""
 
+    where: str
+    """In words, for an error."""
     agent: str
     iterations: int
     loop: bool
     args: tuple[str, ...] = ()
     prompts: tuple[PromptLevel, ...] = ()
     """Of the step and of its chain, in this order."""
+    project: str | None = None
+    """The folder whose own file asks for it; None for the user."""
 
 
 def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
     """What the request means: a ``Spec`` for a single agent, else a chain."""
     _check(request)
     if request.agent is not None:
-        alone = _Wish(request.agent, 1, False)
+        alone = _Wish("agent", request.agent, 1, False)
         return _spec(alone, request, config, _options(request, None, config), request.timeout)
     named = _named_chain(request, config)
     wishes = _of_config(named) if named else _of_text(request.dsl or "")
     options = _options(request, named, config)
-    place = f"{named.source}: chain {named.name!r}: " if named else ""
-    steps = [_step(f"{place}step {number}", wish, request, config, options) for number, wish in enumerate(wishes, 1)]
+    steps = [_step(wish, request, config, options) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -136,24 +139,26 @@ def _named_chain(request: StartRequest, config: Config) -> ChainConfig | None:
 
 
 def _of_text(text: str) -> list[_Wish]:
-    return [_wish_of_text(step) for step in parse(text)]
+    return [_wish_of_text(number, step) for number, step in enumerate(parse(text), 1)]
 
 
-def _wish_of_text(step: StepText) -> _Wish:
-    return _Wish(step.agent, step.iterations, step.loop)
+def _wish_of_text(number: int, step: StepText) -> _Wish:
+    return _Wish(f"step {number}", step.agent, step.iterations, step.loop)
 
 
 def _of_config(chain: ChainConfig) -> list[_Wish]:
     whole = PromptLevel(chain.prompt, chain.prompt_file)
     return [
         _Wish(
+            f"{chain.source}: chain {chain.name!r}: step {number}",
             step.agent,
             step.iterations or 1,
             step.iterations is not None,
             step.args,
             (PromptLevel(step.prompt, step.prompt_file), whole),
+            chain.project,
         )
-        for step in chain.steps
+        for number, step in enumerate(chain.steps, 1)
     ]
 
 
@@ -180,15 +185,17 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-def _step(where: str, wish: _Wish, request: StartRequest, config: Config, options: Options) -> Step:
+def _step(wish: _Wish, request: StartRequest, config: Config, options: Options) -> Step:
     if wish.agent not in config.agents:
-        check_agent(wish.agent, where)
+        check_agent(wish.agent, wish.where)
     return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, options, None))
 
 
 def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, timeout: float | None) -> Spec:
     agent = _resolve(wish.agent, request, config)
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
+    for given in _given(wish, agent_args, step_args, config):
+        check_arguments(given, agent, options.permission_mode, config)
     env = agent_environment(request.env, agent.provider, config.env_pass)
     launch = PROVIDERS[agent.provider].launch(
         replace(agent, args=agent_args),
@@ -221,6 +228,14 @@ def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, 
 
 def _resolve(name: str, request: StartRequest, config: Config) -> Agent:
     return resolve(name, request.cwd, request.env, config)
+
+
+def _given(wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config) -> Iterator[Given]:
+    """What the files give to a step, in the order of the command line; what the caller typed is the caller's own."""
+    alias = config.agents.get(wish.agent)
+    if alias:
+        yield Given(f'{alias.source}: agent "{wish.agent}"', alias.project, agent_args)
+    yield Given(wish.where, wish.project, step_args, agent_args)
 
 
 def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hocket.errors import HomeError, ServerRunning
+from hocket.keeper.absence import ALIVE, SERVER_LOCK
 
 TOKEN = "token"  # noqa: S105 - the name of a file
 SECRET = "secret"  # noqa: S105 - the name of a file
 PORT = "port"
 DATABASE = "hocket.db"
-SERVER_LOCK = "server.lock"
 
 _HINT = "Choose another directory with HOCKET_HOME, or mend this one"
 
@@ -77,7 +77,21 @@ def locked(home: Path) -> Iterator[int]:
     try:
         if not _take(descriptor):
             raise _running(os.read(descriptor, 65536), home)
-        yield descriptor
+        with _alive(home):
+            yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _alive(home: Path) -> Iterator[None]:
+    """Hold the end of the FIFO whose hanging up tells keepers that their server is gone."""
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(home / ALIVE, 0o600)
+    # For reading as well, or it could not be opened before somebody reads.
+    descriptor = os.open(home / ALIVE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield
     finally:
         os.close(descriptor)
 

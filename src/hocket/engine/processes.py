@@ -276,6 +276,7 @@ class Processes:
             "cwd": leaf.spec.cwd,
             "env": {**leaf.spec.env, **ours},
             "stdin": leaf.spec.stdin,
+            "needs_server": leaf.spec.stdin == "lines" and not ends_at_once(leaf.spec),
             "stop_grace": leaf.spec.stop_grace,
             # Enough to write the run's record anew, should the database be lost one day.
             "record": {

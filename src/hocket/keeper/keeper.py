@@ -19,22 +19,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.keeper import files, tree
+from hocket.keeper.absence import Absence, wake_server
 from hocket.keeper.feed import Feed
 from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
 from hocket.keeper.platform import become_subreaper, boot_id, start_time
-from hocket.keeper.server import start_server
 
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0
-SERVER_LOCK = "server.lock"
-WAKE_LOCK = "wake.lock"
 
 # A probe of the lock holds it shared for an instant; a keeper that starts just then tries again this long.
 _LOCK_PATIENCE = 1.0
 _LOOK_PATIENCE = 1.0
 _RECORD_PATIENCE = 10.0
 _RETRY = 0.01
-_WAKE_PATIENCE = 5.0
 _KILL_ROUND = 0.05
 # An agent that ends sooner is named in the exit record alone: a file more costs as much as a small agent does.
 _ANNOUNCE = 0.003
@@ -67,8 +64,7 @@ def keep(directory: str) -> None:
         return
     if _write_exit(here, record, ending):
         _make_durable(here, record)
-    os.umask(umask)  # A server that we start must not hand ours on to other people's agents.
-    _wake_server(spec)
+    wake_server(spec, umask)
 
 
 def _leave_everything_behind() -> int:
@@ -130,7 +126,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     try:
         with _woken_by_children() as wakeup:
-            watch = Watch(here, spec, streams, wakeup)
+            watch = Watch(here, spec, streams, wakeup, Absence(spec, streams.out, umask))
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
             swept = watch.end_leftovers()
@@ -148,8 +144,9 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
 class Watch:
     """The keeper's wait: one poll over its children, its bell and the agent's full pipe."""
 
-    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int) -> None:
+    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, absence: Absence) -> None:
         self._here = here
+        self._absence = absence
         self._streams = streams
         self._wakeup = wakeup
         self._agent = self._agent_started = 0
@@ -228,16 +225,20 @@ class Watch:
         poll.register(self._bell, select.POLLIN)
         if self._feed is not None and self._feed.pending is not None:
             poll.register(self._feed.pending, select.POLLOUT)
+        if self._absence.watched is not None:
+            poll.register(self._absence.watched, 0)
         ready = dict(poll.poll(self._patience()))
         if self._wakeup in ready:
             os.read(self._wakeup, 4096)
+        if self._absence.watched in ready:
+            self._absence.begin()
         self._do_what_is_due()
         return os.read(self._bell, 4096) if self._bell in ready else b""
 
     def _patience(self) -> float | None:
         """Milliseconds until something is due by itself, or None to wait for ever."""
         now = time.monotonic()
-        due = [at for at in (self._announce_at, self._settle_at) if at is not None]
+        due = [at for at in (self._announce_at, self._settle_at, self._absence.due) if at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at if now < self._kill_at else now + _KILL_ROUND)
         return max(0.0, min(due) - now) * 1000 + 1 if due else None
@@ -251,6 +252,8 @@ class Watch:
             self._settle_at = None
             with contextlib.suppress(OSError):
                 _sync_directory(self._here)
+        if self._absence.due is not None and now >= self._absence.due:
+            self._absence.look()
 
     def _announce(self) -> None:
         """Say who runs. It is for display: a disk that cannot take it must not end the run."""
@@ -393,23 +396,6 @@ def _sync(path: str, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _wake_server(spec: Mapping[str, Any]) -> None:
-    """Start the server when a home has lost it, so that a chain goes on although nobody is looking."""
-    home = spec.get("home")
-    lock = os.path.join(home, SERVER_LOCK) if home else ""
-    with contextlib.suppress(OSError):
-        if not lock or not os.path.exists(lock) or files.is_held(lock):
-            return
-        # Hundreds of keepers may end together; one of them is enough.
-        turn = os.open(os.path.join(str(home), WAKE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Our own environment is the one of the server that started the zygote.
-        start_server(str(home), dict(os.environ))
-        deadline = time.monotonic() + _WAKE_PATIENCE
-        while not files.is_held(lock) and time.monotonic() < deadline:
-            time.sleep(_RETRY)
 
 
 def _cookie(spec: Mapping[str, Any]) -> str:
