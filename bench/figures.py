@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import claude
 from measure import (
     HOCKET,
     Figure,
@@ -232,6 +233,10 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "flood": flood,
     "history": history,
     "many": many,
+    "claude": claude.run,
+    "turn": claude.turn,
+    "reading": claude.reading,
+    "rehearse": claude.rehearse,
 }
 
 

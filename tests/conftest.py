@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import pwd
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,22 @@ from world import Bin, Hocket, clean_environment, end_world, make_root, remove_r
 pytest_plugins = ["req_report"]
 
 SLOW_SECONDS = 300
+REAL_HOME = pwd.getpwuid(os.getuid()).pw_dir
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Whatever runs between two tests, or for several of them, gets an empty home too."""
+    home = tempfile.TemporaryDirectory(prefix="hk-home-", ignore_cleanup_errors=True)
+    config.add_cleanup(home.cleanup)
+    os.environ["HOME"] = home.name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """No test sees the real home, and none leaves it behind for what it started."""
+    assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
+    yield
+    assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

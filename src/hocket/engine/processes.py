@@ -41,7 +41,7 @@ GATHER = 0.004
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
-SETTLE = 10.0
+SETTLE = 3.0
 """How long an agent that has done its work may take to begin something by itself."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""

@@ -93,13 +93,24 @@ def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Stage,
 def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(claude: Stage, hocket: Hocket, project: Path) -> None:
     gate = make_gate(project / "gate")
     claude.plays({"do": [bash("cat gate"), {"say": "the end"}]}, says("an answer", prompt="by the way"))
-    run_id = spawn(hocket, "claude", "-p", "go")
+    run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "ask")
     wait_for(hocket, run_id, "tool.started")
     assert hocket("send", run_id, "by the way").returncode == 0
     open_gate(gate)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"]) == (0, "done")
     assert "by the way" in claude.model.heard()
+
+
+def test_a_run_that_is_told_no_more_says_so(scripted: Stage, hocket: Hocket) -> None:
+    scripted.plays({"do": [{"say": "begun"}, "hang"]})
+    run_id = spawn(hocket, "claude", "-p", "go")
+    wait_for(hocket, run_id, "text")
+    refused = hocket("send", run_id, "by the way")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "takes no more input" in refused.stderr
+    assert "--session" in refused.stderr
+    assert hocket("stop", run_id).returncode == 0
 
 
 # --- Going on -----------------------------------------------------------------------------------------------

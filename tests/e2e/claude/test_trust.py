@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, define, run, says
+from e2e.claude.stage import Stage, asks_to, define, real_cli, run, says
 from world import Hocket
+
+from hocket.catalog.definitions import widening
 
 
 def set_traps(project: Path) -> tuple[Path, Path]:
@@ -38,6 +42,81 @@ def test_a_trusted_repository_s_hooks_and_servers_run(claude: Stage, hocket: Hoc
     claude.plays(says("fine"))
     assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
     assert (hook.exists(), server.exists()) == (True, True)
+
+
+def test_a_trusted_agent_that_works_behind_a_link_does_not_bring_in_what_is_there(
+    claude: Stage, hocket: Hocket, home: Path, tmp_path: Path
+) -> None:
+    hook, server = set_traps(tmp_path)
+    (hocket.cwd / ".git").mkdir()
+    (hocket.cwd / "link").symlink_to(tmp_path)
+    define(hocket.cwd, "rev")
+    trust(home, hocket.cwd)
+    claude.plays(says("fine"))
+    assert run(hocket, "rev", "-p", "hello", "--cwd", hocket.cwd / "link").outcome == (0, "done", "single_run")
+    assert (hook.exists(), server.exists()) == (False, False)
+
+
+# --- What a repository's own files may say ------------------------------------------------------------------
+
+ALIAS = '[agents.rev]\npath = "claude"\nargs = ["--setting-sources", "user,project"]\n'
+CHAIN = {"chains": {"rev": {"steps": [{"agent": "claude", "args": ["--setting-sources=user,project"]}]}}}
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize(
+    ("file", "text"), [("hocket.toml", ALIAS), ("forge/chains.json", json.dumps(CHAIN))], ids=["alias", "step"]
+)
+def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
+    claude: Stage, hocket: Hocket, home: Path, file: str, text: str
+) -> None:
+    hook, _ = set_traps(hocket.cwd)
+    path = hocket.cwd / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    claude.plays(says("fine"))
+    refused = hocket("run", "rev", "-p", "hello", "--json")
+    assert (refused.returncode, refused.stdout, hook.exists()) == (4, "", False)
+    for words in (str(path), "--setting-sources", f'folders = ["{hocket.cwd}"]'):
+        assert words in refused.stderr
+    assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
+    trust(home, hocket.cwd)
+    assert (run(hocket, "rev", "-p", "hello").code, hook.exists()) == (0, True)
+
+
+@pytest.mark.req("S1-45")
+def test_what_an_untrusted_repository_allows_itself_is_not_done(claude: Stage, hocket: Hocket) -> None:
+    steps = '[{agent = "claude", args = ["--dangerously-skip-permissions"]}]'
+    (hocket.cwd / "hocket.toml").write_text(
+        f'[chains.ship]\nsteps = {steps}\n[agents.handy]\npath = "claude"\nallowed_tools = "Bash"\n'
+    )
+    claude.plays({"do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
+    for name in ("ship", "handy"):
+        assert hocket("run", name, "-p", "hello", "--json").returncode == 4
+    assert ((hocket.cwd / "made").exists(), claude.model.bodies) == (False, [])
+
+
+SHAPING = {
+    *("--append-system-prompt", "--autocompact", "--ax-screen-reader", "--betas", "--brief", "--debug"),
+    *("--disable-slash-commands", "--disallowed-tools", "--disallowedTools", "--effort"),
+    *("--exclude-dynamic-system-prompt-sections", "--fallback-model", "--forward-subagent-text", "--help"),
+    *("--include-hook-events", "--include-partial-messages", "--json-schema", "--max-budget-usd", "--model", "--name"),
+    *("--no-chrome", "--no-session-persistence", "--print", "--prompt-suggestions", "--replay-user-messages"),
+    *("--strict-mcp-config", "--system-prompt", "--system-prompt-snapshot", "--tools", "--verbose", "--version"),
+}
+"""Flags of the CLI's that somebody has thought about and found to let it do no more than without them."""
+
+
+def test_every_flag_that_the_real_cli_tells_of_has_been_thought_about(world: Path) -> None:
+    done = subprocess.run(
+        [real_cli(), "--help"], env={"HOME": str(world)}, capture_output=True, text=True, check=True, timeout=20
+    )
+    options = done.stdout.partition("\nOptions:\n")[2].partition("\nCommands:\n")[0]
+    heads = re.findall(r"^  (-\S.*?)(?:  |$)", options, re.MULTILINE)
+    flags = {flag for head in heads for flag in re.findall(r"--[A-Za-z][A-Za-z-]*", head)}
+    assert {"--settings", "--resume", "--model", "--allowedTools"} <= flags
+    harmless = {flag for flag in flags if widening([flag, "auto"], "acceptEdits") is None}
+    assert harmless == SHAPING
 
 
 WISHES = {

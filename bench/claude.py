@@ -1,0 +1,224 @@
+"""What it costs to have Claude run by Hocket: the real CLI with a scripted model behind it, against the same program
+started and talked to by nobody but this file. No account, no network, no token.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from e2e.claude.stage import ENVIRONMENT, define, real_cli
+from golden import shelf
+from measure import HOCKET, Figure, World, seconds, world
+
+from hocket.client import Client
+from hocket.model import SESSION, Agent
+from hocket.providers.claude import launch, reader, talk
+from hocket.providers.contract import State
+from hocket.rehearsal import ScriptedModel, parse
+
+TIMES = 11
+ANSWER = {"rules": [{"do": [{"say": "ok"}]}]}
+SESSION_ID = "33333333-3333-4333-8333-333333333333"
+
+
+@contextmanager
+def stage() -> Iterator[World]:
+    """A world whose Claude is the real one, whose model answers at once, and whose server is up."""
+    with world() as w, ScriptedModel(parse(ANSWER)) as model:
+        w.env.update(ENVIRONMENT, ANTHROPIC_BASE_URL=model.url, HOCKET_CLAUDE=str(real_cli()))
+        w.client().request("GET", "/api/health")
+        yield w
+
+
+class Spent(NamedTuple):
+    """Seconds on the clock, and on the processors."""
+
+    wall: float
+    cpu: float
+
+
+def run() -> Iterator[Figure]:
+    """One agent that answers one word: `hocket run claude` beside `claude -p`, by turns."""
+    bare: list[Spent] = []
+    ours: list[Spent] = []
+    over_api: list[float] = []
+    own: list[float] = []
+    with stage() as w:
+        client = w.client()
+        for _ in range(TIMES + 1):
+            bare.append(_command(w, [str(real_cli()), "-p", "hi"]))
+            with _own_processes(w) as spent:
+                ours.append(_command(w, [*HOCKET, "run", "claude", "-p", "hi"]))
+            own.append(spent() + ours[-1].cpu)
+            over_api.append(seconds(lambda: _ask(client, w)))
+    walls = [_middle([one.wall for one in spent]) for spent in (ours, bare)]
+    api = (_middle(over_api) - walls[1]) * 1000
+    note = f"{walls[0] * 1000:.0f} ms against {walls[1] * 1000:.0f} ms; {api:.0f} ms of it without the command line"
+    yield Figure("a Claude run, dearer than bare by", (walls[0] - walls[1]) * 1000, "ms", 60, note=note)
+    used, line, theirs = _middle(own), _middle([one.cpu for one in ours]), _middle([one.cpu for one in bare])
+    note = f"{used * 1000:.0f} ms, {line * 1000:.0f} of them the command line; the CLI {theirs * 1000:.0f} ms"
+    yield Figure("processor of ours, share of the CLI's", used / theirs * 100, "%", 5, note=note)
+
+
+def _ask(client: Client, w: World) -> None:
+    """The same over the API, by a client that is up already."""
+    run = client.request("POST", "/api/runs", {"agent": "claude", "prompt": "hi", "cwd": str(w.root), "env": w.env})
+    *_before, ended = client.follow(run["id"])
+    assert ended["data"]["status"] == "done", ended
+
+
+def _middle(values: list[float]) -> float:
+    """The first time warms everything up."""
+    return statistics.median(values[1:])
+
+
+def _command(w: World, argv: list[str]) -> Spent:
+    nothing = subprocess.DEVNULL
+    with tempfile.TemporaryFile() as talk_of_it:
+        begin = time.perf_counter()
+        process = subprocess.Popen(argv, env=w.env, cwd=w.root, stdin=nothing, stdout=nothing, stderr=talk_of_it)
+        _pid, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+        process.returncode = os.waitstatus_to_exitcode(status)
+        talk_of_it.seek(0)
+        assert process.returncode == 0, (argv, process.returncode, talk_of_it.read()[-2000:])
+    return Spent(wall, usage.ru_utime + usage.ru_stime)
+
+
+@contextmanager
+def _own_processes(w: World) -> Iterator[Callable[[], float]]:
+    """Processor seconds of the server, its zygote and their keepers, without what the agents use."""
+    server = w.server_pid()
+    (zygote,) = _children(server)
+    before = {pid: _cpu_seconds(pid) for pid in (server, zygote)}
+    latest = dict(before)
+    over = threading.Event()
+
+    def look() -> None:
+        # A keeper is gone before anybody can ask what it used, so it is asked all the time.
+        while not over.wait(0.004):
+            for pid in (server, zygote, *_children(zygote)):
+                latest[pid] = _cpu_seconds(pid) or latest.get(pid, 0.0)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        yield lambda: sum(latest[pid] - before.get(pid, 0.0) for pid in list(latest))
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _cpu_seconds(pid: int) -> float:
+    """By the process's own clock, which is finer than what /proc tells; 0 once it is gone."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
+# --- A warm turn --------------------------------------------------------------------------------------------
+
+
+def turn() -> Iterator[Figure]:
+    """One more message to an agent that is up: over the server, and straight into the program's own input."""
+    ours: list[float] = []
+    bare: list[float] = []
+    with stage() as w, _direct(w) as say_directly:
+        client = w.client()
+        body = {"agent": "claude", "prompt": "hi", "session": True, "cwd": str(w.root), "env": w.env}
+        id = client.request("POST", "/api/runs", body)["id"]
+        events = w.client().follow(id)
+        _next_result(events)
+        for _ in range(3 * TIMES):
+            bare.append(seconds(lambda: say_directly("more")))
+            begin = time.perf_counter()
+            client.request("POST", f"/api/runs/{id}/messages", {"text": "more"})
+            _next_result(events)
+            ours.append(time.perf_counter() - begin)
+    middle, theirs = _middle(ours), _middle(bare)
+    note = f"{middle * 1000:.0f} ms against {theirs * 1000:.0f} ms"
+    yield Figure("a warm turn, dearer than bare by", (middle - theirs) * 1000, "ms", 30, note=note)
+
+
+def _next_result(events: Iterator[dict[str, Any]]) -> None:
+    assert next(event for event in events if event["type"] == "turn.ended")["data"]["result"] == "ok"
+
+
+@contextmanager
+def _direct(w: World) -> Iterator[Callable[[str], None]]:
+    """The program with the same arguments, and its first turn over."""
+    started = launch(Agent("claude", "claude", str(real_cli()), "bench"))
+    argv = [SESSION_ID if argument == SESSION else argument for argument in started.argv]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, env=w.env, cwd=w.root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        given, said = process.stdin, process.stdout
+        _say(given, said, "hi")
+        yield lambda text: _say(given, said, text)
+        given.close()
+        process.wait(20)
+
+
+def _say(given: IO[bytes], said: IO[bytes], text: str) -> None:
+    given.write(talk.message(text).encode())
+    given.flush()
+    assert any(b'"type":"result"' in line and json.loads(line)["result"] == "ok" for line in said)
+
+
+# --- Reading and rehearsing ---------------------------------------------------------------------------------
+
+
+def reading() -> Iterator[Figure]:
+    """What the real CLI says, over and over, made into events on one processor."""
+    version = shelf.versions()[-1]
+    streams = [shelf.load(version, case) for case in shelf.cases(version)]
+    _lines_a_second(streams, 1, 1)
+    long = statistics.median(_lines_a_second(streams, 1, 50) for _ in range(5))
+    short = statistics.median(_lines_a_second(streams, 50, 1) for _ in range(5))
+    lines = [line for stream in streams for line in stream.out]
+    size = sum(map(len, lines)) / len(lines)
+    note = (
+        f"{len(lines)} recorded ones of {size:.0f} bytes, each recording 50 times in one run; {short:,.0f} as 50 runs"
+    )
+    yield Figure("lines of the CLI read", long, "/s", 100_000, at_most=False, note=note)
+
+
+def _lines_a_second(streams: list[shelf.Golden], runs: int, times: int) -> float:
+    """By time on the processor: what others do with theirs is not the reader's doing."""
+    begin = time.process_time()
+    for stream in streams * runs:
+        read = reader(stream.spec)
+        state: State = {}
+        for line in stream.out * times:
+            state, _said = read(state, "out", line, None)
+    return runs * times * sum(len(stream.out) for stream in streams) / (time.process_time() - begin)
+
+
+def rehearse() -> Iterator[Figure]:
+    """Ten agents in a chain, played by a script, with a server that is made for it and gone afterwards."""
+    with world() as w:
+        names = [f"agent{number}" for number in range(10)]
+        for name in names:
+            define(w.root, name)
+        argv = [*HOCKET, "rehearse", " -> ".join(names), "-p", "go"]
+        took = statistics.median(_command(w, argv).wall for _ in range(5))
+        yield Figure("hocket rehearse, a chain of ten", took, "s", 3)

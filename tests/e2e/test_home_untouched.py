@@ -1,0 +1,234 @@
+"""A proof by strace: whatever is done, the home of the user who runs the tests stays as it is, and nothing leaves the
+machine.
+
+A small day of a user is traced with everything that it starts: the command line, the server, its keepers, a scripted
+agent and the real CLI. HOME names another folder all the while, so a program that still finds the real one must have
+looked it up, and that is what nobody may do.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from e2e.claude.stage import ENVIRONMENT, real_cli
+from world import Bin, Hocket
+
+from hocket.rehearsal import ScriptedModel, install, parse
+
+TESTS = Path(__file__).parents[1]
+REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+PREFIXES = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+OWN = tuple({place for given in (TESTS.parent, *PREFIXES) for place in (given, given.resolve())})
+"""What may lie in a home and is needed to run anything: the checkout, the interpreter, the environment."""
+
+SCRIPT = {
+    "rules": [
+        {
+            "when": {"prompt": "make"},
+            "do": [
+                {"ask": {"tool": "Bash", "input": {"command": "sh -c 'echo x > made'", "description": "make a file"}}},
+                {"say": "made"},
+            ],
+        },
+        {"do": [{"say": "hello"}]},
+    ]
+}
+FLOW = """
+set -eu
+hocket() { "$PYTHON" -m hocket "$@"; }
+hocket doctor
+HOCKET_CLAUDE=$SCRIPTED hocket run "printer -> claude:2" -p hi || test $? = 1
+export HOCKET_CLAUDE=$REAL
+hocket run claude -p hi
+asking=$(hocket spawn claude -p make --on-question ask)
+for try in $(seq 60); do
+    ! hocket show "$asking" --json | grep -q '"needs_you": *true' || break
+done
+hocket answer "$asking" allow
+hocket wait "$asking"
+hocket resume "$asking" -p "and now"
+hocket doctor
+hocket ps -a
+hocket logs "$asking"
+hocket server stop
+"""
+TRACE = ("strace", "-f", "-qq", "-y", "--seccomp-bpf", "-e", "trace=%file,connect", "-e", "signal=none", "-o")
+
+
+# --- Reading a trace ----------------------------------------------------------------------------------------
+
+
+class Touch(NamedTuple):
+    """A file's name in a system call."""
+
+    call: str
+    path: Path
+
+
+CALL = re.compile(r"^\d+ +(?:<\.\.\. )?(\w+)(?:\(| resumed>)(.*)")
+NAMED = re.compile(r'(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"((?:[^"\\]|\\.)*)"')
+OPENED = re.compile(r"= \d+<(/[^>]*)>$")
+ADDRESS = re.compile(r'sa_family=AF_(\w+)(?:.*?(?:inet_addr\(|inet_pton\(AF_INET6, )"([^"]+)")?')
+FIRST_ALONE = ("execve", "execveat", "readlink", "readlinkat")
+"""Their other texts are arguments, or what a link contains."""
+NO_TOUCH = ("getcwd", "connect")
+
+
+def touches(lines: Sequence[str]) -> Iterator[Touch]:
+    """Every name that was looked at, made absolute, and what an opened one really was."""
+    for line in lines:
+        found = CALL.match(line)
+        if found is None or found[1] in NO_TOUCH:
+            continue
+        call, rest = found[1], found[2]
+        named = NAMED.findall(rest)
+        for folder, name in named[:1] if call in FIRST_ALONE else named:
+            if name.startswith("/") or folder.startswith("/"):
+                yield Touch(call, Path(os.path.normpath(Path(folder or "/", name))))
+        if opened := OPENED.search(rest):
+            yield Touch(call, Path(opened[1]))
+
+
+def intrusions(lines: Sequence[str], home: Path, own: Sequence[Path]) -> set[Touch]:
+    return {touch for touch in touches(lines) if touch.path.is_relative_to(home) and not _is_fair(touch, own)}
+
+
+def _is_fair(touch: Touch, own: Sequence[Path]) -> bool:
+    """Ours, or on the way to what is ours: programs ask which folders on it are links, and an interpreter looks for
+    its library in each of them. A folder on the way that is opened would be read, so that is not fair."""
+    path = touch.path
+    if any(path.is_relative_to(place) for place in own):
+        return True
+    above = {folder for place in own for folder in place.parents}
+    looked_for = path.parent.name in ("lib", "lib64") and path.name.startswith("python")
+    return (path in above and not touch.call.startswith("open")) or (looked_for and path.parents[1] in above)
+
+
+def strangers(lines: Sequence[str]) -> set[str]:
+    """Whom somebody tried to reach and who is not on this machine."""
+    calls = (found[2] for line in lines if (found := CALL.match(line)) and found[1] == "connect")
+    return {call for call in calls if (found := ADDRESS.search(call)) and not _is_near(found[1], found[2])}
+
+
+def _is_near(family: str, address: str | None) -> bool:
+    if family in ("INET", "INET6"):
+        return address is not None and ipaddress.ip_address(address).is_loopback
+    return family in ("UNIX", "UNSPEC", "NETLINK")
+
+
+# --- The proof ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(60)
+def test_nothing_touches_the_real_home_or_leaves_the_machine(world: Path, hocket: Hocket, agent: Bin) -> None:
+    if shutil.which("strace") is None:
+        pytest.fail("strace is not installed; scripts/test tells how to get it")
+    agent("printer", "print('printed')")
+    script = world / "script.json"
+    script.write_text(json.dumps(SCRIPT), encoding="utf-8")
+    scripted = install(world / "scripted", script, world / "state")
+    programs = {"PYTHON": sys.executable, "SCRIPTED": str(scripted), "REAL": str(real_cli())}
+    with ScriptedModel(parse(SCRIPT)) as model:
+        env = {**os.environ, **ENVIRONMENT, **programs, "ANTHROPIC_BASE_URL": model.url}
+        done = subprocess.run(
+            [*TRACE, world / "trace", "/bin/sh", "-c", FLOW],
+            cwd=hocket.cwd,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=50,
+        )
+        assert not model.uncovered
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (hocket.cwd / "made").read_text() == "x\n"
+    lines = (world / "trace").read_text(encoding="utf-8", errors="replace").splitlines()
+    seen = {touch.path for touch in touches(lines)}
+    # What must have been seen, or the trace proves nothing: our own state, and the other home, by the real CLI.
+    assert {world / "h/hocket.db", world / "user/.claude.json", real_cli()} <= seen
+    assert strangers(lines) == set()
+    if REAL_HOME.parent != REAL_HOME:  # a user without a home has the root of everything instead
+        assert intrusions(lines, REAL_HOME, OWN) == set()
+
+
+# --- That it could fail -------------------------------------------------------------------------------------
+
+HERE = 'AT_FDCWD</tmp/p>, "'
+FAIR = (
+    f'9 openat({HERE}/home/u/src/hocket/a.py", O_RDONLY) = 3</home/u/src/hocket/a.py>',
+    f'9 newfstatat({HERE}/home/u/src", {{st_mode=S_IFDIR}}, AT_SYMLINK_NOFOLLOW) = 0',
+    f'9 newfstatat({HERE}/home/u/lib/python311.zip", 0x7f, 0) = -1 ENOENT (No such file or directory)',
+    '9 readlink("/tmp/link", "/home/u/.claude", 4096) = 15',
+    '9 execve("/bin/sh", ["sh", "-c", "ls /home/u/.claude"], 0x7f /* 9 vars */) = 0',
+    '9 getcwd("/home/u", 4096) = 8',
+    f'9 openat({HERE}/home/us/x", O_RDONLY) = 3</home/us/x>',
+    f'9 openat({HERE}up", O_RDONLY) = 3</tmp/p/up>',
+)
+UNFAIR = (
+    f'9 openat({HERE}/home/u/.claude.json", O_RDONLY) = -1 ENOENT (No such file or directory)',
+    f'9 newfstatat({HERE}/home/u/.claude", {{st_mode=S_IFDIR}}, 0) = 0',
+    f'9 openat({HERE}/home/u", O_RDONLY|O_DIRECTORY) = 3</home/u>',
+    f'9 openat({HERE}/tmp/link/x", O_RDONLY) = 3</home/u/x>',
+    f'9 openat({HERE}../../home/u/x", O_RDONLY <unfinished ...>',
+    "9 <... openat resumed>) = 3</home/u/x>",
+    '9 openat(5</home/u>, "x", O_RDONLY) = -1 EACCES (Permission denied)',
+    '9 rename("/tmp/a", "/home/u/b") = 0',
+    '9 access("/home/u/src/other", R_OK) = 0',
+)
+NEAR = (
+    '9 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/tmp/hk/h/sock"}, 26) = 0',
+    '9 connect(3<socket:[1]>, {sa_family=AF_INET, sin_port=htons(80), sin_addr=inet_addr("127.0.0.9")}, 16) = 0',
+    '9 connect(3<socket:[1]>, {sa_family=AF_INET6, inet_pton(AF_INET6, "::1", &sin6_addr)}, 28) = 0',
+    "9 <... connect resumed>) = -1 EINPROGRESS (Operation now in progress)",
+)
+FAR = (
+    '9 connect(3<socket:[1]>, {sa_family=AF_INET, sin_port=htons(53), sin_addr=inet_addr("10.0.0.2")}, 16) = 0',
+    '9 connect(3<socket:[1]>, {sa_family=AF_INET6, inet_pton(AF_INET6, "2001:db8::", &sin6_addr)}, 28 <unfinished ...>',
+    "9 connect(3<socket:[1]>, {sa_family=AF_VSOCK, svm_cid=2}, 16) = 0",
+)
+
+
+@pytest.mark.parametrize("line", FAIR)
+def test_what_is_needed_to_run_anything_is_no_intrusion(line: str) -> None:
+    assert intrusions([line], Path("/home/u"), [Path("/home/u/src/hocket")]) == set()
+
+
+@pytest.mark.parametrize("line", UNFAIR)
+def test_a_look_into_the_home_is_found(line: str) -> None:
+    assert intrusions([line], Path("/home/u"), [Path("/home/u/src/hocket")])
+
+
+@pytest.mark.parametrize("line", NEAR)
+def test_this_machine_is_no_stranger(line: str) -> None:
+    assert strangers([line]) == set()
+
+
+@pytest.mark.parametrize("line", FAR)
+def test_a_stranger_is_found(line: str) -> None:
+    assert strangers([line])
+
+
+def test_the_real_home_is_never_the_home_of_a_test(project: Path) -> None:
+    assert Path.home() != REAL_HOME
+    inner = "import os, pwd\ndef test_it(): os.environ['HOME'] = pwd.getpwuid(os.getuid()).pw_dir\n"
+    (project / "test_inner.py").write_text(inner)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q"],
+        cwd=project,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "HOME is the real one" in done.stdout, done.stdout + done.stderr

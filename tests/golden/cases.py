@@ -1,0 +1,173 @@
+"""What is recorded from the real CLI: each case is a script for the model, and what is said to the program.
+
+Data only. How it is played is in ``record.py``. A case that is new or changed here needs a new recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hocket.providers.contract import Options
+
+Document = Mapping[str, Any]
+
+
+class Say(NamedTuple):
+    """One more message."""
+
+    text: str
+
+
+class Until(NamedTuple):
+    """Nothing is said before the program has written a line of this kind (see ``kind_of``), counted from here on."""
+
+    kind: str
+
+
+class Made(NamedTuple):
+    """Nothing is said before this file is in the project: a tool's own word that it is at work."""
+
+    file: str
+
+
+class Answer(NamedTuple):
+    """The answer to the question that was asked last."""
+
+    allow: bool
+    text: str | None = None
+
+
+class Interrupt(NamedTuple):
+    """The end of the turn that is under way."""
+
+
+Move = Say | Until | Made | Answer | Interrupt
+
+
+class Case(NamedTuple):
+    rules: tuple[Document, ...]
+    prompt: str = "go"
+    moves: tuple[Move, ...] = ()
+    """What is said after the prompt."""
+    options: Options = Options()
+    args: tuple[str, ...] = ()
+    definition: Document | None = None
+    earlier: str | None = None
+    """The prompt of a process that ended before; the recorded one takes up its session."""
+
+
+def _bash(command: str) -> dict[str, Any]:
+    return {"name": "Bash", "input": {"command": command, "description": "a command"}}
+
+
+ASKS = {
+    "ask": {
+        "tool": "Bash",
+        "input": {"command": "sh -c 'echo x > made'", "description": "make a file"},
+        "allowed": [{"say": "made it"}],
+        "denied": [{"say": "then not"}],
+    }
+}
+CHOICE = {
+    "questions": [
+        {
+            "question": "Which colour?",
+            "header": "Colour",
+            "options": [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}],
+            "multiSelect": False,
+        }
+    ]
+}
+TOOL = {"tool": _bash("echo one; echo two")}
+WORK: Document = {"do": [{"think": "hm\nwell"}, {"say": "first\nlook at it"}, TOOL, {"say": "the end"}]}
+IN_THE_BACKGROUND: tuple[Document, ...] = (
+    {"when": {"woken": True}, "do": [{"say": "it is back"}]},
+    {"when": {"prompt": "look slowly"}, "do": [{"wait": 1.0}, TOOL, {"say": "seen"}]},
+    {"do": [{"say": "start"}, {"agent": {"prompt": "look slowly", "background": True}}, {"say": "waiting for it"}]},
+)
+"""Whose results come when: at the end of each turn while input is open, all of them at the very end once it is not."""
+NEXT = (Until("result"),)
+ASKING = Options(on_question="ask")
+ANYTHING = Options(permission_mode="bypassPermissions")
+
+
+def _fails(status: int) -> Case:
+    return Case(({"do": [{"fail": {"status": status, "message": "out of order"}}]},))
+
+
+CASES: Mapping[str, Case] = {
+    "success": Case((WORK,)),
+    "definition_in_a_loop": Case(
+        ({"when": {"agent": "builder"}, "do": [{"say": "built"}, "marker"]},),
+        options=Options(loop=True, marker="ALL_BUILT"),
+        definition={"description": "builds", "prompt": "You are agent: builder.", "tools": ["Bash", "Read"]},
+    ),
+    "subagent": Case(
+        (
+            {"when": {"prompt": "look closely"}, "do": [{"say": "looking"}, TOOL, {"say": "seen"}]},
+            {"do": [{"say": "sending somebody"}, {"agent": {"prompt": "look closely"}}, {"say": "all is done"}]},
+        ),
+    ),
+    "background": Case(IN_THE_BACKGROUND),
+    "background_with_open_input": Case(IN_THE_BACKGROUND, options=ASKING),
+    "question_allowed": Case(
+        ({"do": [{"say": "may I"}, ASKS]},), moves=(Until("control_request"), Answer(True)), options=ASKING
+    ),
+    "question_denied": Case(
+        ({"do": [{"say": "may I"}, ASKS]},),
+        moves=(Until("control_request"), Answer(False, "rather not")),
+        options=ASKING,
+    ),
+    "permission_denied": Case(({"do": [{"say": "I try"}, ASKS]},)),
+    "api_error_500": _fails(500),
+    "api_error_401": _fails(401),
+    "api_error_429": _fails(429),
+    "max_turns": Case((WORK,), args=("--max-turns", "1")),
+    "budget": Case(
+        ({"do": [{"usage": {"output": 20000}}, TOOL, {"say": "the end"}]},), args=("--max-budget-usd", "0.0001")
+    ),
+    "interrupt_while_talking": Case(
+        (
+            {"when": {"prompt": "again"}, "do": [{"say": "here I am"}]},
+            {"do": [{"say": "I begin"}, "hang"]},
+        ),
+        moves=(Until("stream_event/content_block_stop"), Interrupt(), Until("result"), Say("again"), Until("result")),
+        options=Options(session=True),
+    ),
+    "interrupt_in_a_tool": Case(
+        (
+            {"when": {"prompt": "again"}, "do": [{"say": "here I am"}]},
+            {"do": [{"say": "I begin"}, {"tool": _bash("sh -c 'touch begun; sleep 300'")}, {"say": "never said"}]},
+        ),
+        moves=(
+            Until("stream_event/message_stop"),
+            Made("begun"),
+            Interrupt(),
+            Until("result"),
+            Say("again"),
+            Until("result"),
+        ),
+        options=ANYTHING._replace(session=True),
+    ),
+    "turns": Case(
+        (
+            {"when": {"turn": 1}, "do": [{"say": "one"}]},
+            {"when": {"turn": 2}, "do": [TOOL, {"say": "two"}]},
+            {"when": {"turn": 3}, "do": [{"fail": {"status": 500, "message": "out of order"}}]},
+            {"do": [{"say": "four"}]},
+        ),
+        moves=(*NEXT, Say("second"), *NEXT, Say("third"), *NEXT, Say("fourth"), *NEXT),
+        options=Options(session=True),
+    ),
+    "resume": Case(
+        ({"when": {"turn": 1}, "do": [{"say": "one"}]}, {"do": [{"say": "two, as I remember"}]}), earlier="begin"
+    ),
+    "refusal": Case(({"do": ["refuse"]},)),
+    "refusal_once": Case(({"do": ["refuse", {"say": "now I do"}]},)),
+    "choice": Case(
+        ({"do": [{"ask": {"tool": "AskUserQuestion", "input": CHOICE, "allowed": [{"say": "red it is"}]}}]},),
+        moves=(Until("control_request"), Answer(True, "red")),
+        options=ASKING,
+    ),
+}

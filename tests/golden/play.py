@@ -1,0 +1,223 @@
+"""Plays a case with the real CLI and a scripted model: the command line that the provider builds, and its lines.
+
+No keeper, no server: the program is driven over plain pipes, so what is recorded is the program's own. Its input ends
+when the engine would end it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from e2e.claude.stage import ENVIRONMENT, real_cli
+from golden.cases import Answer, Case, Interrupt, Made, Move, Say, Until
+from world import SYSTEM_PATH
+
+from hocket.engine.talk import ends_at_once
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
+from hocket.providers.claude import launch, reader, talk
+from hocket.providers.contract import Reply, State
+from hocket.rehearsal import ScriptedModel, parse
+
+SECONDS = 30.0
+EARLIER_ID = "11111111-1111-4111-8111-111111111111"
+SESSION_ID = "22222222-2222-4222-8222-222222222222"
+NAME = "builder"
+
+
+class Played(NamedTuple):
+    """What went in and what came out, as it was."""
+
+    spec: Spec
+    """With the provider's stand-ins still in its arguments."""
+    said: tuple[str, ...]
+    lines: tuple[bytes, ...]
+    errors: bytes
+    code: int
+
+
+def cli_version() -> str:
+    nobody = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent"}
+    done = subprocess.run(
+        [real_cli(), "--version"], env=nobody, capture_output=True, text=True, check=True, timeout=SECONDS
+    )
+    return done.stdout.split()[0]
+
+
+def played(case: Case, root: Path) -> Played:
+    """One whole run of the program in a home and a project below ``root``."""
+    with ScriptedModel(parse({"rules": list(case.rules)})) as model:
+        spec = spec_of(case, root, model.url)
+        if case.earlier is None:
+            done = _run(case, spec, root, SESSION_ID)
+        else:
+            first = replace(spec, prompt=case.earlier)
+            _run(case._replace(moves=()), first, root, EARLIER_ID)
+            done = _run(case, talk.resumed(spec, EARLIER_ID, case.prompt), root, SESSION_ID)
+        assert not model.uncovered, model.uncovered
+    return done
+
+
+def spec_of(case: Case, root: Path, url: str) -> Spec:
+    definition = Definition(NAME, case.definition, f"{root}/p/{NAME}.md") if case.definition else None
+    agent = Agent(NAME, "claude", str(real_cli()), "golden", definition=definition)
+    started = launch(agent, extra_args=case.args, prompt=case.prompt, options=case.options)
+    return Spec(
+        agent=NAME,
+        provider="claude",
+        argv=started.argv,
+        cwd=f"{root}/p",
+        env={**_environment(root, url), **started.env},
+        prompt=started.prompt,
+        stdin=started.stdin,
+        loop=case.options.loop,
+        marker=case.options.marker,
+        files=started.files,
+        session=case.options.session,
+        on_question=case.options.on_question,
+    )
+
+
+def _environment(root: Path, url: str) -> dict[str, str]:
+    """All that the program is given: nothing of whoever records it."""
+    return {
+        "PATH": SYSTEM_PATH,
+        "HOME": f"{root}/user",
+        "TMPDIR": f"{root}/t",
+        "ANTHROPIC_BASE_URL": url,
+        **ENVIRONMENT,
+    }
+
+
+def _run(case: Case, spec: Spec, root: Path, session: str) -> Played:
+    for name in ("p", "user", "t", "run"):
+        (root / name).mkdir(exist_ok=True)
+    for name, content in spec.files.items():
+        (root / "run" / name).write_text(content, encoding="utf-8")
+    argv = [_filled(argument, session, f"{root}/run") for argument in spec.argv]
+    with (root / "err").open("w+b") as errors, _process(argv, spec, errors) as process:
+        talking = _Talking(process, spec)
+        talking.say(talk.message(spec.prompt or ""))
+        for move in case.moves:
+            talking.make(move)
+        if not ends_at_once(spec):
+            talking.read_until_over()
+        code = talking.end()
+        errors.seek(0)
+        return Played(spec, tuple(talking.said), tuple(talking.lines), errors.read(), code)
+
+
+def _filled(argument: str, session: str, place: str) -> str:
+    return argument.replace(SESSION, session).replace(RUN_DIRECTORY, place)
+
+
+@contextmanager
+def _process(argv: list[str], spec: Spec, errors: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(argv, cwd=spec.cwd, env=dict(spec.env), stdin=pipe, stdout=pipe, stderr=errors)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(SECONDS)
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+class _Talking:
+    """One process, what was said to it, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], spec: Spec) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._in, self._out = process, process.stdin, process.stdout.fileno()
+        self._project = Path(spec.cwd)
+        self._read = reader(spec)
+        self._rest = b""
+        self.state: State = {}
+        self.question: Mapping[str, Any] = {}
+        self.said: list[str] = []
+        self.lines: list[bytes] = []
+
+    def say(self, line: str) -> None:
+        self.said.append(line)
+        self._in.write(line.encode())
+        self._in.flush()
+
+    def make(self, move: Move) -> None:
+        match move:
+            case Say(text):
+                self.say(talk.message(text))
+            case Until(kind):
+                self.read_until(lambda line: kind_of(line) == kind)
+            case Made(file):
+                self._wait_for(self._project / file)
+            case Answer(allow, text):
+                self.say(talk.answer(self.question, Reply(allow, text)))
+            case Interrupt():
+                self.say(talk.interrupt("stop-1"))
+
+    def read_until(self, enough: Callable[[bytes], bool]) -> None:
+        for line in self._lines():
+            if enough(line):
+                return
+        raise AssertionError(f"the program ended before its time, after {self.lines[-1:]}")
+
+    def read_until_over(self) -> None:
+        """The engine ends a run's input by the same word of the provider's."""
+        if not talk.is_over(self.state, settled=False):
+            self.read_until(lambda _line: talk.is_over(self.state, settled=False))
+
+    def _wait_for(self, path: Path) -> None:
+        deadline = time.monotonic() + SECONDS
+        while not path.exists():
+            assert time.monotonic() < deadline, f"{path} was never made"
+            time.sleep(0.01)
+
+    def end(self) -> int:
+        """The end of its input; what it says after that belongs to it."""
+        self._in.close()
+        for _line in self._lines():
+            pass
+        return self._process.wait(SECONDS)
+
+    def _lines(self) -> Iterator[bytes]:
+        deadline = time.monotonic() + SECONDS
+        while True:
+            while b"\n" in self._rest:
+                line, _, self._rest = self._rest.partition(b"\n")
+                self._take(line + b"\n")
+                yield line
+            if not select.select([self._out], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError(f"nothing new for {SECONDS:g} s after {self.lines[-1:]}")
+            data = os.read(self._out, 1 << 16)
+            if not data:
+                break
+            self._rest += data
+        assert not self._rest, f"a line without an end: {self._rest!r}"
+
+    def _take(self, line: bytes) -> None:
+        self.lines.append(line)
+        self.state, said = self._read(self.state, "out", line, None)
+        for kind, data in said:
+            if kind == "question":
+                self.question = data
+
+
+def kind_of(line: bytes) -> str:
+    """Its type, with what kind of that it is where the type alone says little."""
+    value = json.loads(line)
+    kind = str(value["type"])
+    if kind == "stream_event":
+        return f"{kind}/{value['event']['type']}"
+    return f"{kind}/{value['subtype']}" if kind == "system" else kind

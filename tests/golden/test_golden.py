@@ -1,0 +1,199 @@
+"""What the real CLI says, version by version: our reader of it, and whether it still says so."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+from golden import shelf
+from golden.cases import CASES
+from golden.normal import MOMENT, PLACE, normalised
+from golden.play import cli_version, kind_of
+from golden.record import recorded
+from golden.shelf import Exit, Golden
+from golden.voices import Scene, scenes
+
+from hocket.model import Reason, Status
+from hocket.providers import Said, State
+from hocket.providers.claude import reader, verdict
+
+RECORDED = [(version, case) for version in shelf.versions() for case in shelf.cases(version)]
+DONE = (Status.DONE, Reason.EXIT)
+FAILED = (Status.FAILED, Reason.ERROR)
+ENDS = dict.fromkeys(CASES, DONE) | {
+    "api_error_401": FAILED,
+    "api_error_429": (Status.FAILED, Reason.RATE_LIMITED),
+    "api_error_500": FAILED,
+    "budget": (Status.FAILED, Reason.BUDGET),
+    "max_turns": FAILED,
+    "refusal": FAILED,
+}
+CLEAN, KILLED = Exit(0), Exit(signal=9)
+
+
+# --- Reading what is recorded -------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S3-38", "S3-39", "S3-40")
+@pytest.mark.parametrize(("version", "case"), RECORDED)
+def test_a_recording_is_read_as_it_was(version: str, case: str) -> None:
+    found, wanted = shelf.read(shelf.load(version, case)), shelf.expected(version, case)
+    assert list(_plain(found.events)) == list(_plain(wanted.events)), "meant? scripts/golden --events, and look at it"
+    assert (found.status, found.reason) == (wanted.status, wanted.reason) == ENDS[case]
+
+
+def _plain(said: Iterable[Said]) -> Iterator[Any]:
+    return (json.loads(_key(one)) for one in said)
+
+
+def _key(said: Said) -> str:
+    return json.dumps(said, sort_keys=True)
+
+
+@pytest.mark.parametrize(("version", "case"), RECORDED)
+def test_a_recording_belongs_to_the_version_that_it_lies_under(version: str, case: str) -> None:
+    said = [json.loads(line).get("claude_code_version") for line in shelf.load(version, case).out]
+    assert set(said) - {None} == {version}
+
+
+# --- Recording again ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def installed() -> str:
+    return _known(cli_version())
+
+
+def _known(version: str) -> str:
+    if version not in shelf.versions():
+        pytest.fail(
+            f"nothing is recorded of Claude CLI {version}, which is installed.\n"
+            "Type scripts/golden, compare the new folder with the newest one before, and add it.",
+            pytrace=False,
+        )
+    return version
+
+
+def test_a_cli_of_which_nothing_is_recorded_is_not_passed_over() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"Claude CLI 0\.0\.0.*\nType scripts/golden"):
+        _known("0.0.0")
+
+
+def test_every_case_is_recorded_with_the_installed_cli(installed: str) -> None:
+    assert shelf.cases(installed) == sorted(CASES), "type scripts/golden"
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_installed_cli_still_says_what_is_recorded(case: str, installed: str) -> None:
+    before, now = shelf.load(installed, case), recorded(CASES[case])
+    assert _differences(before, now) == []
+    assert json.loads(json.dumps(now.command)) == before.command
+
+
+def _differences(before: Golden, now: Golden) -> list[str]:
+    """Where the two part, value by value: whole lines would be too long to look at."""
+    found = []
+    nothing: Scene = {}
+    for old, new in zip_longest(scenes(before.out), scenes(now.out), fillvalue=nothing):
+        for voice in old.keys() | new.keys():
+            for was, is_now in zip_longest(old.get(voice, []), new.get(voice, []), fillvalue=b"{}\n"):
+                if was != is_now:
+                    found.append(f"{voice}: {_parts(was, is_now)}")
+    return found
+
+
+def _parts(before: bytes, now: bytes) -> str:
+    old, new = dict(_leaves(json.loads(before))), dict(_leaves(json.loads(now)))
+    changed = [f"{at}: {old.get(at)} -> {new.get(at)}" for at in old.keys() | new.keys() if old.get(at) != new.get(at)]
+    return "; ".join(sorted(changed)) or "the order of the keys"
+
+
+def _leaves(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not pairs:
+        yield at, repr(value)
+    for key, one in pairs:
+        yield from _leaves(one, f"{at}.{key}")
+
+
+def _changed(golden: Golden, change: Callable[[list[bytes]], object]) -> Golden:
+    lines = list(golden.out)
+    change(lines)
+    return golden._replace(out=tuple(lines))
+
+
+def test_what_one_voice_says_is_compared_in_its_order_and_whole() -> None:
+    before = shelf.load(shelf.versions()[-1], "background_with_open_input")
+    kinds = [kind_of(line) for line in before.out]
+    started, part = kinds.index("system/task_started"), kinds.index("stream_event/message_delta")
+    assert part == started + 1
+    assert _differences(before, before) == []
+    assert _differences(before, _changed(before, lambda lines: lines.insert(started, lines.pop(part)))) == []
+    assert _differences(before, _changed(before, lambda lines: lines.insert(2, lines.pop(3))))
+    assert _differences(before, _changed(before, lambda lines: lines.pop(started)))
+    assert _differences(before, _changed(before, lambda lines: lines.append(lines.pop(kinds.index("result")))))
+
+
+def test_a_changed_value_is_named_by_its_place() -> None:
+    before = shelf.load(shelf.versions()[-1], "success")
+    changed = [line.replace(b'"num_turns":2', b'"num_turns":3') for line in before.out]
+    assert _differences(before, before._replace(out=tuple(changed))) == ["model: .num_turns: 2 -> 3"]
+
+
+def test_the_same_id_gets_the_same_number_everywhere_and_times_get_none() -> None:
+    session, folder = "d5f85a00-7664-40fe-a9ac-75d22872a6a0", Path("/tmp/hk-a_b")
+    line = {"session_id": session, "duration_ms": 12, "at": "2026-11-16T00:00:26.388Z", "text": f"{folder}/p {session}"}
+    (found,) = normalised([json.dumps(line, separators=(",", ":")).encode() + b"\n"], folder)
+    number = "00000000-0000-4000-8000-000000000001"
+    wanted = {"session_id": number, "duration_ms": 0, "at": MOMENT, "text": f"{PLACE}/p {number}"}
+    assert list(json.loads(found).items()) == list(wanted.items())
+
+
+# --- Cut off ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S3-28", "S3-38")
+@pytest.mark.parametrize(("version", "case"), RECORDED)
+def test_cut_off_at_any_byte_a_recording_invents_nothing(version: str, case: str) -> None:
+    """The last line of a run whose program or machine died while it was being written."""
+    golden = shelf.load(version, case)
+    whole = Counter(_key(one) for one in shelf.read(golden).events)
+    read = reader(golden.spec)
+    state: State = {}
+    so_far = Counter[str]()
+    for line in golden.out:
+        judged = _judged(state)
+        for cut in range(len(line) - 1):
+            after, said = read(state, "out", line[:cut], None)
+            invented = Counter(_key(one) for one in said if one[0] != "raw")
+            assert not invented or so_far + invented <= whole
+            assert _judged(after) == judged
+        # A line that lacks its end alone is complete, and says what it says.
+        assert read(state, "out", line[:-1], None) == read(state, "out", line, None)
+        state, more = read(state, "out", line, None)
+        so_far.update(_key(one) for one in more)
+    assert so_far == whole
+
+
+@pytest.mark.req("S3-38")
+@pytest.mark.parametrize(("version", "case"), RECORDED)
+def test_after_each_line_a_recording_is_done_only_where_nothing_was_left_to_do(version: str, case: str) -> None:
+    golden = shelf.load(version, case)
+    results = [number for number, line in enumerate(golden.out) if json.loads(line)["type"] == "result"]
+    read = reader(golden.spec)
+    state: State = {}
+    for number, line in enumerate(golden.out):
+        state, _said = read(state, "out", line, None)
+        clean, killed = _judged(state)
+        # Who ends by itself has finished what it began; who is killed has finished only if nothing more was to come.
+        assert clean != DONE or json.loads(golden.out[max(n for n in results if n <= number)])["is_error"] is False
+        assert killed != DONE or number >= results[-1]
+
+
+def _judged(state: State) -> list[tuple[Status, Reason]]:
+    return [verdict(state, end, None) for end in (CLEAN, KILLED)]
