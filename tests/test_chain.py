@@ -14,13 +14,11 @@ from hocket.chain import (
     check_agent,
     is_marker,
     is_path,
-    is_variable_name,
-    join,
     parse,
     render,
-    substitute,
 )
 from hocket.errors import ChainSyntaxError, UsageError
+from hocket.variables import is_variable_name, join, substitute
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
 paths = st.from_regex(r"(/|\./|~/)[a-z .:_-]{0,8}[a-z]", fullmatch=True).filter(lambda path: "->" not in path)

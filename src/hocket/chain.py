@@ -1,4 +1,4 @@
-"""Chains: their text, their variables, their marker, and what to do next.
+"""Chains: their text, their marker, and what to do next.
 
 Everything here is a pure function of its arguments. Finding agents, reading files and starting processes
 belong elsewhere: this module only says what a text means (``parse``) and, given what has happened so far,
@@ -8,7 +8,7 @@ what has to happen now (``decide``).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,6 @@ MAX_ITERATIONS = 1_000_000
 MAX_STEPS = 1000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-_REFERENCE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 _DIGITS = re.compile(r"[0-9]+")
 _NUMBER_LIKE = re.compile(r"[-+]?[0-9]*\.?[0-9]*")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -127,39 +125,6 @@ def _name_hint(text: str) -> str:
     if any(character.isspace() for character in text):
         return f'separate steps with "{ARROW}"'
     return f"a name has letters, digits, - and _; give any other program by its path, e.g. ./{text}"
-
-
-# --- Words and variables ------------------------------------------------------------------------------------
-
-
-def is_variable_name(text: str) -> bool:
-    """Whether a text can stand before ``=`` as a variable."""
-    return _VARIABLE.fullmatch(text) is not None
-
-
-def join(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """One chain's text and its variables, out of the words of a command line."""
-    text: list[str] = []
-    variables: dict[str, str] = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if equals and is_variable_name(name):
-            variables[name] = value
-        else:
-            text.append(word)
-    return " ".join(text), variables
-
-
-def substitute(text: str, variables: Mapping[str, str]) -> str:
-    """The text with every ``${NAME}`` replaced; values are taken as they are and not looked through again."""
-
-    def value(reference: re.Match[str]) -> str:
-        name = reference[1]
-        if name not in variables:
-            raise UsageError(f"the variable {name} has no value", f"add {name}=value to the command")
-        return variables[name]
-
-    return _REFERENCE.sub(value, text)
 
 
 # --- The marker ---------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     The result goes to standard output, everything else to standard error. A chain's text may be given as one
     word or several; NAME=value sets a variable of the chain.
     """
-    request = _request(words, access.directory(cwd), options)
+    request = request_body(words, access.directory(cwd), options)
     if options["dry_run"]:
         return _dry_run(request, options["as_json"])
     if options["verbose"] and not options["as_json"]:
@@ -58,9 +58,9 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     return start_and_watch("/api/runs", request, options)
 
 
-def _request(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The body of the start. Only what was given is in it."""
-    from hocket.chain import join, substitute
+def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The body of the start, of ``rehearse`` too. Only what was given is in it."""
+    from hocket.variables import join, substitute
 
     dsl, variables = join(words)
     if not dsl and not options["chain_name"]:

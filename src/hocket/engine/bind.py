@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hocket.catalog.resolve import Given, check_arguments, resolve
-from hocket.chain import StepText, bare_marker, check_agent, is_variable_name, parse, substitute
+from hocket.chain import StepText, bare_marker, check_agent, parse
 from hocket.config import (
     ON_QUESTION,
     ChainConfig,
@@ -27,6 +27,7 @@ from hocket.config import (
 from hocket.errors import BadDirectory, ProgramNotFound, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Spec, Step
 from hocket.providers import PROVIDERS, Options
+from hocket.variables import is_variable_name, substitute
 
 
 @dataclass(frozen=True, slots=True)
