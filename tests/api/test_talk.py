@@ -103,7 +103,8 @@ def test_a_body_that_makes_no_sense_is_400(shared: Server, route: str, body: dic
 def test_a_question_is_shown_and_answered(shared: Server) -> None:
     run = asking(shared)
     (question,) = run["questions"]
-    assert set(question) == {"id", "kind", "text", "tool", "input", "suggestions"}
+    assert set(question) == {"id", "run", "number", "kind", "text", "tool", "input", "suggestions"}
+    assert (question["run"], question["number"]) == (run["id"], run["number"])
     assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", "touch x0")
     listed = {one["id"]: one for one in shared.get("/api/runs").json()["data"]}
     assert (listed[run["id"]]["needs_you"], listed[run["id"]]["last"]) == (True, question["text"])
@@ -146,6 +147,42 @@ def test_which_of_several_questions_is_meant_has_to_be_said(shared: Server) -> N
     for question in asked:
         assert answer(shared, run, allow=True, question=question["id"]).status_code == 200
     shared.ended(run["id"])
+
+
+def test_a_chain_shows_what_is_asked_below_it_and_is_answered_for(shared: Server) -> None:
+    chain = shared.start_run("claude", dsl=True, prompt="ask me", on_question="ask")
+    asked = until(shared, chain, lambda now: now["questions"])
+    (question,), (leaf,) = asked["questions"], asked["children"]
+    assert (question["run"], question["number"], question["tool"]) == (leaf["id"], leaf["number"], "Bash")
+    assert shared.show(leaf["id"])["questions"] == [question]
+    assert answer(shared, chain, allow=True, question="nosuch").status_code == 409
+    told = answer(shared, chain, allow=True, question=question["id"])
+    assert told.json()["data"] == {"run": leaf["id"], "question": question["id"], "allow": True}
+    ended = shared.ended(chain["id"])
+    assert (ended["result"], ended["questions"]) == ("you said: ask me [allow touch x0]", [])
+
+
+def test_a_chain_shows_the_questions_of_all_below_it_and_an_agent_its_own_alone(shared: Server) -> None:
+    chain = shared.start_run("sleeper", dsl=True)
+    (leaf,) = until(shared, chain, lambda now: now["children"])["children"]
+    below = [asking(shared, parent=leaf["id"]) for _ in range(2)]
+    other = asking(shared)
+    assert [one["run"] for one in shared.show(chain["id"])["questions"]] == [run["id"] for run in below]
+    assert shared.show(leaf["id"])["questions"] == []
+    assert answer(shared, chain, allow=True).status_code == 409
+    for run in (chain, other):
+        shared.post(f"/api/runs/{run['id']}/stop", {})
+    assert shared.show(chain["id"])["questions"] == []
+
+
+def test_an_answer_to_one_question_is_no_answer_to_the_next(shared: Server) -> None:
+    run = asking(shared, "ask, then choose")
+    (first,) = run["questions"]
+    answer(shared, run, allow=False, question=first["id"])
+    (second,) = until(shared, run, lambda now: now["questions"] and now["questions"] != [first])["questions"]
+    assert answer(shared, run, allow=True, question=first["id"]).status_code == 409
+    assert shared.show(run["id"])["questions"] == [second]
+    shared.post(f"/api/runs/{run['id']}/stop", {})
 
 
 @pytest.mark.parametrize("unix", [False, True])

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
 from hocket.cli.talk import Exchange
+from hocket.client import Client
 
 
 def make(kind: str, run: str = "me", /, **data: Any) -> dict[str, Any]:
@@ -173,6 +178,7 @@ def test_a_question_is_shown_everywhere_with_the_line_to_type(hocket: Hocket) ->
     assert "claude allowed by operator" in err
     late = hocket("answer", "2", "deny")
     assert (late.returncode, late.stdout) == (2, "")
+    assert "run 2 has ended, and has no open question" in late.stderr
 
 
 @pytest.mark.usefixtures("claude")
@@ -180,7 +186,14 @@ def test_a_refusal_says_why_and_questions_are_told_apart(hocket: Hocket) -> None
     ref = spawned(hocket, "ask twice", "--on-question", "ask")
     run = until(hocket, ref, lambda run: len(run["questions"]) == 2)
     unclear = hocket("answer", ref, "allow")
-    assert (unclear.returncode, "--question" in unclear.stderr) == (2, True)
+    assert (unclear.returncode, unclear.stdout) == (2, "")
+    assert "run 1 has 2 open questions; say which one" in unclear.stderr
+    for number in range(2):
+        told = f"? wants to run Bash: touch x{number}\n    hocket answer 1 --question q1-{number} allow/deny\n"
+        assert told in unclear.stderr
+    unknown = hocket("answer", ref, "allow", "--question", "nosuch")
+    assert (unknown.returncode, "no open question 'nosuch'" in unknown.stderr) == (2, True)
+    assert "--question q1-1" in unknown.stderr
     assert hocket("show", ref).stdout.count("--question q1-") == 2
     first, second = (question["id"] for question in run["questions"])
     denied = hocket("answer", ref, "no", "--question", first, "-m", "not that one", "--json")
@@ -206,6 +219,116 @@ def test_a_choice_is_answered_in_words_or_by_number(hocket: Hocket) -> None:
     assert 'hocket answer 1 "YOUR ANSWER"' in hocket("show", ref).stdout
     assert hocket("answer", ref, "2").returncode == 0
     assert "'Which colour?': 'Blue'" in hocket("wait", ref).stdout
+
+
+def chained(hocket: Hocket, dsl: str, prompt: str, asked: int = 1) -> dict[str, Any]:
+    """A chain, once so much is asked in it."""
+    done = hocket("run", dsl, "-p", prompt, "--on-question", "ask", "--detach")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return until(hocket, done.stdout.strip(), lambda run: len(run["questions"]) == asked)
+
+
+@pytest.mark.usefixtures("claude")
+def test_words_given_to_a_chain_reach_who_asks_in_it(hocket: Hocket) -> None:
+    chained(hocket, "claude", "choose")
+    shown = hocket("show", "1").stdout
+    assert '? asks: Which colour? (1 Red, 2 Blue)\n    hocket answer 2 "YOUR ANSWER"\n' in shown
+    answered = hocket("answer", "1", "blue")
+    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "2  allowed\n", "")
+    assert "'Which colour?': 'blue'" in hocket("wait", "1").stdout
+
+
+@pytest.mark.usefixtures("claude")
+def test_by_a_chains_name_too_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
+    chain = chained(hocket, "claude:2", "ask me")
+    unclear = hocket("answer", "1", "sounds", "good")
+    assert (unclear.returncode, unclear.stdout) == (2, "")
+    assert "say allow or deny, not 'sounds good': it wants to run Bash: touch x0" in unclear.stderr
+    assert json.loads(hocket("show", "1", "--json").stdout)["questions"] == chain["questions"]
+    denied = hocket("answer", "1", "no", "--json")
+    told = {"run": chain["questions"][0]["run"], "question": "q1-0", "allow": False}
+    assert (denied.returncode, json.loads(denied.stdout)) == (0, told)
+
+
+@pytest.mark.usefixtures("claude")
+def test_an_answer_to_nothing_is_refused(hocket: Hocket) -> None:
+    ref = spawned(hocket, "hold", "--on-question", "ask")
+    hocket("run", "claude", "-p", "hold", "--detach")
+    for name in (ref, "2"):
+        refused = hocket("answer", name, "deny")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert "no open question" in refused.stderr
+
+
+SPAWNER = f"""
+import subprocess
+for _ in range(2):
+    words = ["spawn", "claude", "-p", "ask me", "--on-question", "ask"]
+    subprocess.run([{sys.executable!r}, "-m", "hocket", *words], check=True)
+import signal; signal.pause()
+"""
+
+
+@pytest.mark.usefixtures("claude")
+def test_several_who_ask_in_a_chain_are_told_apart_by_their_numbers(hocket: Hocket, agent: Bin) -> None:
+    agent("spawner", SPAWNER)
+    chained(hocket, "spawner", "x", asked=2)
+    lines = [f"hocket answer {number} allow/deny\n" for number in (3, 4)]
+    shown = hocket("show", "1").stdout
+    assert all(line in shown for line in lines)
+    for words in (["allow"], ["allow", "--question", "q1-0"]):
+        unclear = hocket("answer", "1", *words)
+        assert (unclear.returncode, unclear.stdout) == (2, "")
+        assert all(line in unclear.stderr for line in lines)
+    assert hocket("answer", "3", "allow").stdout == "3  allowed\n"
+    assert hocket("wait", "3").stdout == "you said: ask me [allow touch x0]\n"
+    assert hocket("answer", "1", "deny").stdout == "4  denied\n"
+
+
+@contextmanager
+def before_it_decides(home: Path, deed: Callable[[Client], object]) -> Iterator[None]:
+    """Lets something happen after the next command has looked and before the server hears what it wants."""
+    door, moved = home / "sock", home / "moved"
+    door.rename(moved)
+
+    def pass_on() -> None:
+        for _ in range(2):
+            near, _ = listener.accept()
+            with near, socket.socket(socket.AF_UNIX) as far:
+                request = near.recv(65536)
+                if request.startswith(b"POST"):
+                    deed(Client(str(home / "another"), socket_path=str(moved)))
+                far.connect(str(moved))
+                far.sendall(request)
+                while piece := far.recv(65536):
+                    near.sendall(piece)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(10)
+        listener.bind(str(door))
+        listener.listen()
+        passing = Thread(target=pass_on)
+        passing.start()
+        try:
+            yield
+        finally:
+            passing.join()
+            moved.rename(door)
+
+
+@pytest.mark.usefixtures("claude")
+def test_words_meant_for_one_question_never_answer_the_next(hocket: Hocket, home: Path) -> None:
+    ref = spawned(hocket, "ask, then choose", "--on-question", "ask")
+    until(hocket, ref, needs_you)
+
+    def overtake(client: Client) -> object:
+        client.request("POST", f"/api/runs/{ref}/answer", {"question": "q1-0", "allow": False})
+        return next(event for event in client.follow(ref) if event["data"].get("kind") == "choice")
+
+    with before_it_decides(home, overtake):
+        late = hocket("answer", ref, "allow")
+    assert (late.returncode, late.stdout) == (2, "")
+    assert [one["id"] for one in json.loads(hocket("show", ref, "--json").stdout)["questions"]] == ["q1-9"]
 
 
 @pytest.mark.usefixtures("claude")
@@ -255,10 +378,11 @@ def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> N
 def test_plain_programs_are_not_talked_to(hocket: Hocket, agent: Bin) -> None:
     agent("tool", "import signal; signal.pause()")
     ref = hocket("spawn", "tool").stdout.strip()
-    for words in (["send", ref, "hi"], ["send", ref, "--interrupt"], ["answer", ref, "allow"]):
-        done = hocket(*words)
+    refusals = {"hi": "does not read messages", "--interrupt": "does not read messages", "allow": "no open question"}
+    for words, why in refusals.items():
+        done = hocket("answer" if words == "allow" else "send", ref, words)
         assert (done.returncode, done.stdout) == (2, ""), words
-        assert "does not read messages" in done.stderr
+        assert why in done.stderr
     hocket("stop", ref)
     assert hocket("resume", ref).returncode == 2
     refused = hocket("spawn", "tool", "--session")

@@ -361,7 +361,7 @@ def test_what_cannot_be_told_anything_says_so(home: Path, project: Path, claude:
 
 
 def test_several_open_questions_are_told_apart() -> None:
-    asked = tuple({"id": name} for name in ("abc", "abd", "x"))
+    asked = tuple({"id": name} for name in ("abc", "abd", "x", "xy"))
     run = Run("r1", 1, Kind.LEAF, "a", "claude", None, "r1", 0, "/", time.time(), open_questions=asked)
     assert _meant(run, "x")["id"] == "x"
     assert _meant(run, "abc")["id"] == "abc"

@@ -18,7 +18,7 @@ from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
-from hocket.model import Run
+from hocket.model import Kind, Run
 
 _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
@@ -175,17 +175,24 @@ def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> 
 
 
 async def show_run(request: Request, ref: str) -> Response:
-    """One run by id, unique prefix or number, with its children."""
+    """One run by id, unique prefix or number, with its children and what it or they ask."""
     engine = _engine(request)
     run = _run(request, ref)
     more = {
         "seq": engine.read.last_seq(),
-        "questions": wire.questions_out(run),
+        "questions": wire.questions_out(_asking(engine, run)),
         "children": [_face(engine, child) for child in engine.read.children(run.id)],
         "dir": str(engine.directory(run)),
         "steps": [dict(step) for step in run.steps],
     }
     return wire.answer(_face(engine, run) | more)
+
+
+def _asking(engine: Engine, run: Run) -> list[Run]:
+    """Whose questions count as a run's: its own, and those of all below where it is no agent that could ask."""
+    if run.kind is Kind.LEAF:
+        return [run]
+    return [one for one in engine.live() if one.open_questions and _reaches(engine, run, one)]
 
 
 async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:

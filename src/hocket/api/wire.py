@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -91,6 +92,9 @@ class QuestionOut(BaseModel):
     """Something that a run asked and nobody has answered."""
 
     id: str
+    run: str
+    """Who asks: the run itself, or of a chain one of those below it."""
+    number: int
     kind: str | None
     text: str | None
     tool: str | None
@@ -232,9 +236,14 @@ def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     return {name: plain.get(name) for name in RunOut.model_fields} | faces
 
 
-def questions_out(run: Run) -> list[dict[str, Any]]:
-    """What a run asks and nobody has answered."""
-    return [{name: asked.get(name) for name in QuestionOut.model_fields} for asked in run.open_questions]
+def questions_out(runs: Iterable[Run]) -> list[dict[str, Any]]:
+    """What these runs ask and nobody has answered."""
+    return [_question_out(run, asked) for run in runs for asked in run.open_questions]
+
+
+def _question_out(run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Who asks is said last: an agent's own words must not name another run."""
+    return {name: asked.get(name) for name in QuestionOut.model_fields} | {"run": run.id, "number": run.number}
 
 
 def answer(data: Any, status: int = 200) -> Response:

@@ -163,16 +163,15 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
 
 
 def _asked(run: Run) -> list[str]:
-    """Every open question in full, each with the command that answers it."""
+    """Every open question of the run or, of a chain, of those below it: in full, with the command that answers it."""
     questions = run.get("questions") or []
     if not questions:
         return []
-    from hocket.cli.words import reply_line, wish
+    from hocket.cli.words import reply_lines, wish
 
     lines = []
-    for question in questions:
-        lines += ["", f"? {wish(question)}", *_details(question)]
-        lines.append(f"    {reply_line(question, run.get('number'), len(questions) > 1)}")
+    for question, reply in zip(questions, reply_lines(questions), strict=True):
+        lines += ["", f"? {wish(question)}", *_details(question), f"    {reply}"]
     return lines
 
 

@@ -11,8 +11,9 @@ import click
 from hocket.cli import access
 from hocket.cli.commands import command
 from hocket.cli.format import one_line
-from hocket.cli.words import reply_line, wish
-from hocket.client import Client, quote
+from hocket.cli.words import reply_line, reply_lines, wish
+from hocket.client import ENDED, Client, quote
+from hocket.errors import Conflict
 
 Event = dict[str, Any]
 Run = dict[str, Any]
@@ -153,36 +154,53 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
 @click.option("-m", "--message", metavar="TEXT", help="Why not, or what to mind; the agent reads it.")
 @access.json_option
 def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
-    """Answer what a run asks: allow or deny (or yes, no). A question with choices takes any words, or deny."""
+    """Answer what a run asks: allow or deny (or yes, no). A question with choices takes any words, or deny.
+
+    By the name of a chain too: then whoever asks in it is answered.
+    """
     client = access.connect(talk=not as_json)
-    run = client.run(ref)
-    reply = _reply(_meant(run, question), " ".join(words), message)
-    body = {"question": question, **reply}
+    asked = _meant(client.run(ref), question)
+    # With its id, or words that fit this question would answer one that was asked a moment later.
+    body = {"question": asked["id"], **_reply(asked, " ".join(words), message)}
     given = {name: value for name, value in body.items() if value is not None}
-    told = client.request("POST", f"/api/runs/{quote(run['id'])}/answer", given)
+    told = client.request("POST", f"/api/runs/{quote(asked['run'])}/answer", given)
     if as_json:
         access.write_json(told)
     else:
-        access.write(f"{run['number']}  {'allowed' if told['allow'] else 'denied'}\n")
+        access.write(f"{asked['number']}  {'allowed' if told['allow'] else 'denied'}\n")
 
 
-def _meant(run: Run, question: str | None) -> dict[str, Any] | None:
-    """The question that will be answered; None where the server will have to say what is wrong."""
-    asked = [one for one in run["questions"] if question is None or one["id"].startswith(question)]
-    return asked[0] if len(asked) == 1 else None
+def _meant(run: Run, wanted: str | None) -> dict[str, Any]:
+    """The one open question that is meant."""
+    questions: list[dict[str, Any]] = run["questions"]
+    fitting = [one for one in questions if wanted is None or one["id"].startswith(wanted)]
+    fitting = [one for one in fitting if one["id"] == wanted] or fitting
+    if len(fitting) == 1:
+        return fitting[0]
+    name = f"run {run['number']} has"
+    if fitting:
+        raise Conflict(f"{name} {len(fitting)} open questions; say which one", _listed(fitting))
+    if questions:
+        raise Conflict(f"{name} no open question {wanted!r}", _listed(questions))
+    ended = f"{name} ended, and has" if run["status"] in ENDED else name
+    raise Conflict(f"{ended} no open question", "`hocket ps` lists who needs you")
 
 
-def _reply(question: dict[str, Any] | None, said: str, message: str | None) -> dict[str, Any]:
+def _listed(questions: list[dict[str, Any]]) -> str:
+    replies = zip(questions, reply_lines(questions), strict=True)
+    return "what is asked, and how to answer it" + "".join(f"\n  ? {wish(one)}\n    {reply}" for one, reply in replies)
+
+
+def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str, Any]:
     """What the words mean. Permission is given by a clear yes alone, never by words that happen to be none."""
-    allow = YES.get(said.lower())
-    is_choice = question is not None and question.get("kind") == "choice"
-    if is_choice and said.lower() != "deny":
+    if question.get("kind") == "choice" and said.lower() != "deny":
         if message is not None:
             raise click.UsageError("the words are the answer; -m goes with allow and deny", click.get_current_context())
         return {"allow": True, "text": said}
-    if allow is None and question is not None:
+    allow = YES.get(said.lower())
+    if allow is None:
         raise click.UsageError(f"say allow or deny, not {said!r}: it {wish(question)}", click.get_current_context())
-    return {"allow": bool(allow), "text": message}
+    return {"allow": allow, "text": message}
 
 
 @command('hocket resume 42 -p "Now write the tests"', "hocket resume 42 --session --detach")

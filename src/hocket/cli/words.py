@@ -67,6 +67,12 @@ def reply_line(question: Data, run: object, several: bool = False) -> str:
     return f'hocket answer {run}{which} "YOUR ANSWER"' if choice else f"hocket answer {run}{which} allow/deny"
 
 
+def reply_lines(questions: list[Data]) -> list[str]:
+    """For each open question the command that answers it, by the number of the run that asks."""
+    asking = [question["run"] for question in questions]
+    return [reply_line(one, one["number"], asking.count(one["run"]) > 1) for one in questions]
+
+
 def _text(data: Data) -> str:
     return harmless(str(data.get("text", "")))
 

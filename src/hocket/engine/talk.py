@@ -174,6 +174,7 @@ def _nothing_open(question: str | None) -> str:
 def _meant(run: Run, question: str | None) -> Mapping[str, Any]:
     """The one open question that is meant."""
     asked = [one for one in run.open_questions if _fits(one, question)]
+    asked = [one for one in asked if one["id"] == question] or asked
     if not asked:
         raise Conflict(
             f"run {run.number} has {_nothing_open(question)}", f"`hocket show {run.number}` lists what it asks"
