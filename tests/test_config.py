@@ -559,27 +559,38 @@ def test_folders_are_trusted_by_the_user_alone(project: Path, home: Path, world:
 @pytest.mark.parametrize(
     ("file", "where", "text"),
     [
-        ("hocket.toml", "[claude]", '[claude]\npermission_mode = "bypassPermissions"'),
-        ("hocket.toml", 'chain "c"', '[chains.c]\nsteps = [{agent = "a"}]\npermission_mode = "bypassPermissions"'),
-        (
-            "forge/chains.json",
-            'chain "c"',
-            '{"chains": {"c": {"steps": [{"agent": "a"}], "permissionMode": "bypassPermissions"}}}',
-        ),
+        ("hocket.toml", "[claude]", '[claude]\npermission_mode = "MODE"'),
+        ("hocket.toml", 'chain "c"', '[chains.c]\nsteps = [{agent = "a"}]\npermission_mode = "MODE"'),
+        ("forge/chains.json", 'chain "c"', '{"chains": {"c": {"steps": [{"agent": "a"}], "permissionMode": "MODE"}}}'),
     ],
 )
+@pytest.mark.parametrize("mode", ["bypassPermissions", "auto"])
 def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
-    project: Path, home: Path, file: str, where: str, text: str
+    project: Path, home: Path, file: str, where: str, text: str, mode: str
 ) -> None:
-    path = put(project / file, text)
+    path = put(project / file, text.replace("MODE", mode))
     with pytest.raises(NotTrusted) as caught:
         of_project(project, home)
-    assert f"{path}: {where} asks for permission mode bypassPermissions" in caught.value.message
+    assert f"{path}: {where} asks for permission mode {mode}" in caught.value.message
     assert caught.value.exit_code == 4
     advice = (caught.value.hint or "").partition("under [trust]: ")[2]
     assert advice == f'folders = ["{project}"]'
     put(home / "config.toml", f"[trust]\n{advice}")
     assert of_project(project, home).trusts(str(project))
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("hocket.toml", '[chains.c]\nsteps = [{agent = "a"}]'),
+        ("forge/chains.json", '{"chains": {"c": {"steps": [{"agent": "a"}]}}}'),
+    ],
+)
+def test_a_chain_knows_the_project_whose_file_it_is_from(project: Path, home: Path, file: str, text: str) -> None:
+    put(home / "config.toml", '[chains.mine]\nsteps = [{agent = "a"}]')
+    put(project / file, text)
+    found = of_project(project, home)
+    assert (found.chain("c").project, found.chain("mine").project) == (str(project), None)
 
 
 def test_the_user_may_switch_every_question_off(project: Path, home: Path) -> None:

@@ -300,6 +300,8 @@ BYPASS = "bypassPermissions"
 """The permission mode in which nobody is asked about anything."""
 PERMISSION_MODES = ("acceptEdits", "auto", BYPASS, "default", "dontAsk", "manual", "plan")
 """Claude's own words for them."""
+UNASKED_MODES = ("auto", BYPASS)
+"""Those in which commands run though nobody was asked: in the first another model judges them, in the second nobody."""
 
 
 class ClaudeConfig(Record):
@@ -352,6 +354,8 @@ class ChainConfig(Record):
     timeout: float | None = None
     permission_mode: str | None = None
     on_question: str | None = None
+    project: str | None = None
+    """The folder whose own file says all this; None when it is the user's."""
 
 
 class Config(Record):
@@ -683,7 +687,7 @@ def _parse(place: _Place, text: str, user: str) -> _Part:
     }
     return _Part(
         {name: _agent(place, name, value, spell) for name, value in top.get("agents", {}).items()},
-        {name: _chain(place.path, name, value, spell) for name, value in top.get("chains", {}).items()},
+        {name: _chain(place, name, value, spell) for name, value in top.get("chains", {}).items()},
         sections["limits"],
         sections["run"],
         sections["env"].get("pass", ()),
@@ -695,15 +699,16 @@ def _parse(place: _Place, text: str, user: str) -> _Part:
 
 
 def _check_trust(place: _Place, part: _Part, config: Config) -> None:
-    """Raise when a project's file lets agents do everything, and nobody vouches for the project.
+    """Raise when a project's file lets agents do what they like, and nobody vouches for the project.
 
     An alias that asks for it is refused where it is used: it concerns nobody else.
     """
     speakers = {"[claude]": part.claude.get("permission_mode")}
     speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
-    wanting = [speaker for speaker, mode in speakers.items() if mode == BYPASS]
+    wanting = [(speaker, mode) for speaker, mode in speakers.items() if mode in UNASKED_MODES]
     if place.project and wanting and not config.trusts(place.project):
-        raise not_trusted(f"{place.path}: {wanting[0]}", [f"permission mode {BYPASS}"], place.project)
+        speaker, mode = wanting[0]
+        raise not_trusted(f"{place.path}: {speaker}", [f"permission mode {mode}"], place.project)
 
 
 def _agent(place: _Place, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
@@ -713,13 +718,13 @@ def _agent(place: _Place, name: str, raw: Any, spell: Callable[[str], str]) -> A
     return AgentConfig(place.path, **table, project=place.project)
 
 
-def _chain(path: str, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
-    where = f'{path}: chain "{name}"'
+def _chain(place: _Place, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
+    where = f'{place.path}: chain "{name}"'
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
         raise ConfigError(f'{where}: has no "steps"')
     steps = [_step(f"{where}, step {number}", step, spell) for number, step in enumerate(table["steps"], 1)]
-    return ChainConfig(name, path, **{**table, "steps": tuple(steps)})
+    return ChainConfig(name, place.path, **{**table, "steps": tuple(steps)}, project=place.project)
 
 
 def _step(where: str, raw: Any, spell: Callable[[str], str]) -> StepConfig:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hocket.catalog.resolve import resolve
+from hocket.catalog.resolve import Given, check_arguments, resolve
 from hocket.config import AgentConfig, ChainConfig, Config, StepConfig
 from hocket.errors import (
     BadDefinition,
@@ -449,6 +450,20 @@ def test_a_folder_is_trusted_by_where_it_really_is(place: Place, tmp_path: Path)
         assert place.find("claude", trusting, cwd).trusted is expected
 
 
+def test_a_trusted_agent_that_works_behind_a_link_is_trusted_only_with_where_the_link_leads(
+    place: Place, tmp_path: Path
+) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    (mine / ".git").mkdir(parents=True)
+    theirs.mkdir()
+    (mine / "link").symlink_to(theirs)
+    describe(mine, "reviewer")
+    for folders, expected in [([mine], False), ([theirs], False), ([mine, theirs], True)]:
+        trusting = Config(trusted_folders=tuple(map(str, folders)))
+        found = place.find("reviewer", trusting, mine / "link")
+        assert (found.cwd, found.trusted) == (str(mine / "link"), expected)
+
+
 def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) -> None:
     (place.project / ".git").mkdir()
     inner = place.project / "src"
@@ -460,24 +475,81 @@ def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) 
     assert place.find("modest", trusting, inner).trusted is False
 
 
+WORDS = {"permission_mode": "permission mode", "allowed_tools": "allowed_tools"}
+
+
 @pytest.mark.parametrize(
     "asking",
     [
         {"permission_mode": "bypassPermissions"},
-        {"args": ("--permission-mode", "bypassPermissions")},
-        {"args": ("--permission-mode=bypassPermissions",)},
-        {"args": ("--dangerously-skip-permissions",)},
+        {"permission_mode": "auto"},
+        {"allowed_tools": "Bash"},
     ],
 )
-def test_only_the_users_own_alias_may_bypass_permissions(place: Place, asking: dict[str, Any]) -> None:
+def test_only_the_users_own_alias_may_do_without_questions(place: Place, asking: dict[str, Any]) -> None:
     project = str(place.project)
     theirs = AgentConfig("/p/hocket.toml", "claude", project=project, **asking)
     error = place.refused("a", aliases(a=theirs))
     assert (type(error), error.exit_code) == (NotTrusted, 4)
-    assert "/p/hocket.toml" in error.message
+    assert f'/p/hocket.toml: agent "a" asks for {WORDS[next(iter(asking))]}' in error.message
+    assert next(iter(asking.values())) in error.message
+    assert f'under [trust]: folders = ["{project}"]' in (error.hint or "")
     assert place.find("a", Config(agents={"a": theirs}, trusted_folders=(project,))).trusted
     mine = AgentConfig("/u/config.toml", "claude", **asking)
     assert place.find("a", aliases(a=mine)).permission_mode == asking.get("permission_mode")
+
+
+def test_an_aliass_tools_are_of_no_concern_where_it_means_a_program(place: Place) -> None:
+    theirs = AgentConfig("/p/hocket.toml", "tool", allowed_tools="Bash", project=str(place.project))
+    assert place.find("a", aliases(a=theirs)).provider == "executable"
+
+
+WIDE = ("--settings", "{}")
+
+
+@pytest.mark.parametrize(
+    ("name", "project", "args", "refused"),
+    [
+        ("claude", "{}", WIDE, True),
+        ("claude", "{}", ("--model", "haiku"), False),
+        ("claude", "{}", (), False),
+        ("claude", None, WIDE, False),
+        ("tool", "{}", WIDE, False),
+    ],
+    ids=["theirs", "harmless", "nothing", "mine", "program"],
+)
+def test_arguments_of_a_project_s_may_not_let_claude_do_more(
+    place: Place, name: str, project: str | None, args: tuple[str, ...], refused: bool
+) -> None:
+    folder = project.format(place.project) if project else None
+    agent = place.find(name)
+    given = Given("/p/hocket.toml: agent 'a'", folder, args)
+    with pytest.raises(NotTrusted) if refused else nullcontext():
+        check_arguments(given, agent, "acceptEdits", NOTHING)
+    check_arguments(given, agent, "acceptEdits", Config(trusted_folders=(str(place.project),)))
+
+
+def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_would_allow_it(place: Place) -> None:
+    given = Given("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
+    with pytest.raises(NotTrusted) as caught:
+        check_arguments(given, place.find("claude"), "acceptEdits", NOTHING)
+    assert caught.value.message.startswith("/p/hocket.toml: agent 'a' asks for --settings, which brings settings along")
+    assert f'folders = ["{place.project}"]' in (caught.value.hint or "")
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize(
+    ("head", "alias", "refused"),
+    [("", None, False), ("permissionMode: plan", None, True), ("permissionMode: plan", "acceptEdits", False)],
+)
+def test_a_mode_among_the_arguments_is_measured_by_the_one_the_agent_has(
+    place: Place, head: str, alias: str | None, refused: bool
+) -> None:
+    describe(place.home, "mine", more=head)
+    agent = place.find("a", aliases(a=AgentConfig("f", "mine", permission_mode=alias)))
+    given = Given("f", str(place.project), ("--permission-mode", "acceptEdits"))
+    with pytest.raises(NotTrusted) if refused else nullcontext():
+        check_arguments(given, agent, "acceptEdits", NOTHING)
 
 
 def test_an_aliass_mode_stands_above_the_one_that_a_definition_asks_for(place: Place) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hocket.errors import (
     ChainSyntaxError,
     ConfigError,
     HocketError,
+    NotTrusted,
     ProgramNotFound,
     PromptError,
     UsageError,
@@ -274,6 +276,79 @@ def test_a_prompt_by_standard_input_is_kept_for_its_file(place: Place) -> None:
     spec = place.chain(config, dsl="p", prompt="x" * 100_000).steps[0].spec
     assert (spec.stdin, spec.prompt, len(spec.argv)) == ("file", "x" * 100_000, 1)
     assert isinstance(place.refused(dsl="planner", prompt="x" * 100_000), PromptError)
+
+
+# --- Trust --------------------------------------------------------------------------------------------------
+
+WIDE = ("--setting-sources", "user,project")
+
+
+def said_by(
+    project: str | None, agent: str, place: Place, *, alias: Sequence[str] = (), step: Sequence[str] = ()
+) -> Any:
+    """A configuration whose alias and whose chain one and the same file has, and a claude to run."""
+    place.program(place.bin / "claude")
+    return Config(
+        agents={"a": AgentConfig("/p/hocket.toml", agent, tuple(alias), project=project)},
+        chains={
+            "ship": ChainConfig("ship", "/p/hocket.toml", (StepConfig("a", None, tuple(step)),), project=project),
+        },
+    )
+
+
+def refusal(place: Place, config: Config, **wishes: Any) -> NotTrusted:
+    with pytest.raises(NotTrusted) as caught:
+        bind(place.request(**wishes), config)
+    assert caught.value.exit_code == 4
+    assert f'folders = ["{place.cwd}"]' in (caught.value.hint or "")
+    return caught.value
+
+
+@pytest.mark.req("S1-45")
+def test_an_untrusted_project_s_alias_may_not_widen_what_claude_may_do(place: Place) -> None:
+    config = said_by(str(place.cwd), "claude", place, alias=WIDE)
+    for wishes in ({"agent": "a"}, {"dsl": "a:2"}, {"chain": "ship"}):
+        error = refusal(place, config, **wishes)
+        assert error.message.startswith('/p/hocket.toml: agent "a" asks for --setting-sources, which ')
+
+
+@pytest.mark.req("S1-45")
+def test_an_untrusted_project_s_step_may_not_widen_what_claude_may_do(place: Place) -> None:
+    config = said_by(str(place.cwd), "claude", place, step=("--dangerously-skip-permissions",))
+    error = refusal(place, config, chain="ship")
+    assert error.message.startswith("/p/hocket.toml: chain 'ship': step 1 asks for --dangerously-skip-permissions")
+    assert place.chain(config, dsl="a").steps[0].spec.provider == "claude"
+
+
+@pytest.mark.parametrize("known", ["trusted", "user"])
+def test_a_trusted_project_s_and_the_user_s_own_arguments_are_passed_as_they_are(place: Place, known: str) -> None:
+    found = said_by(str(place.cwd) if known == "trusted" else None, "claude", place, alias=WIDE, step=("--continue",))
+    trusted = (str(place.cwd),) if known == "trusted" else ()
+    config = Config(agents=found.agents, chains=found.chains, trusted_folders=trusted)
+    assert place.chain(config, chain="ship").steps[0].spec.argv[-3:] == (*WIDE, "--continue")
+
+
+def test_typed_arguments_are_the_user_s_own(place: Place) -> None:
+    config = said_by(str(place.cwd), "claude", place, alias=("--verbose",), step=("--model", "x"))
+    spec = place.chain(config, chain="ship", args=WIDE).steps[0].spec
+    assert spec.argv[-5:] == ("--verbose", "--model", "x", *WIDE)
+
+
+def test_a_program_s_arguments_are_its_own_affair(place: Place) -> None:
+    config = said_by(str(place.cwd), "planner", place, alias=WIDE, step=("--resume",))
+    assert place.chain(config, chain="ship").steps[0].spec.argv[1:] == (*WIDE, "--resume")
+
+
+@pytest.mark.parametrize("field", ["alias", "step"])
+def test_what_counts_is_the_argument_that_the_agent_would_get(place: Place, field: str) -> None:
+    config = said_by(str(place.cwd), "claude", place, **{field: ("--set${X}tings={}",)})
+    assert "--settings" in refusal(place, config, chain="ship", variables={"X": ""}).message
+
+
+def test_a_step_may_not_go_on_with_a_list_of_the_user_s_alias(place: Place) -> None:
+    found = said_by(str(place.cwd), "claude", place, step=("Bash",))
+    mine = AgentConfig("/u/config.toml", "claude", ("--allowedTools", "Read"))
+    assert "Bash" in refusal(place, Config(agents={"a": mine}, chains=found.chains), chain="ship").message
 
 
 @pytest.mark.req("S1-47", "S1-48")

@@ -20,14 +20,16 @@ from hocket.catalog.definitions import (
     is_claude_agent_path,
     names,
     names_in,
+    own_permission_mode,
     parse_claude_path,
     project_folder,
     read_definition,
     skipped,
     users_folder,
+    widening,
 )
 from hocket.chain import check_agent, is_path
-from hocket.config import BYPASS, AgentConfig, Config, not_trusted
+from hocket.config import UNASKED_MODES, AgentConfig, Config, not_trusted
 from hocket.errors import ProgramNotFound
 from hocket.model import Agent, Definition
 
@@ -39,12 +41,12 @@ _CLAUDE_VARIABLE = "HOCKET_CLAUDE"
 _MOST_CANDIDATES = 5000
 """Programs looked at for a suggestion: enough for any real PATH, and a bound for a strange one."""
 _MOST_LISTED = 30
-_BYPASSING_FLAGS = ("--dangerously-", "--allow-dangerously-")
 
 
 class _Caller(NamedTuple):
-    """For whom something is looked up."""
+    """For whom something is looked up, and by which name."""
 
+    name: str
     cwd: str
     env: Mapping[str, str]
     config: Config
@@ -62,7 +64,7 @@ def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config) -> Agen
     """
     alias = config.agents.get(name)
     target = alias.path or name if alias else check_agent(name, "agent")
-    caller = _Caller(cwd, env, config, alias)
+    caller = _Caller(name, cwd, env, config, alias)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
     return _as_asked_for(found, name, alias)
 
@@ -133,7 +135,9 @@ def _claude(
     definition: Definition | None, source: str, owner: str | None, works_in: str | None, caller: _Caller
 ) -> Agent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
-    trusted = caller.config.trusts(owner or works_in or caller.cwd)
+    # Settings are read where it works, which a link may have put far away from the project that wrote it.
+    folders = [works_in or caller.cwd, *([owner] if owner else [])]
+    trusted = all(caller.config.trusts(folder) for folder in folders)
     _check_trust(definition, owner, caller)
     program = _claude_program(caller)
     name = definition.name if definition else CLAUDE
@@ -179,8 +183,9 @@ def _no_cli(problem: str) -> ProgramNotFound:
 def _check_trust(definition: Definition | None, owner: str | None, caller: _Caller) -> None:
     """Raise when somebody else's file asks for what only a folder may have that the user vouches for."""
     alias, config = caller.alias, caller.config
-    if alias and alias.project and _asks_to_bypass(alias) and not config.trusts(alias.project):
-        raise not_trusted(f"an agent in {alias.source}", [f"permission mode {BYPASS}"], alias.project)
+    wishes = _wishes(alias) if alias else []
+    if alias and alias.project and wishes and not config.trusts(alias.project):
+        raise not_trusted(f'{alias.source}: agent "{caller.name}"', wishes, alias.project)
     if definition is None or owner is None or config.trusts(owner):
         return
     wishes = asks_for(definition, own_mode=not (alias and alias.permission_mode))
@@ -188,10 +193,34 @@ def _check_trust(definition: Definition | None, owner: str | None, caller: _Call
         raise not_trusted(definition.path, wishes, owner)
 
 
-def _asks_to_bypass(alias: AgentConfig) -> bool:
-    return alias.permission_mode == BYPASS or any(
-        argument.startswith(_BYPASSING_FLAGS) or BYPASS in argument for argument in alias.args
-    )
+def _wishes(alias: AgentConfig) -> list[str]:
+    """What an alias wants that only a trusted folder may have, its arguments aside: they may have variables in them."""
+    mode, tools = alias.permission_mode, alias.allowed_tools
+    return [
+        *([f"permission mode {mode}"] if mode in UNASKED_MODES else []),
+        *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
+    ]
+
+
+class Given(NamedTuple):
+    """Arguments that a configuration gives to an agent, and who says so."""
+
+    where: str
+    project: str | None
+    """The folder whose own file has them; None for what the user wrote or typed."""
+    args: Sequence[str]
+    before: Sequence[str] = ()
+    """What stands before them on the command line, from another place."""
+
+
+def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> None:
+    """Raise when a project that nobody vouches for gives Claude an argument by which it could do more."""
+    if agent.provider != CLAUDE or given.project is None or config.trusts(given.project):
+        return
+    mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
+    found = widening(given.args, mode, given.before)
+    if found:
+        raise not_trusted(given.where, [f"{found.argument}, which {found.reason}"], given.project)
 
 
 # --- Paths --------------------------------------------------------------------------------------------------

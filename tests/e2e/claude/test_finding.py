@@ -151,8 +151,11 @@ def tools_in(body: Any) -> list[str]:
 
 
 @pytest.mark.req("S2-56", "S2-62", "S2-63", "S2-64", "S2-65", "S2-66", "S3-15")
-def test_what_an_alias_says_reaches_the_model_and_decides_about_tools(claude: Stage, hocket: Hocket) -> None:
-    (hocket.cwd / "hocket.toml").write_text(
+def test_what_an_alias_says_reaches_the_model_and_decides_about_tools(
+    claude: Stage, hocket: Hocket, home: Path
+) -> None:
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text(
         '[agents.careful]\npath = "claude"\nmodel = "claude-haiku-4-5-20251001"\npermission_mode = "default"\n'
         'allowed_tools = "Bash(sh yes.sh *) Bash(printenv *) Read(*)"\n'
     )

@@ -59,8 +59,8 @@ def test_a_trusted_agent_that_works_behind_a_link_does_not_bring_in_what_is_ther
 
 # --- What a repository's own files may say ------------------------------------------------------------------
 
-ALIAS = '[agents.rev]\npath = "claude"\nargs = ["--setting-sources", "user,project"]\n'
-CHAIN = {"chains": {"rev": {"steps": [{"agent": "claude", "args": ["--setting-sources=user,project"]}]}}}
+ALIAS = '[agents.again]\npath = "claude"\nargs = ["--setting-sources", "user,project"]\n'
+CHAIN = {"chains": {"again": {"steps": [{"agent": "claude", "args": ["--setting-sources=user,project"]}]}}}
 
 
 @pytest.mark.req("S1-45")
@@ -75,13 +75,13 @@ def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
     claude.plays(says("fine"))
-    refused = hocket("run", "rev", "-p", "hello", "--json")
+    refused = hocket("run", "again", "-p", "hello", "--json")
     assert (refused.returncode, refused.stdout, hook.exists()) == (4, "", False)
     for words in (str(path), "--setting-sources", f'folders = ["{hocket.cwd}"]'):
         assert words in refused.stderr
     assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
     trust(home, hocket.cwd)
-    assert (run(hocket, "rev", "-p", "hello").code, hook.exists()) == (0, True)
+    assert (run(hocket, "again", "-p", "hello").code, hook.exists()) == (0, True)
 
 
 @pytest.mark.req("S1-45")
