@@ -8,19 +8,23 @@ modules and nothing else: ``http.client`` alone would cost more than the whole o
 
 from __future__ import annotations
 
+import _socket as socket  # its C half: making enums of all its constants takes longer than talking to the server
 import errno
 import fcntl
 import json
 import os
 import select
-import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any
 
 from hocket import __version__
 from hocket.errors import HocketError, ServerUnreachable, VersionMismatch, from_wire
+
+TYPE_CHECKING = False  # `typing` would cost as much as all of the above; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    Event = dict[str, Any]
 
 MAX_BODY = 64 * 1024 * 1024
 MAX_LINE = 64 * 1024
@@ -36,8 +40,6 @@ LOG_TAIL = 2000
 
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The statuses that nothing follows. ``model.Status`` says the same, but costs more to import than this."""
-
-Event = dict[str, Any]
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
@@ -256,6 +258,8 @@ class Client:
         self._token = token
         self.notice = notice
         self._version_checked = start is None
+        self._met: set[str] = set()
+        """Ids that the server has told: whoever follows one of those need not ask which run is meant."""
 
     def never_starting(self) -> Client:
         """A client of the same server that leaves starting it to others; safe to use in a thread."""
@@ -287,8 +291,18 @@ class Client:
 
     def run(self, ref: str) -> dict[str, Any]:
         """One run by id, unique prefix or number."""
-        found: dict[str, Any] = self.request("GET", f"/api/runs/{quote(ref)}")
-        return found
+        return self._meet(self.request("GET", f"/api/runs/{quote(ref)}"))
+
+    def start_run(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The run that a POST has started."""
+        return self._meet(self.request("POST", path, body))
+
+    def _meet(self, run: dict[str, Any]) -> dict[str, Any]:
+        self._met.add(run["id"])
+        return run
+
+    def _id(self, ref: str) -> str:
+        return ref if ref in self._met else str(self.run(ref)["id"])
 
     def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
         head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
@@ -313,7 +327,7 @@ class Client:
         self, ref: str, tick: float | None, after: int = 0, follow: bool = True
     ) -> Iterator[Event | None]:
         """The same, with None when there is nothing more for now, and after every ``tick`` seconds of that."""
-        run = self.run(ref)["id"]
+        run = self._id(ref)
 
         def behind_the_last(live: bool) -> Iterator[Event | None]:
             return self._events(run, after, live, tick)
@@ -331,7 +345,7 @@ class Client:
 
     def output(self, ref: str, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """What the agent wrote, byte for byte; taken up again at the byte where a connection broke."""
-        run = self.run(ref)["id"]
+        run = self._id(ref)
         offset = 0
         path = f"/api/runs/{quote(run)}/output?stream={quote(stream)}"
         pieces = self._resumed(run, lambda live: self._stream(f"{path}&follow={live:d}&offset={offset}"), follow)
@@ -458,6 +472,8 @@ class Client:
 
     def _ask_to_leave(self) -> None:
         """Stop the older server and wait until its lock is free. Runs live on without it."""
+        from contextlib import suppress
+
         leaving = self.never_starting()
         with suppress(ServerUnreachable):
             leaving.request("POST", "/api/server/stop", {})

@@ -4,20 +4,28 @@ The only module that looks at the process's environment: everything else is hand
 knows where Hocket's own files lie and what a configuration file may say. Which agent a name means, and what a
 chain's text means, belong elsewhere.
 
-The thin client loads this module with every command, so nothing heavier than ``os`` and ``typing`` is
+The thin client loads this module with every command, so nothing heavier than ``os`` and ``types`` is
 imported at the top; what reads files imports its parsers when there is a file to read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NoReturn, dataclass_transform
 
 from hocket.errors import ConfigError, HocketError, HomeError, NotTrusted, PromptError
 
-Environ = Mapping[str, str]
+TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, ClassVar, NoReturn, dataclass_transform
+
+    Environ = Mapping[str, str]
+else:
+
+    def dataclass_transform(**_):
+        return lambda kind: kind
+
 
 SOCKET_PATH_LIMIT = 100
 """In bytes. The kernels we run on allow 104 to 108, with the final zero."""
@@ -571,7 +579,8 @@ _FOLDERS = _Kind(_is_folders, "a list of folders, each absolute or beginning wit
 _MODE = _one_of(*PERMISSION_MODES)
 _PASSABLE = _Kind(_is_passable, "a list of variables, none of them Hocket's own or a mark of a session")
 
-_Fields = Mapping[str, _Kind]
+if TYPE_CHECKING:
+    _Fields = Mapping[str, _Kind]
 
 _AGENT: _Fields = {
     "path": _FILLED,

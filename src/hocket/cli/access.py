@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
-
-import click
 
 from hocket import config
-from hocket.cli.format import harmless, seconds_of
+from hocket.cli.format import harmless
 from hocket.client import Client
 from hocket.errors import BadDirectory, HomeError, PromptError
+
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
@@ -101,56 +102,6 @@ def terminal_width() -> int | None:
         return os.get_terminal_size(sys.stdout.fileno()).columns or None
     except (OSError, ValueError):
         return None
-
-
-def seconds(text: str) -> float:
-    """The type of an option that takes ``90``, ``90s``, ``10m`` or ``2h``."""
-    found = seconds_of(str(text))
-    if found is None:
-        raise click.BadParameter(f"{text!r} is not a duration such as 90, 90s, 10m or 2h")
-    return found
-
-
-on_question_option = click.option(
-    "--on-question",
-    type=click.Choice(config.ON_QUESTION),
-    help="When an agent asks: refuse, wait for an answer, or end it. Without this the configuration says.",
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
-
-
-def split_arguments(words: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before ``--`` and what is passed on to the agent."""
-    if "--" not in words:
-        return words, []
-    place = words.index("--")
-    return words[:place], words[place + 1 :]
-
-
-class PassingCommand(click.Command):
-    """A command with ``-- ARGS``; an arrow that stands alone is a word of the chain, not an option.
-
-    The mark cannot be part of any real argument, so marking and unmarking cannot meet a word of the user's.
-    """
-
-    MARK = "\0"
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own, ctx.meta["hocket.args"] = split_arguments(args)
-        rest = super().parse_args(ctx, [self.MARK + word if word.startswith("->") else word for word in own])
-        ctx.params = {name: self._unmark(value) for name, value in ctx.params.items()}
-        return rest
-
-    def _unmark(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return value.removeprefix(self.MARK)
-        return tuple(self._unmark(item) for item in value) if isinstance(value, tuple) else value
-
-
-def passed_arguments() -> list[str]:
-    """What stood behind ``--``."""
-    found: list[str] = click.get_current_context().meta["hocket.args"]
-    return found
 
 
 def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:

@@ -1,48 +1,21 @@
-"""The table of commands, and the one place where errors become messages and exit codes."""
+"""The framework's side of the command line: help, completion, and every message about a wrong usage.
+
+Its commands are built from what ``usage`` declares; nothing is declared here. Imported only where ``quick`` cannot
+read the words, because the framework takes longer to load than most commands take altogether.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import click
 
-from hocket.errors import HocketError
+from hocket.cli import usage
+from hocket.cli.dispatch import BROKEN_PIPE, COMMANDS, declared
+from hocket.cli.format import seconds_of
+from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-BROKEN_PIPE = 141
-
-COMMANDS = {
-    "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),
-    "spawn": ("hocket.cli.runs:spawn", "Start one agent and come back at once."),
-    "ps": ("hocket.cli.runs:ps", "List runs."),
-    "show": ("hocket.cli.runs:show", "Show everything about one run."),
-    "logs": ("hocket.cli.logs:logs", "Print what a run said."),
-    "wait": ("hocket.cli.runs:wait", "Wait for a run; ends with its exit code."),
-    "send": ("hocket.cli.talk:send", "Say something to a run that listens."),
-    "answer": ("hocket.cli.talk:answer", "Answer what a run asks."),
-    "resume": ("hocket.cli.talk:resume", "Go on with the session of a run that has ended."),
-    "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
-    "rehearse": ("hocket.cli.rehearse:rehearse", "Play a chain through by a script, with no account and no cost."),
-    "demo": ("hocket.cli.demo:demo", "A tour of a minute, in a folder of its own."),
-    "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
-    "server": ("hocket.cli.server:server", "Look at the background server, or stop it."),
-    "doctor": ("hocket.cli.doctor:doctor", "Check that Hocket can work here."),
-    "completion": ("hocket.cli.completion:completion", "Print the completion script of a shell."),
-}
-
-
-def load(target: str) -> click.Command:
-    """The command behind ``module:attribute``."""
-    from importlib import import_module
-
-    module, _, attribute = target.partition(":")
-    command = getattr(import_module(module), attribute)
-    assert isinstance(command, click.Command)  # noqa: S101 - the table above is ours, and a test walks it
-    return command
 
 
 class LazyGroup(click.Group):
@@ -83,7 +56,7 @@ def _meant(word: str) -> str:
     return f'to run an agent: hocket run {word}; all commands: "hocket --help"'
 
 
-def examples(*lines: str) -> str:
+def _examples(*lines: str) -> str:
     """The end of a command's help: lines that can be typed as they stand."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
@@ -91,54 +64,26 @@ def examples(*lines: str) -> str:
 @click.command(
     cls=LazyGroup,
     context_settings=HELP,
-    epilog=examples('hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"', "hocket ps"),
+    epilog=_examples('hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"', "hocket ps"),
 )
 @click.version_option(package_name="hocket", message="%(prog)s %(version)s")
 def hocket() -> None:
     """Run programs and agents alone, in chains and in loops. Whatever dies meanwhile, the run goes on."""
 
 
-def command(*example: str, **settings: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """``click.command`` with what all of ours share; its example lines are not optional."""
-    return click.command(context_settings=HELP, epilog=examples(*example), **settings)
-
-
-def run_command(program: str, words: Sequence[str]) -> int:
-    """Run one command and turn whatever happens into an exit code."""
-    _tolerate_odd_letters()
+def invoke(program: str, words: list[str]) -> int:
+    """Run one command through the framework. Its own errors leave as ours, its way to end as an exit code."""
     try:
-        code = hocket.main(_shown_help(words), prog_name=program, standalone_mode=False)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else 0
-    except HocketError as error:
-        return _tell(error.message, error.hint, error.exit_code)
+        code = hocket.main(words or ["--help"], prog_name=program, standalone_mode=False)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except click.ClickException as error:
-        return _tell(error.format_message(), _help_hint(error), error.exit_code)
-    except BrokenPipeError:
-        return _leave_quietly()
-    except OSError as error:
-        _tell(f"the output cannot be written: {error.strerror}", None, 1)
-        _leave_quietly()
-        return 1
-    except (KeyboardInterrupt, click.Abort):
-        return 130
-
-
-def _shown_help(words: Sequence[str]) -> list[str]:
-    return list(words) or ["--help"]
-
-
-def _tolerate_odd_letters() -> None:
-    """A name that the terminal's encoding cannot show must not end a command; nor must a stream that is closed."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-    for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
-            reconfigure(errors="backslashreplace")
+        told = UsageError(error.format_message(), _help_hint(error))
+        told.exit_code = error.exit_code
+        raise told from error
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    return code if isinstance(code, int) else 0
 
 
 def _help_hint(error: click.ClickException) -> str | None:
@@ -146,24 +91,81 @@ def _help_hint(error: click.ClickException) -> str | None:
     return f'see "{ctx.command_path} --help"' if ctx is not None else None
 
 
-def _tell(message: str, hint: str | None, code: int) -> int:
-    try:
-        with suppress(OSError):
-            sys.stdout.flush()
-        print(f"hocket: {message}", file=sys.stderr)
-        if hint:
-            print(f"hint: {hint}", file=sys.stderr)
-    except OSError:
-        return _leave_quietly()
-    return code
+# --- From what is declared to the framework's own -----------------------------------------------------------
 
 
-def _leave_quietly() -> int:
-    """Nobody reads on. The interpreter would complain about what is still buffered, so it goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:
-            os.dup2(nowhere, stream.fileno())
-    return BROKEN_PIPE
+def load(target: str) -> click.Command:
+    """The framework's command for what is declared at ``module:attribute``, called by the same name."""
+    name, found = target.partition(":")[2], declared(target)
+    if isinstance(found, usage.Group):
+        below = {word: _command(word, one) for word, one in found.commands.items()}
+        return click.Group(name, below, context_settings=HELP, help=found.help, epilog=_examples(*found.examples))
+    assert isinstance(found, usage.Command)  # noqa: S101 - the table is ours, and a test walks it
+    return _command(name, found)
+
+
+def _command(name: str, declared: usage.Command) -> click.Command:
+    kind = PassingCommand if declared.passing else click.Command
+    return kind(
+        name,
+        callback=declared.function,
+        params=[*map(_argument, declared.arguments), *map(_option, declared.options)],
+        help=declared.function.__doc__,
+        epilog=_examples(*declared.examples),
+        context_settings=HELP,
+    )
+
+
+def _option(option: usage.Option) -> click.Option:
+    more = {"is_flag": True} if option.kind == usage.FLAG else {"type": _type(option.kind), "default": option.default}
+    return click.Option(
+        [*option.names, option.name],
+        metavar=option.metavar,
+        help=option.help,
+        show_default=option.show_default,
+        **more,
+    )
+
+
+def _argument(argument: usage.Argument) -> click.Argument:
+    return click.Argument(
+        [argument.name],
+        metavar=argument.metavar,
+        nargs=-1 if argument.many else 1,
+        required=argument.required,
+        type=_type(argument.kind),
+    )
+
+
+def _type(kind: usage.Kind) -> Any:
+    if isinstance(kind, tuple):
+        return click.Choice(kind)
+    return {usage.TEXT: click.STRING, usage.SECONDS: seconds, usage.PORT: click.IntRange(0, 65535)}[kind]
+
+
+def seconds(text: str) -> float:
+    """``90``, ``90s``, ``10m`` or ``2h``. The framework shows this function's name as that of the type."""
+    found = seconds_of(str(text))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration such as 90, 90s, 10m or 2h")
+    return found
+
+
+class PassingCommand(click.Command):
+    """A command with ``-- ARGS``; an arrow that stands alone is a word of the chain, not an option.
+
+    The mark cannot be part of any real argument, so marking and unmarking cannot meet a word of the user's.
+    """
+
+    MARK = "\0"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, passed = usage.split_passed(args)
+        rest = super().parse_args(ctx, [self.MARK + word if word.startswith("->") else word for word in own])
+        ctx.params = {name: self._unmark(value) for name, value in ctx.params.items()} | {"passed": passed}
+        return rest
+
+    def _unmark(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return value.removeprefix(self.MARK)
+        return tuple(self._unmark(item) for item in value) if isinstance(value, tuple) else value

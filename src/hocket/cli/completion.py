@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import click
-
 from hocket.cli import access
-from hocket.cli.commands import command, hocket
+from hocket.cli.usage import Argument, command
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@command('eval "$(hocket completion bash)"', "hocket completion fish > ~/.config/fish/completions/hocket.fish")
-@click.argument("shell", type=click.Choice(SHELLS))
+@command(
+    Argument("shell", kind=SHELLS),
+    examples=(
+        'eval "$(hocket completion bash)"',
+        "hocket completion fish > ~/.config/fish/completions/hocket.fish",
+    ),
+)
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
     from click.shell_completion import ShellComplete, get_completion_class
+
+    from hocket.cli.commands import hocket
 
     kind = get_completion_class(shell)
     assert kind is not None  # noqa: S101 - the choice above names only known shells

@@ -17,12 +17,11 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from hocket import config
 from hocket.cli import access
-from hocket.cli.commands import command, run_command
+from hocket.cli.dispatch import run_command
 from hocket.cli.format import cost, fit
+from hocket.cli.usage import FLAG, Option, command
 from hocket.errors import HocketError
 
 if TYPE_CHECKING:
@@ -51,22 +50,29 @@ class Failed(HocketError):
     exit_code = 1
 
 
-@command("hocket demo", "hocket demo --scripted")
-@click.option("--scripted", is_flag=True, help="Scripted agents, also where the Claude CLI is installed.")
-def demo(scripted: bool) -> None:
+@command(
+    Option("--scripted", kind=FLAG, help="Scripted agents, also where the Claude CLI is installed."),
+    examples=("hocket demo", "hocket demo --scripted"),
+)
+def demo(scripted: bool) -> int:
     """A tour of a minute: agents in a chain, a question, and a server that is killed half-way.
 
     It needs no account and no network, and leaves nothing behind.
     """
     from hocket.cli.private import private_place
+    from hocket.cli.watch import Leave
 
     before = config.process_environment()
-    with private_place("demo") as place:
-        project = place.folder("project")
-        shutil.copytree(_tour() / "agents", project / ".claude" / "agents")
-        cli = None if scripted else _installed(before)
-        with _players(place, before, cli):
-            Tour(place, project).show(cli, "as you wish" if scripted else "no Claude CLI was found")
+    try:
+        with private_place("demo") as place:
+            project = place.folder("project")
+            shutil.copytree(_tour() / "agents", project / ".claude" / "agents")
+            cli = None if scripted else _installed(before)
+            with _players(place, before, cli):
+                Tour(place, project).show(cli, "as you wish" if scripted else "no Claude CLI was found")
+    except Leave as leave:
+        return leave.code
+    return 0
 
 
 def _tour() -> Path:
@@ -156,14 +162,11 @@ class Tour:
         signals.install()
         request = {"dsl": CHAIN, "prompt": PROMPT, "on_question": "ask", "timeout": LIMIT_SECONDS}
         cwd = str(self._project)
-        try:
-            started = client.request("POST", "/api/runs", {**request, "cwd": cwd, "env": access.environment(cwd)})
-            signals.watching(started["id"])
-            last = watch(client, Progress(started["id"]), View(self), signals)
-        except Leave as leave:
-            raise click.exceptions.Exit(leave.code) from None
+        started = client.start_run("/api/runs", {**request, "cwd": cwd, "env": access.environment(cwd)})
+        signals.watching(started["id"])
+        last = watch(client, Progress(started["id"]), View(self), signals)
         if signals.code is not None:
-            raise click.exceptions.Exit(signals.code)
+            raise Leave(signals.code)
         ended: dict[str, Any] = last["data"]
         return ended
 

@@ -7,11 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import click
-
 from hocket import __version__, config
 from hocket.cli import access
-from hocket.cli.commands import command
+from hocket.cli.usage import FLAG, JSON, Option, command
 from hocket.client import lock_held, parse_version, read_lock
 from hocket.errors import Conflict, HocketError
 
@@ -49,9 +47,11 @@ class Check(NamedTuple):
     hint: str | None = None
 
 
-@command("hocket doctor", "hocket doctor --json", "hocket doctor --restore")
-@click.option("--restore", is_flag=True, help="Write a new database from the run directories; the old one is kept.")
-@access.json_option
+@command(
+    Option("--restore", kind=FLAG, help="Write a new database from the run directories; the old one is kept."),
+    JSON,
+    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --restore"),
+)
 def doctor(restore: bool, as_json: bool) -> int:
     """Check that Hocket can work here. Starts nothing, and changes nothing unless told to restore."""
     if restore:

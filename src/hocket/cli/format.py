@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
 WORDS = {
     "starting": "◌ starting",
@@ -21,21 +24,25 @@ WORDS = {
     "skipped": "- skipped",
 }
 NEEDS_YOU = "◆ needs you"
+_OWN_WORDS = frozenset([*WORDS.values(), NEEDS_YOU])
+"""One column a letter: to know that of these, no table of all letters has to be loaded."""
 
 # Escape sequences first (string types end with BEL or ST, or run on to the end of the text), then whatever
 # control character is left, including the eight-bit forms. A terminal may see tab and newline alone.
-_ESCAPES = re.compile(
-    r"\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
-    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?",
-    re.DOTALL,
+# Both stay text until they are needed: most of what is shown is plain, and compiling takes longer than showing it.
+_ESCAPES = (
+    r"(?s)\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
 )
 # The bidirectional overrides can make a line read as something else, so they go with the control characters.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 
 
 def harmless(text: str) -> str:
     """What an agent said, without anything that a terminal would obey."""
-    return _CONTROLS.sub("", _ESCAPES.sub("", text.replace("\r\n", "\n")))
+    if text.replace("\n", "").isprintable():
+        return text
+    return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text.replace("\r\n", "\n")))
 
 
 def one_line(text: str) -> str:
@@ -87,12 +94,12 @@ def moment(ts: float | None) -> str:
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?")
+_DURATION = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?"
 
 
 def seconds_of(text: str) -> float | None:
     """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None when it is none of these."""
-    found = _DURATION.findall(text)
+    found = re.findall(_DURATION, text)
     spelled = "".join(number + unit for number, unit in found)
     if not found or spelled != re.sub(r"\s+", "", text) or (len(found) > 1 and not all(unit for _, unit in found)):
         return None
@@ -101,7 +108,7 @@ def seconds_of(text: str) -> float | None:
 
 def width(text: str) -> int:
     """Columns on a terminal. East Asian letters take two, combining marks none."""
-    if text.isascii():
+    if text.isascii() or text in _OWN_WORDS:
         return len(text)
     import unicodedata
 

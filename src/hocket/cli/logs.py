@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-
-import click
 
 from hocket.cli import access
-from hocket.cli.commands import command
-from hocket.client import Client
+from hocket.cli.usage import FLAG, JSON, REF, Misused, Option, command
+
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hocket.client import Client
 
 FLUSH_SECONDS = 5.0
 
 
-@command("hocket logs -f 42", "hocket logs 42 --raw > out.txt")
-@click.argument("ref")
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
-@click.option("--raw", is_flag=True, help="The agent's standard output, byte for byte.")
-@click.option("--err", is_flag=True, help="Its standard error instead.")
-@click.option("-v", "--verbose", is_flag=True, help="Also what an agent thought.")
-@access.json_option
+@command(
+    REF,
+    Option("-f", "--follow", kind=FLAG, help="Go on until the run has ended."),
+    Option("--raw", kind=FLAG, help="The agent's standard output, byte for byte."),
+    Option("--err", kind=FLAG, help="Its standard error instead."),
+    Option("-v", "--verbose", kind=FLAG, help="Also what an agent thought."),
+    JSON,
+    examples=("hocket logs -f 42", "hocket logs 42 --raw > out.txt"),
+    quick=True,
+)
 def logs(ref: str, follow: bool, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
     """Print what a run said. For a chain: everything its processes said, in order."""
     if raw and as_json:
-        raise click.UsageError("--raw and --json exclude each other")
+        raise Misused("--raw and --json exclude each other")
     client = access.connect(talk=not as_json)
     if raw:
         _raw(client, ref, "err" if err else "out", follow)

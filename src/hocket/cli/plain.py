@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 from hocket.cli.format import clock, duration, one_line
-from hocket.cli.progress import Progress
 from hocket.cli.words import THOUGHT, WAYS, reply_line, wish
+
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
 

@@ -5,12 +5,14 @@ The truth about a run is ``model.fold`` on the server. This is less: steps, pass
 
 from __future__ import annotations
 
-from typing import Any
-
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, one_line, table
 from hocket.cli.words import deed, reply_line
 
-Event = dict[str, Any]
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+    Event = dict[str, Any]
 
 
 class StepView:

@@ -15,17 +15,33 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
-
 from hocket import config
 from hocket.cli import access
-from hocket.cli.commands import command
+from hocket.cli.usage import (
+    ASKING,
+    CHAIN_WORDS,
+    CWD,
+    FLAG,
+    JSON,
+    MARKER,
+    PLAIN,
+    PORT,
+    PROMPT,
+    PROMPT_FILE,
+    QUIET,
+    TIMEOUT,
+    UNTIL,
+    Misused,
+    Option,
+    command,
+)
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
     from hocket.cli.casting import Role
     from hocket.cli.private import Place
-    from hocket.cli.watch import Signals, View
+    from hocket.cli.view import View
+    from hocket.cli.watch import Signals
     from hocket.client import Client
     from hocket.model import BoundChain
 
@@ -35,35 +51,37 @@ TOGETHER = ("record", "serve")
 
 
 @command(
-    'hocket rehearse "planner:3 -> builder" -p "Expire old sessions"',
-    "hocket rehearse --chain ship --script calm.yaml --real",
-    "hocket rehearse --record 42 -o rehearsal.yaml",
-    "hocket rehearse --serve rehearsal.yaml",
-    cls=access.PassingCommand,
+    CHAIN_WORDS,
+    Option("--chain", name="chain_name", metavar="NAME", help="Rehearse a chain of the configuration."),
+    Option("--script", metavar="FILE", help=f"What the agents say and do; without it {SCRIPT} of the project."),
+    Option(
+        "--real", name="is_real", kind=FLAG, help="The installed Claude CLI and its tools; only the model is played."
+    ),
+    Option("--keep", kind=FLAG, help="Keep the folder in which it took place, and print it."),
+    PROMPT,
+    PROMPT_FILE,
+    CWD,
+    UNTIL,
+    TIMEOUT,
+    MARKER,
+    ASKING,
+    Option("-v", "--verbose", kind=FLAG, help="Show all they say, and what they think."),
+    QUIET,
+    PLAIN,
+    JSON,
+    Option("--record", metavar="RUN", help="Print the script that says again what a Claude run said."),
+    Option("-o", "--output", metavar="FILE", help="With --record: write it to a new file."),
+    Option("--force", kind=FLAG, help="With -o: the file may be there already."),
+    Option("--serve", metavar="FILE", help="Be the model of a script for a CLI that you start, until Ctrl-C."),
+    Option("--port", kind=PORT, default=0, metavar="N", help="With --serve: where; 0 is any."),
+    examples=(
+        'hocket rehearse "planner:3 -> builder" -p "Expire old sessions"',
+        "hocket rehearse --chain ship --script calm.yaml --real",
+        "hocket rehearse --record 42 -o rehearsal.yaml",
+        "hocket rehearse --serve rehearsal.yaml",
+    ),
+    passing=True,
 )
-@click.argument("words", nargs=-1, metavar="[CHAIN] [NAME=value]... [-- ARGS]")
-@click.option("--chain", "chain_name", metavar="NAME", help="Rehearse a chain of the configuration.")
-@click.option("--script", metavar="FILE", help=f"What the agents say and do; without it {SCRIPT} of the project.")
-@click.option(
-    "--real", "is_real", is_flag=True, help="The installed Claude CLI and its tools; only the model is played."
-)
-@click.option("--keep", is_flag=True, help="Keep the folder in which it took place, and print it.")
-@click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
-@click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
-@click.option("--cwd", metavar="DIR", help="Work in this directory.")
-@click.option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
-@click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
-@click.option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
-@access.on_question_option
-@click.option("-v", "--verbose", is_flag=True, help="Show all they say, and what they think.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
-@click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
-@access.json_option
-@click.option("--record", metavar="RUN", help="Print the script that says again what a Claude run said.")
-@click.option("-o", "--output", metavar="FILE", help="With --record: write it to a new file.")
-@click.option("--force", is_flag=True, help="With -o: the file may be there already.")
-@click.option("--serve", metavar="FILE", help="Be the model of a script for a CLI that you start, until Ctrl-C.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="N", help="With --serve: where; 0 is any.")
 def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """Play a chain through with no account, no network and no cent: a script says what its Claude agents do.
 
@@ -72,7 +90,7 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """
     given = [f"--{name}" for name in TOGETHER if options[name] is not None]
     if len(given) > 1 or (given and (words or options["chain_name"])):
-        raise click.UsageError(f"{given[-1]} stands alone", click.get_current_context())
+        raise Misused(f"{given[-1]} stands alone")
     if options["record"] is not None:
         return _record(options["record"], options["output"], options["force"])
     if options["serve"] is not None:

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-import click
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.commands import command
+from hocket.cli.usage import (
+    ASKING,
+    CHAIN_WORDS,
+    CWD,
+    FLAG,
+    JSON,
+    MARKER,
+    PLAIN,
+    PROMPT,
+    PROMPT_FILE,
+    QUIET,
+    TIMEOUT,
+    UNTIL,
+    Misused,
+    Option,
+    command,
+)
 
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
+    from typing import Any
+
     from hocket.cli.progress import Progress
-    from hocket.cli.watch import Signals, View
+    from hocket.cli.view import View
+    from hocket.cli.watch import Signals
     from hocket.client import Client
 
 SHOWN = 60
@@ -23,26 +39,25 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
 
 
 @command(
-    EXAMPLE,
-    "hocket run --chain ship TICKET=42",
-    'hocket run builder:5 --until "make test" --json',
-    cls=access.PassingCommand,
+    CHAIN_WORDS,
+    Option("--chain", name="chain_name", metavar="NAME", help="Run a chain of the configuration."),
+    PROMPT,
+    PROMPT_FILE,
+    CWD,
+    Option("--dry-run", kind=FLAG, help="Show what would be started, and start nothing."),
+    Option("-v", "--verbose", kind=FLAG, help="Show each step's program, arguments and directory."),
+    Option("--detach", kind=FLAG, help="Print the run's id and leave it to the server."),
+    UNTIL,
+    TIMEOUT,
+    MARKER,
+    ASKING,
+    QUIET,
+    PLAIN,
+    JSON,
+    examples=(EXAMPLE, "hocket run --chain ship TICKET=42", 'hocket run builder:5 --until "make test" --json'),
+    passing=True,
+    quick=True,
 )
-@click.argument("words", nargs=-1, metavar="[CHAIN] [NAME=value]... [-- ARGS]")
-@click.option("--chain", "chain_name", metavar="NAME", help="Run a chain of the configuration.")
-@click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
-@click.option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
-@click.option("--cwd", metavar="DIR", help="Work in this directory.")
-@click.option("--dry-run", is_flag=True, help="Show what would be started, and start nothing.")
-@click.option("-v", "--verbose", is_flag=True, help="Show each step's program, arguments and directory.")
-@click.option("--detach", is_flag=True, help="Print the run's id and leave it to the server.")
-@click.option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
-@click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
-@click.option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
-@access.on_question_option
-@click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
-@click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
-@access.json_option
 def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times.
 
@@ -64,9 +79,9 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
 
     dsl, variables = join(words)
     if not dsl and not options["chain_name"]:
-        raise click.UsageError(f"nothing to run\n  {EXAMPLE}", click.get_current_context())
+        raise Misused(f"nothing to run\n  {EXAMPLE}")
     if dsl and options["chain_name"]:
-        raise click.UsageError(f"give --chain or a chain's text, not both: {dsl!r}", click.get_current_context())
+        raise Misused(f"give --chain or a chain's text, not both: {dsl!r}")
     file = options["prompt_file"]
     prompt = access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
@@ -77,7 +92,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "prompt": prompt,
         "prompt_literal": literal or None,
         "cwd": cwd,
-        "args": access.passed_arguments(),
+        "args": options["passed"],
         "env": access.environment(cwd),
         "variables": variables,
         "until": options["until"],
@@ -145,7 +160,7 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
     if not options["detach"]:
         signals.install()
     try:
-        started = client.request("POST", path, body)
+        started = client.start_run(path, body)
         if options["detach"]:
             access.write_json({"run": started["id"]}) if as_json else access.write(started["id"] + "\n")
             return 0
@@ -209,6 +224,8 @@ def _report(
 
 
 def _say_where_it_is(progress: Progress) -> None:
+    from contextlib import suppress
+
     from hocket.cli.progress import whereabouts
 
     with suppress(OSError):  # a terminal that hung up cannot be told

@@ -1,37 +1,44 @@
-"""``spawn ps show wait stop``: the life of runs. On the hot path: no rich, no dataclasses, no asyncio."""
+"""``spawn ps show wait stop``: the life of runs. On the hot path: no framework, no typing, no asyncio."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Any
-
-import click
 
 from hocket.cli import access
-from hocket.cli.commands import command
 from hocket.cli.format import cost, duration, elapsed, fit, harmless, moment, one_line, state_word, table
-from hocket.client import ENDED, Client, quote
+from hocket.cli.usage import ASKING, CWD, FLAG, JSON, PROMPT, REF, SECONDS, SESSION, Argument, Option, command
+from hocket.client import ENDED, quote
 from hocket.errors import HocketError
 
-Run = dict[str, Any]
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hocket.client import Client
+
+    Run = dict[str, Any]
+
 PIPE_LAST = 200
 """How much of a last line is shown where no terminal limits it."""
 
 
 @command(
-    'spawn_id=$(hocket spawn builder -p "Fix the flaky test")',
-    "hocket spawn ./tool --json -- --fast",
-    'hocket spawn planner --session -p "Read the issue, then wait for me"',
-    cls=access.PassingCommand,
+    Argument("agent"),
+    PROMPT,
+    CWD,
+    Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after 90, 90s, 10m, 2h."),
+    SESSION,
+    ASKING,
+    JSON,
+    examples=(
+        'spawn_id=$(hocket spawn builder -p "Fix the flaky test")',
+        "hocket spawn ./tool --json -- --fast",
+        'hocket spawn planner --session -p "Read the issue, then wait for me"',
+    ),
+    passing=True,
+    quick=True,
 )
-@click.argument("agent")
-@click.option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
-@click.option("--cwd", metavar="DIR", help="Work in this directory.")
-@click.option("--timeout", type=access.seconds, metavar="TIME", help="End it after 90, 90s, 10m, 2h.")
-@click.option("--session", is_flag=True, help="It stays for more messages after its first turn.")
-@access.on_question_option
-@access.json_option
 def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
     """Start one agent and print the run's id. It goes on whatever happens to this terminal."""
     place = access.directory(cwd)
@@ -39,7 +46,7 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
         "agent": agent,
         "prompt": access.pick_prompt(prompt, None, place),
         "cwd": place,
-        "args": access.passed_arguments(),
+        "args": options["passed"],
         "env": access.environment(place),
         "timeout": options["timeout"],
         "session": options["session"] or None,
@@ -50,9 +57,12 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
     access.write_json({"run": run["id"]}) if as_json else access.write(f"{run['id']}\n")
 
 
-@command("hocket ps", "hocket ps -a --json")
-@click.option("-a", "--all", "everything", is_flag=True, help="Also the runs that have ended.")
-@access.json_option
+@command(
+    Option("-a", "--all", name="everything", kind=FLAG, help="Also the runs that have ended."),
+    JSON,
+    examples=("hocket ps", "hocket ps -a --json"),
+    quick=True,
+)
 def ps(everything: bool, as_json: bool) -> None:
     """List the runs that have not ended, the processes of a chain below it."""
     runs = access.connect().request("GET", "/api/runs?all=1" if everything else "/api/runs")
@@ -117,9 +127,7 @@ def in_tree_order(runs: list[Run]) -> list[tuple[Run, int]]:
     return ordered
 
 
-@command("hocket show 42", "hocket show 42 --json")
-@click.argument("ref")
-@access.json_option
+@command(REF, JSON, examples=("hocket show 42", "hocket show 42 --json"), quick=True)
 def show(ref: str, as_json: bool) -> None:
     """Show everything about one run. REF is its number, its id or the beginning of its id."""
     run = access.connect().run(ref)
@@ -196,10 +204,13 @@ def _spelled(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-@command("hocket wait 42", "hocket wait 42 --timeout 10m --json")
-@click.argument("ref")
-@click.option("--timeout", type=access.seconds, metavar="TIME", help="Give up waiting; the run goes on.")
-@access.json_option
+@command(
+    REF,
+    Option("--timeout", kind=SECONDS, metavar="TIME", help="Give up waiting; the run goes on."),
+    JSON,
+    examples=("hocket wait 42", "hocket wait 42 --timeout 10m --json"),
+    quick=True,
+)
 def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended and print its result. Ends with its exit code, or 3 when time is up."""
     from hocket.cli.watch import wait_for_end
@@ -218,9 +229,12 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     return access.exit_code(run["status"], run.get("reason"))
 
 
-@command("hocket stop 42", "hocket stop 42 43 --json")
-@click.argument("refs", nargs=-1, required=True, metavar="REF...")
-@access.json_option
+@command(
+    Argument("refs", "REF...", many=True),
+    JSON,
+    examples=("hocket stop 42", "hocket stop 42 43 --json"),
+    quick=True,
+)
 def stop(refs: tuple[str, ...], as_json: bool) -> int:
     """Stop runs with every process they started, and come back when all of it is gone."""
     client = access.connect()

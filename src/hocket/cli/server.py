@@ -5,21 +5,21 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import click
-
 from hocket import config
 from hocket.cli import access
-from hocket.cli.commands import HELP, command, examples
+from hocket.cli.usage import FLAG, JSON, PORT, Group, Option, command
 from hocket.client import lock_held, read_lock, wait_unlocked
 from hocket.errors import HocketError, ServerUnreachable
 
 LEAVING_SECONDS = 30.0
 
 
-@command("hocket serve", "hocket serve --port 0")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Loopback port; 0 takes any free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
-@click.option("--allow-remote", is_flag=True, help="Permit an address that other machines can reach.")
+@command(
+    Option("--port", kind=PORT, metavar="N", help="Loopback port; 0 takes any free one."),
+    Option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."),
+    Option("--allow-remote", kind=FLAG, help="Permit an address that other machines can reach."),
+    examples=("hocket serve", "hocket serve --port 0"),
+)
 def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""
     home = access.make_home()
@@ -48,11 +48,6 @@ def _refuse_second(home: str) -> None:
         pass
 
 
-@click.group(context_settings=HELP, epilog=examples("hocket server status", "hocket server stop"))
-def server() -> None:
-    """Look at the background server, or stop it. Runs live on without it."""
-
-
 def status_of(home: str) -> dict[str, Any]:
     """What is known about the server of a home, from its lock and from itself."""
     found: dict[str, Any] = {
@@ -75,8 +70,7 @@ def status_of(home: str) -> dict[str, Any]:
     return found | {name: value for name, value in health.items() if name in found}
 
 
-@server.command(epilog=examples("hocket server status --json"))
-@access.json_option
+@command(JSON, examples=("hocket server status --json",))
 def status(as_json: bool) -> None:
     """Say whether a server is running, and where."""
     found = status_of(config.home())
@@ -93,8 +87,7 @@ def status(as_json: bool) -> None:
         print(f"hocket: it does not answer: {found['error']}", file=sys.stderr)
 
 
-@server.command(epilog=examples("hocket server stop"))
-@access.json_option
+@command(JSON, examples=("hocket server stop",))
 def stop(as_json: bool) -> None:
     """Stop the server. Its runs go on, and the next server takes them over."""
     home = config.home()
@@ -117,3 +110,11 @@ def _ask_to_leave() -> None:
         access.connect(starting=False).request("POST", "/api/server/stop", {})
     except ServerUnreachable:
         return  # it went before it could answer
+
+
+server = Group(
+    "Look at the background server, or stop it. Runs live on without it.",
+    {"status": status, "stop": stop},
+    "hocket server status",
+    "hocket server stop",
+)

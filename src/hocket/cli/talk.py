@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
-
-import click
 
 from hocket.cli import access
-from hocket.cli.commands import command
 from hocket.cli.format import one_line
+from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Misused, Option, command
 from hocket.cli.words import reply_line, reply_lines, wish
-from hocket.client import ENDED, Client, quote
+from hocket.client import ENDED, quote
 from hocket.errors import Conflict
 
-Event = dict[str, Any]
-Run = dict[str, Any]
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
+
+    from hocket.client import Client
+
+    Event = dict[str, Any]
+    Run = dict[str, Any]
+
 TICK_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """A message that arrives while a turn ends may be answered by a turn of its own, which begins within this time."""
@@ -24,16 +28,19 @@ YES = {"allow": True, "yes": True, "deny": False, "no": False}
 
 
 @command(
-    'hocket send 42 "Now write the tests"',
-    "git diff | hocket send 42 - --wait",
-    "hocket send 42 --interrupt",
+    REF,
+    Argument("words", "[TEXT...|-]", many=True, required=False),
+    Option("--interrupt", kind=FLAG, help="End what it is doing first; without a text, only that."),
+    Option("--wait", kind=FLAG, help="Wait for the turn that answers and print its result alone."),
+    Option("--timeout", kind=SECONDS, metavar="TIME", help="With --wait: give up; the run goes on."),
+    JSON,
+    examples=(
+        'hocket send 42 "Now write the tests"',
+        "git diff | hocket send 42 - --wait",
+        "hocket send 42 --interrupt",
+    ),
+    quick=True,
 )
-@click.argument("ref")
-@click.argument("words", nargs=-1, metavar="[TEXT...|-]")
-@click.option("--interrupt", is_flag=True, help="End what it is doing first; without a text, only that.")
-@click.option("--wait", is_flag=True, help="Wait for the turn that answers and print its result alone.")
-@click.option("--timeout", type=access.seconds, metavar="TIME", help="With --wait: give up; the run goes on.")
-@access.json_option
 def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout: float | None, as_json: bool) -> int:
     """Say something to a run that listens: a session, or an agent at work. "-" reads standard input.
 
@@ -41,9 +48,9 @@ def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout:
     """
     text = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words) or None
     if text is None and not interrupt:
-        raise click.UsageError("nothing to say: give a text, or --interrupt", click.get_current_context())
+        raise Misused("nothing to say: give a text, or --interrupt")
     if wait and text is None:
-        raise click.UsageError("--wait needs a text to wait for the answer to", click.get_current_context())
+        raise Misused("--wait needs a text to wait for the answer to")
     client = access.connect(talk=not as_json)
     run = client.run(ref)
     body = {"text": text, "interrupt": interrupt or None}
@@ -144,15 +151,18 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
 
 
 @command(
-    "hocket answer 42 allow",
-    'hocket answer 42 deny -m "Use the test database"',
-    'hocket answer 42 "the second one"',
+    REF,
+    Argument("words", "allow|deny|TEXT...", many=True),
+    Option("--question", metavar="ID", help="Which question, where several are open."),
+    Option("-m", "--message", metavar="TEXT", help="Why not, or what to mind; the agent reads it."),
+    JSON,
+    examples=(
+        "hocket answer 42 allow",
+        'hocket answer 42 deny -m "Use the test database"',
+        'hocket answer 42 "the second one"',
+    ),
+    quick=True,
 )
-@click.argument("ref")
-@click.argument("words", nargs=-1, required=True, metavar="allow|deny|TEXT...")
-@click.option("--question", metavar="ID", help="Which question, where several are open.")
-@click.option("-m", "--message", metavar="TEXT", help="Why not, or what to mind; the agent reads it.")
-@access.json_option
 def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
     """Answer what a run asks: allow or deny (or yes, no). A question with choices takes any words, or deny.
 
@@ -195,23 +205,26 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
     """What the words mean. Permission is given by a clear yes alone, never by words that happen to be none."""
     if question.get("kind") == "choice" and said.lower() != "deny":
         if message is not None:
-            raise click.UsageError("the words are the answer; -m goes with allow and deny", click.get_current_context())
+            raise Misused("the words are the answer; -m goes with allow and deny")
         return {"allow": True, "text": said}
     allow = YES.get(said.lower())
     if allow is None:
-        raise click.UsageError(f"say allow or deny, not {said!r}: it {wish(question)}", click.get_current_context())
+        raise Misused(f"say allow or deny, not {said!r}: it {wish(question)}")
     return {"allow": allow, "text": message}
 
 
-@command('hocket resume 42 -p "Now write the tests"', "hocket resume 42 --session --detach")
-@click.argument("ref")
-@click.option("-p", "--prompt", metavar="TEXT", help='What to do now; "-" reads standard input.')
-@click.option("--session", is_flag=True, help="It stays for more messages after its first turn.")
-@click.option("--detach", is_flag=True, help="Print the new run's id and leave it to the server.")
-@click.option("-v", "--verbose", is_flag=True, help="Show all it says, and what it thinks.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the result alone.")
-@click.option("--plain", is_flag=True, help="Append-only lines, also on a terminal.")
-@access.json_option
+@command(
+    REF,
+    Option("-p", "--prompt", metavar="TEXT", help='What to do now; "-" reads standard input.'),
+    SESSION,
+    Option("--detach", kind=FLAG, help="Print the new run's id and leave it to the server."),
+    Option("-v", "--verbose", kind=FLAG, help="Show all it says, and what it thinks."),
+    QUIET,
+    PLAIN,
+    JSON,
+    examples=('hocket resume 42 -p "Now write the tests"', "hocket resume 42 --session --detach"),
+    quick=True,
+)
 def resume(ref: str, prompt: str | None, **options: Any) -> int:
     """Go on, in a new run, where the session of an ended one stopped. Watched and ended like "hocket run"."""
     from hocket.cli.run import start_and_watch

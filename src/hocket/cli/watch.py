@@ -8,37 +8,28 @@ from __future__ import annotations
 import os
 import select
 import signal
-import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from types import FrameType
-from typing import Any, Protocol
 
-from hocket.cli.progress import Progress
-from hocket.client import Client
 from hocket.errors import HocketError, ServerUnreachable
 
-Event = dict[str, Any]
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from hocket.cli.progress import Progress
+    from hocket.cli.view import View
+    from hocket.client import Client
+
+    Event = dict[str, Any]
+
 ASKING = "d detach, s stop, Enter to go on"
 STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
 STOP_ATTEMPTS = 600
 FLUSH_SECONDS = 5.0
-
-
-class View(Protocol):
-    """What a watched run is drawn on."""
-
-    tick: float
-
-    def __enter__(self) -> View: ...
-    def __exit__(self, *_: object) -> None: ...
-    def show(self, progress: Progress, event: Event) -> None: ...
-    def idle(self, progress: Progress) -> None: ...
-    def say(self, text: str) -> None: ...
-    def note(self, text: str) -> None: ...
 
 
 class Leave(Exception):
@@ -97,12 +88,16 @@ class Signals:
 
     def _begin_stop(self) -> None:
         if not self._stopping:
+            import threading
+
             self._stopping = True
             # In a thread: a handler that waits for the answer would keep the last events from being shown.
             threading.Thread(target=self._post_stop, args=(self._run,), daemon=True).start()
 
     def _post_stop(self, run: str) -> None:
         """Whoever follows brings a lost server back; starting one forks, which a thread must not."""
+        from contextlib import suppress
+
         client = self._client.never_starting()
         key = os.urandom(16).hex()
         try:
@@ -153,10 +148,10 @@ class Keys:
 
     def close(self) -> None:
         """Give the terminal back as it was."""
-        import termios
-
         if self._terminal is None:
             return
+        import termios
+
         try:
             if self._before is not None:
                 termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)

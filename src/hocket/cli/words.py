@@ -6,12 +6,15 @@ Here belong words alone. Who speaks is ``progress``'s to know, and how loud it l
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 from hocket.cli.format import harmless, moment, one_line
 
-Data = dict[str, Any]
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Data = dict[str, Any]
 
 SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thought"
 """How much an event wants to be seen: an agent's own words, what it does meanwhile, what went other than planned,
@@ -26,12 +29,15 @@ _TELLING = (
 """Which of a tool's arguments says best what it is about to do, the most telling first."""
 
 
-class Way(NamedTuple):
+class Way:
     """How one type of event is told."""
 
-    tone: str
-    words: Callable[[Data], str | None]
-    """None, or nothing but space, for an event of this type that is not worth a line."""
+    __slots__ = ("tone", "words")
+
+    def __init__(self, tone: str, words: Callable[[Data], str | None]) -> None:
+        self.tone = tone
+        self.words = words
+        """None, or nothing but space, for an event of this type that is not worth a line."""
 
 
 def deed(tool: str, given: Any, limit: int = DEED_LIMIT) -> str:
