@@ -11,7 +11,8 @@ from world import Hocket
 
 from hocket import __version__
 from hocket.cli import forkhestra, main
-from hocket.cli.commands import COMMANDS, load
+from hocket.cli.commands import load
+from hocket.cli.table import COMMANDS
 
 HEAVY = ("rich", "asyncio", "dataclasses", "msgspec", "hocket.model", "hocket.chain", "ssl", "http.client", "sqlite3")
 
@@ -36,6 +37,12 @@ def test_the_version_needs_no_framework(home: Path) -> None:
 )
 def test_the_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
     assert not set(HEAVY) & modules_after(*words, home=home)
+
+
+def test_a_plain_run_loads_no_framework_before_or_after_its_agent(home: Path, project: Path) -> None:
+    loaded = modules_after("run", "true", "--cwd", str(project), "--timeout", "1m", home=home)
+    assert "hocket.cli.plain" in loaded
+    assert not {"click", "dataclasses", "inspect", "hocket.model", "hocket.chain", *HEAVY} & loaded
 
 
 def test_both_programs_tell_their_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -53,6 +53,12 @@ def test_a_turn_that_was_under_way_answers_only_if_no_other_begins() -> None:
     assert outcome(ended(3, idle=False)) == (False, None)
 
 
+def test_the_first_turn_of_all_answers_the_prompt_even_if_the_message_came_before_it() -> None:
+    first, last = ended(1), ended(2)
+    assert outcome(started(1), first) == (False, first)
+    assert outcome(started(1), ended(1, idle=False), started(2), last) == (True, last)
+
+
 def test_a_turn_that_was_interrupted_is_no_answer() -> None:
     last = ended(4)
     assert outcome(ended(3), interrupting=True) == (False, None)

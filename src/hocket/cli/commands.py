@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from hocket.cli import usage
-from hocket.cli.dispatch import BROKEN_PIPE, COMMANDS, declared
 from hocket.cli.format import seconds_of
+from hocket.cli.table import BROKEN_PIPE, COMMANDS, declared
 from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
 """A message that arrives while a turn ends may be answered by a turn of its own, which begins within this time."""
+FIRST_TURN = 1
+"""It answers what the run was started with, also where a message was sent before it began."""
 YES = {"allow": True, "yes": True, "deny": False, "no": False}
 
 
@@ -78,7 +80,8 @@ class Exchange:
         if event["run"] != self._run:
             return False
         if kind == "turn.started":
-            self._begun.add(data.get("turn"))
+            if data.get("turn") != FIRST_TURN:
+                self._begun.add(data.get("turn"))
             self.outcome = None
         elif kind in ("question", "run.ended"):
             self.outcome = event

@@ -1,0 +1,121 @@
+"""From words to a command, and the one place where errors become messages and exit codes.
+
+A plain usage of an everyday command is called from here, everything else through the framework in ``commands``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from hocket import config
+from hocket.cli.table import BROKEN_PIPE, COMMANDS, declared
+from hocket.cli.usage import Command, Misused
+from hocket.errors import HocketError
+
+TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def run_command(program: str, words: Sequence[str]) -> int:
+    """Run one command and turn whatever happens into an exit code."""
+    return _run(program, list(words))[0]
+
+
+def end_with_command(program: str, words: Sequence[str]) -> int:
+    """Run one command as all that this process is for; it may end here."""
+    code, was_quick = _run(program, list(words))
+    if was_quick:
+        _leave(code)
+    return code
+
+
+def _run(program: str, words: list[str]) -> tuple[int, bool]:
+    """The exit code, and whether the command came to it without the framework."""
+    _tolerate_odd_letters()
+    call = None
+    try:
+        call = _plain_call(program, words)
+        code = call() if call is not None else _through_framework(program, words)
+        sys.stdout.flush()
+    except HocketError as error:
+        code = _tell(error.message, error.hint or _help_hint(error, program, words), error.exit_code)
+    except BrokenPipeError:
+        code = _leave_quietly()
+    except OSError as error:
+        _tell(f"the output cannot be written: {error.strerror}", None, 1)
+        _leave_quietly()
+        code = 1
+    except KeyboardInterrupt:
+        code = 130
+    return code, call is not None
+
+
+def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
+    """The call that the words stand for; None where the framework has to look at them."""
+    if not words or words[0] not in COMMANDS or f"_{program.upper()}_COMPLETE" in config.process_environment():
+        return None
+    found = declared(COMMANDS[words[0]][0])
+    if not isinstance(found, Command) or not found.quick:
+        return None
+    from hocket.cli.quick import read
+
+    values = read(found, words[1:])
+    return None if values is None else lambda: found.function(**values) or 0
+
+
+def _through_framework(program: str, words: list[str]) -> int:
+    from hocket.cli.commands import invoke
+
+    return invoke(program, words)
+
+
+def _tolerate_odd_letters() -> None:
+    """A name that the terminal's encoding cannot show must not end a command; nor must a stream that is closed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
+
+
+def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None:
+    return f'see "{program} {words[0]} --help"' if isinstance(error, Misused) else None
+
+
+def _tell(message: str, hint: str | None, code: int) -> int:
+    from contextlib import suppress
+
+    try:
+        with suppress(OSError):
+            sys.stdout.flush()
+        print(f"hocket: {message}", file=sys.stderr)
+        if hint:
+            print(f"hint: {hint}", file=sys.stderr)
+    except OSError:
+        return _leave_quietly()
+    return code
+
+
+def _leave_quietly() -> int:
+    """Nobody reads on. The interpreter would complain about what is still buffered, so it goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
+    return BROKEN_PIPE
+
+
+def _leave(code: int) -> None:
+    """End the process as it is: taking the interpreter apart would take as long as half of the command did."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # the interpreter knows how to end with a stream that cannot be written
+    os._exit(code)

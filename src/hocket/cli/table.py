@@ -1,0 +1,33 @@
+"""The table of commands: where each is declared, and what it does in a line. It imports none of them."""
+
+from __future__ import annotations
+
+import sys
+
+BROKEN_PIPE = 141
+
+COMMANDS = {
+    "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),
+    "spawn": ("hocket.cli.runs:spawn", "Start one agent and come back at once."),
+    "ps": ("hocket.cli.runs:ps", "List runs."),
+    "show": ("hocket.cli.runs:show", "Show everything about one run."),
+    "logs": ("hocket.cli.logs:logs", "Print what a run said."),
+    "wait": ("hocket.cli.runs:wait", "Wait for a run; ends with its exit code."),
+    "send": ("hocket.cli.talk:send", "Say something to a run that listens."),
+    "answer": ("hocket.cli.talk:answer", "Answer what a run asks."),
+    "resume": ("hocket.cli.talk:resume", "Go on with the session of a run that has ended."),
+    "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
+    "rehearse": ("hocket.cli.rehearse:rehearse", "Play a chain through by a script, with no account and no cost."),
+    "demo": ("hocket.cli.demo:demo", "A tour of a minute, in a folder of its own."),
+    "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
+    "server": ("hocket.cli.server:server", "Look at the background server, or stop it."),
+    "doctor": ("hocket.cli.doctor:doctor", "Check that Hocket can work here."),
+    "completion": ("hocket.cli.completion:completion", "Print the completion script of a shell."),
+}
+
+
+def declared(target: str) -> object:
+    """The ``usage.Command`` or the ``usage.Group`` behind ``module:attribute``."""
+    module, _, attribute = target.partition(":")
+    __import__(module)  # importlib would have to be imported itself
+    return getattr(sys.modules[module], attribute)

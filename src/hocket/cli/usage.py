@@ -1,0 +1,133 @@
+"""How a command may be called: its options and arguments as plain values, written once.
+
+``commands`` builds the framework's commands of them, with help, completion and every message about a wrong usage;
+``quick`` reads a plain usage by them without any framework. No parsing here, and nothing that costs time to import.
+"""
+
+from __future__ import annotations
+
+from hocket.config import ON_QUESTION
+from hocket.errors import UsageError
+
+TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    Kind = str | tuple[str, ...]
+    """One of the names below, or the words to choose from."""
+
+TEXT, FLAG, SECONDS, PORT = "text", "flag", "seconds", "port"
+
+
+class Misused(UsageError):
+    """A command was given what does not go together; whoever tells it points to the command's help."""
+
+
+class Option:
+    """One option: ``Option("-p", "--prompt", ...)``. Its value goes by the last of its names, or by ``name``."""
+
+    __slots__ = ("default", "help", "kind", "metavar", "name", "names", "show_default")
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,  # noqa: A002 - what the framework calls it, too
+        kind: Kind = TEXT,
+        metavar: str | None = None,
+        name: str | None = None,
+        default: Any = None,
+        show_default: bool = False,
+    ) -> None:
+        self.names = names
+        self.name = name or names[-1].lstrip("-").replace("-", "_")
+        self.help = help
+        self.kind = kind
+        self.metavar = metavar
+        self.default = False if kind == FLAG else default
+        self.show_default = show_default
+
+
+class Argument:
+    """One word of the command line, or with ``many`` all that are left."""
+
+    __slots__ = ("kind", "many", "metavar", "name", "required")
+
+    def __init__(
+        self, name: str, metavar: str | None = None, *, many: bool = False, required: bool = True, kind: Kind = TEXT
+    ) -> None:
+        self.name = name
+        self.metavar = metavar
+        self.many = many
+        self.required = required
+        self.kind = kind
+
+
+class Command:
+    """A function with all that may be given to it. Its help is the function's docstring."""
+
+    __slots__ = ("arguments", "examples", "function", "options", "passing", "quick")
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        parameters: tuple[Option | Argument, ...],
+        examples: tuple[str, ...],
+        passing: bool,
+        quick: bool,
+    ) -> None:
+        self.function = function
+        self.options = [one for one in parameters if isinstance(one, Option)]
+        self.arguments = [one for one in parameters if isinstance(one, Argument)]
+        self.examples = examples
+        self.passing = passing
+        """What stands behind ``--`` is the parameter ``passed``; an arrow that stands alone is a word of the chain."""
+        self.quick = quick
+        """It asks the server and is done: a plain usage of it needs no framework and leaves no loose ends."""
+
+
+class Group:
+    """A command that has commands of its own."""
+
+    __slots__ = ("commands", "examples", "help")
+
+    def __init__(self, help: str, commands: dict[str, Command], *examples: str) -> None:  # noqa: A002 - as above
+        self.help = help
+        self.commands = commands
+        self.examples = examples
+
+
+def command(
+    *parameters: Option | Argument, examples: tuple[str, ...], passing: bool = False, quick: bool = False
+) -> Callable[[Callable[..., Any]], Command]:
+    """Makes a command of a function; its example lines are not optional."""
+    return lambda function: Command(function, parameters, examples, passing, quick)
+
+
+def split_passed(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before ``--`` and what is passed on to the agent."""
+    if "--" not in words:
+        return words, []
+    place = words.index("--")
+    return words[:place], words[place + 1 :]
+
+
+# --- What several commands have -----------------------------------------------------------------------------
+
+REF = Argument("ref")
+CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False)
+PROMPT = Option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
+PROMPT_FILE = Option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
+CWD = Option("--cwd", metavar="DIR", help="Work in this directory.")
+UNTIL = Option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
+TIMEOUT = Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
+MARKER = Option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
+ASKING = Option(
+    "--on-question",
+    kind=ON_QUESTION,
+    help="When an agent asks: refuse, wait for an answer, or end it. Without this the configuration says.",
+)
+SESSION = Option("--session", kind=FLAG, help="It stays for more messages after its first turn.")
+QUIET = Option("-q", "--quiet", kind=FLAG, help="Print the result alone.")
+PLAIN = Option("--plain", kind=FLAG, help="Append-only lines, also on a terminal.")
+JSON = Option("--json", name="as_json", kind=FLAG, help="Write JSON for programs.")

@@ -1,0 +1,24 @@
+"""What a watched run is drawn on, as a type: ``plain`` and ``terminal`` have one each, and so has the tour.
+
+Apart from ``watch``, because a protocol costs time to make and is needed by type checkers alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hocket.cli.progress import Progress
+
+
+class View(Protocol):
+    """Shows what happens as it happens."""
+
+    tick: float
+    """So often, in seconds, ``idle`` is called while nothing happens."""
+
+    def __enter__(self) -> View: ...
+    def __exit__(self, *_: object) -> None: ...
+    def show(self, progress: Progress, event: dict[str, Any]) -> None: ...
+    def idle(self, progress: Progress) -> None: ...
+    def say(self, text: str) -> None: ...
+    def note(self, text: str) -> None: ...

@@ -1,0 +1,111 @@
+"""A plain usage means the same to the quick reader and to the framework; anything else is left to the latter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.cli.commands import load
+from hocket.cli.quick import read
+from hocket.cli.table import COMMANDS, declared
+from hocket.cli.usage import FLAG, SECONDS, Command
+
+QUICK = {
+    name: found
+    for name, (target, _) in COMMANDS.items()
+    if isinstance(found := declared(target), Command) and found.quick
+}
+WORDS = st.sampled_from(
+    [
+        "a",
+        "a:3",
+        "->",
+        "->b",
+        "-",
+        "--",
+        "",
+        "x=1",
+        "-x",
+        "--nope",
+        "--js",
+        "12",
+        "90s",
+        "1m",
+        "ask",
+        "never",
+        "-p",
+        "ä",
+    ]
+)
+
+
+def by_the_framework(name: str, words: list[str]) -> dict[str, Any] | None:
+    """What the framework makes of the words; None where it complains or shows its help."""
+    command = load(COMMANDS[name][0])
+    try:
+        return command.make_context(name, list(words)).params
+    except (click.ClickException, click.exceptions.Exit):
+        return None
+
+
+def test_the_everyday_commands_are_read_quickly() -> None:
+    assert {"run", "spawn", "ps", "show", "wait", "stop", "send", "answer"} <= set(QUICK)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("run", ["a -> b:3", "-p", "do it"]),
+        ("run", ["a", "->", "b", "--json", "--timeout=2m"]),
+        ("run", ["a", "--prompt=", "--", "-x", "--", "y"]),
+        ("run", ["X=1", "--chain", "ship", "-q", "--on-question", "ask"]),
+        ("run", ["-p", "-", "a"]),
+        ("spawn", ["a", "--session", "-p", "x"]),
+        ("ps", ["-a", "--json"]),
+        ("wait", ["12", "--timeout", "90"]),
+        ("send", ["12", "two", "words", "--wait"]),
+        ("answer", ["12", "allow", "-m", "fine"]),
+        ("stop", ["1", "2"]),
+    ],
+)
+def test_a_plain_usage_is_read(name: str, words: list[str]) -> None:
+    values = read(QUICK[name], words)
+    assert values is not None
+    assert values == by_the_framework(name, words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"], ["-h"], ["a", "--nope"], ["a", "-p"], ["a", "--timeout", "soon"], ["a", "--json", "--json"],
+        ["a", "--js"], ["a", "--json=yes"], ["a", "-pdo it"], ["a", "-qv"], ["a", "--on-question", "maybe"],
+        ["a", "-p", "--json"], ["a", ""],
+    ],
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_the_framework(words: list[str]) -> None:
+    assert read(QUICK["run"], words) is None
+
+
+@given(st.data())
+def test_what_is_read_quickly_means_the_same_to_the_framework(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(QUICK)))
+    flags = [flag for option in QUICK[name].options for flag in option.names]
+    words = data.draw(st.lists(st.one_of(WORDS, st.sampled_from(flags)), max_size=6))
+    values = read(QUICK[name], words)
+    if values is not None:
+        assert values == by_the_framework(name, words)
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_every_option_alone_is_read_quickly_or_not_at_all(name: str) -> None:
+    command = QUICK[name]
+    needed = ["1" for argument in command.arguments if argument.required]
+    for option in command.options:
+        kind = option.kind
+        value = [] if kind == FLAG else ["5"] if kind == SECONDS else [kind[0]] if isinstance(kind, tuple) else ["x"]
+        words = [*needed, option.names[-1], *value]
+        assert read(command, words) in (None, by_the_framework(name, words))
