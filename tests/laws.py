@@ -302,6 +302,16 @@ def _printing_uses(module: Module) -> Iterator[str]:
             yield f"{module.name}:{node.lineno} prints"
 
 
+FRAMEWORK_USERS = frozenset({"hocket.cli.commands", "hocket.cli.completion"})
+
+
+def framework(module: Module) -> list[str]:
+    """Only cli/commands.py builds on click, so that a plain command is done before that would be loaded."""
+    if module.name in FRAMEWORK_USERS:
+        return []
+    return [f"{module.name} imports {n}" for n in sorted(imports(module)) if _is_within(n, frozenset({"click"}))]
+
+
 # --- who may know which names -------------------------------------------------------------------------------
 
 CAMEL = re.compile(r"[a-z][a-z0-9]*(?:[A-Z][a-z0-9]+)+")

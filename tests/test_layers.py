@@ -12,7 +12,7 @@ from laws import SOURCE, Law, Module, parse, source_modules
 
 MODULES = source_modules()
 HEAVY = (
-    "asyncio", "ssl", "email", "http.client", "dataclasses", "click", "rich", "fastapi", "msgspec",
+    "asyncio", "typing", "socket", "ssl", "email", "http.client", "dataclasses", "click", "rich", "fastapi", "msgspec",
     "pydantic", "subprocess", "tomllib",
 )  # fmt: skip
 """What the thin client must not drag in: each costs more than the whole round trip to the server."""
@@ -60,6 +60,10 @@ def test_only_the_wire_knows_camel_case() -> None:
 
 def test_only_the_wire_knows_pydantic() -> None:
     assert broken(laws.pydantic) == []
+
+
+def test_only_one_module_builds_on_the_framework() -> None:
+    assert broken(laws.framework) == []
 
 
 def test_the_thin_client_imports_nothing_heavy() -> None:
@@ -146,6 +150,8 @@ BAD: list[tuple[Law, str, str]] = [
     (laws.camel_case, "hocket.config", "x = 'agentName'"),
     (laws.pydantic, "hocket.api.routes", "from pydantic import BaseModel"),
     (laws.pydantic, "hocket.model", "def f():\n    import pydantic.fields"),
+    (laws.framework, "hocket.cli.run", "import click"),
+    (laws.framework, "hocket.cli.access", "def f():\n    from click.types import Choice"),
 ]
 
 
@@ -185,6 +191,7 @@ GOOD: list[tuple[Law, str, str]] = [
     (laws.camel_case, "hocket.engine.start", "import logging\nlog = logging.getLogger('a')\nlog.setLevel(1)"),
     (laws.camel_case, "hocket.cli.run", "x = 'a promptFile in a sentence'\nclass CamelClass: ..."),
     (laws.pydantic, "hocket.api.wire", "import pydantic"),
+    (laws.framework, "hocket.cli.commands", "import click"),
 ]
 
 

@@ -387,7 +387,6 @@ def test_short_flags_that_widen_are_found_among_others(letters: str) -> None:
         ["--effort", "high", "--verbose"],
         ["--append-system-prompt", "- create, - write"],
         ["--append-system-prompt", "use --settings and --resume with care"],
-        ["--append-system-prompt-file", "house.md"],
         ["--tools", "Read,Grep"],
         ["--disallowedTools", "Bash", "--disallowed-tools", "Edit"],
         ["--strict-mcp-config", "--no-chrome", "--disable-slash-commands"],

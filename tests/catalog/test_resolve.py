@@ -352,12 +352,12 @@ def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_
     assert place.find("./tool", cwd=place.tool.parent).provider == "executable"
 
 
-def test_a_name_found_further_up_works_where_the_caller_is(place: Place) -> None:
+def test_a_name_found_further_up_works_in_its_project(place: Place) -> None:
     (place.project / ".git").mkdir()
     inner = place.project / "src"
     inner.mkdir()
     describe(place.project, "reviewer")
-    assert place.find("reviewer", cwd=inner).cwd == str(inner)
+    assert place.find("reviewer", cwd=inner).cwd == str(place.project)
 
 
 def test_the_clis_own_name_means_it_without_a_definition(place: Place) -> None:
@@ -450,18 +450,17 @@ def test_a_folder_is_trusted_by_where_it_really_is(place: Place, tmp_path: Path)
         assert place.find("claude", trusting, cwd).trusted is expected
 
 
-def test_a_trusted_agent_that_works_behind_a_link_is_trusted_only_with_where_the_link_leads(
-    place: Place, tmp_path: Path
-) -> None:
+def test_trust_is_in_the_folder_that_an_agent_works_in_and_a_link_leads_elsewhere(place: Place, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     (mine / ".git").mkdir(parents=True)
     theirs.mkdir()
     (mine / "link").symlink_to(theirs)
     describe(mine, "reviewer")
-    for folders, expected in [([mine], False), ([theirs], False), ([mine, theirs], True)]:
+    for folders, in_mine, behind in [([mine], True, False), ([theirs], False, True), ([mine, theirs], True, True)]:
         trusting = Config(trusted_folders=tuple(map(str, folders)))
         found = place.find("reviewer", trusting, mine / "link")
-        assert (found.cwd, found.trusted) == (str(mine / "link"), expected)
+        assert (found.cwd, found.trusted) == (str(mine), in_mine)
+        assert place.find("claude", trusting, mine / "link").trusted is behind
 
 
 def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from world import Bin, Hocket
 
 from hocket.cli.commands import load
 from hocket.cli.quick import read
@@ -93,7 +97,8 @@ def test_what_is_not_plain_is_left_to_the_framework(words: list[str]) -> None:
 @given(st.data())
 def test_what_is_read_quickly_means_the_same_to_the_framework(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(QUICK)))
-    flags = [flag for option in QUICK[name].options for flag in option.names]
+    names = [flag for option in QUICK[name].options for flag in option.names]
+    flags = [written for flag in names for written in (flag, f"{flag}=a", f"{flag}=", f"{flag}x", flag[:-1])]
     words = data.draw(st.lists(st.one_of(WORDS, st.sampled_from(flags)), max_size=6))
     values = read(QUICK[name], words)
     if values is not None:
@@ -109,3 +114,53 @@ def test_every_option_alone_is_read_quickly_or_not_at_all(name: str) -> None:
         value = [] if kind == FLAG else ["5"] if kind == SECONDS else [kind[0]] if isinstance(kind, tuple) else ["x"]
         words = [*needed, option.names[-1], *value]
         assert read(command, words) in (None, by_the_framework(name, words))
+
+
+# --- From outside -------------------------------------------------------------------------------------------
+
+UNWANTED = ("click", "typing", "dataclasses", "inspect", "socket", "threading", "gettext", "rich", "asyncio")
+
+
+def imported_by(*words: str) -> tuple[int, set[str]]:
+    """How a command ended, and all that its process has imported."""
+    command = [sys.executable, "-X", "importtime", "-m", "hocket", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=15)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return done.returncode, {line.rpartition("|")[2].strip() for line in lines}
+
+
+def test_with_a_server_there_nothing_is_imported_that_is_not_needed(hocket: Hocket, agent: Bin) -> None:
+    agent("quick", "print('done')")
+    hocket("run", "quick")  # starting a server may cost what it likes
+    for words in (["run", "quick"], ["run", "quick", "--json"], ["spawn", "quick"], ["ps", "-a"], ["wait", "1"]):
+        code, modules = imported_by(*words)
+        assert (code, "hocket.cli.quick" in modules) == (0, True)
+        assert set(UNWANTED) & modules == set()
+
+
+def test_help_is_the_frameworks() -> None:
+    assert "click" in imported_by("run", "--help")[1]
+
+
+@pytest.mark.parametrize("words", [["ps", "-a", "--json"], ["run", "--dry-run", "quick"], ["run", "--json", "quick"]])
+def test_a_reader_that_has_gone_ends_it_quietly(hocket: Hocket, agent: Bin, words: list[str]) -> None:
+    agent("quick", "print('done')")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hocket", *words],
+            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=15,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_shell_that_completes_starts_nothing(hocket: Hocket, agent: Bin) -> None:
+    agent("quick", "open('ran', 'w')")
+    program = "import sys; from hocket.cli import main; sys.argv[:1] = ['hocket']; sys.exit(main(['run', 'quick']))"
+    env = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": "hocket ru", "COMP_CWORD": "1"}
+    done = hocket(env=env, command=[sys.executable, "-c", program])
+    assert done.stdout == "plain,run\n"
+    assert not (hocket.cwd / "ran").exists()

@@ -302,6 +302,13 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
             chain = await table.wait(await table.chain("true"))
             with pytest.raises(Conflict):
                 await table.engine.resume(chain, None)
+            alone = await table.wait(await table.begin_chain(claude, "true -> planner", "first"))
+            below = [one for one in table.engine.read.below(alone.id) if one.session_id]
+            again = await table.wait(await table.engine.resume(alone, "second"))
+            assert ([again.resumed_from], again.result) == ([one.id for one in below], "two")
+            twice = await table.wait(await table.begin_chain(claude, "planner -> planner", "first"))
+            with pytest.raises(Conflict, match="2 sessions"):
+                await table.engine.resume(twice, None)
             await stop_all(table.engine)
 
     asyncio.run(scene())

@@ -54,6 +54,31 @@ def test_what_was_recorded_is_played_again_the_same(player: str, world: Path) ->
     assert story(again) == story(before)
 
 
+def told_at_once(process: Process) -> list[Event]:
+    """The prompt and the end of the input: results come when all is over, the first one after the second turn."""
+    with process:
+        process.say("background")
+        assert process.end() == 0
+        return process.events
+
+
+@pytest.mark.parametrize("player", ["agent", "model"])
+def test_a_turn_that_began_before_the_last_result_was_told_is_a_turn_of_its_own(player: str, world: Path) -> None:
+    (world / "first").mkdir()
+    with on_stage(player, world / "first", SCRIPT) as start:
+        process = start()
+        before = told_at_once(process)
+    document = recorded(process.lines)
+    whens = [rule["when"] for rule in document["rules"]]
+    assert [when for when in whens if "turn" in when or "woken" in when] == [
+        {"agent": "claude", "turn": 1},
+        {"agent": "claude", "woken": 1},
+    ]
+    (world / "again").mkdir()
+    again = told_at_once(Agent(world / "again", document).start())
+    assert story(again) == story(before)
+
+
 def test_tools_keep_what_they_reported_and_turns_what_they_cost(world: Path) -> None:
     tool = {"tool": {"name": "Bash", "input": {"command": "make"}, "result": "line\nline\n", "error": True}}
     rules = [{"do": [{"cost": 0.5}, tool, {"cost": 0.25}, {"say": "fin"}]}]

@@ -436,6 +436,7 @@ WIDENING: Mapping[str, Sequence[str]] = {
     ),
     "reads or writes where nobody would be asked": (
         *("--add-dir", "--debug-file", "--file", "--rewind-files", "--worktree", "-w", "--tmux"),
+        *("--system-prompt-file", "--append-system-prompt-file"),
     ),
     "makes it another agent than the one that was looked up and checked": ("--agent*", "--team*", "--lead-verify-key"),
     "goes on with a session that nobody chose, and with what was allowed in it": (

@@ -102,7 +102,7 @@ def _by_name(name: str, caller: _Caller) -> Agent:
         definition = read_definition(found.path)
         if found.project is None:
             return _claude(definition, "global", None, None, caller)
-        return _claude(definition, "project", found.project, caller.cwd, caller)
+        return _claude(definition, "project", found.project, found.project, caller)
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
     program = _on_path(name, caller)

@@ -31,7 +31,8 @@ def scripted(place: Place, script: Path, state: Path) -> dict[str, str]:
 def real(place: Place, url: str, before: Mapping[str, str]) -> dict[str, str]:
     """What sends the real CLI to a model on this machine, with settings and transcripts of its own."""
     around = {name: _with_loopback(before.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
-    return {**QUIET, **around, "ANTHROPIC_BASE_URL": url, "CLAUDE_CONFIG_DIR": str(place.folder("claude"))}
+    own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
+    return {**QUIET, **around, **own, "ANTHROPIC_BASE_URL": url}
 
 
 def without_account(env: Mapping[str, str]) -> dict[str, str]:

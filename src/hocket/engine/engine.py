@@ -104,8 +104,9 @@ class Engine:
 
     async def _resume(self, run: Run, prompt: str | None, key: str | None, session: bool) -> Run:
         check_disk(self.home, self.limits)
+        run = self._with_a_session(run)
         if not run.ended:
-            raise Conflict(f"run {run.number} has not ended", f'hocket send {run.number} "..."')
+            raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
         conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
         if conversation is None or run.session_id is None:
             raise Conflict(f"run {run.number} has no session that could be resumed")
@@ -114,6 +115,16 @@ class Engine:
         again = conversation.resumed(before, run.session_id, prompt or "")
         spec = replace(again, resumed_from=run.id, session=session, loop=False, timeout=None)
         return await self._begin(spec, key, None, 0)
+
+    def _with_a_session(self, run: Run) -> Run:
+        """The one run below a chain that can be gone on with; which of several, somebody has to say."""
+        if run.kind is Kind.LEAF:
+            return run
+        below = [one for one in self.read.below(run.id) if one.session_id is not None]
+        if len(below) > 1:
+            numbers = ", ".join(str(one.number) for one in below)
+            raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {numbers}")
+        return below[0] if below else run
 
     async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
         run_id = self._reserve(parent)

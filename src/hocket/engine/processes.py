@@ -70,6 +70,7 @@ class Leaf:
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
         self.input_ended = ends_at_once(spec)
+        self.has_transcript = False
         self.catching_up = False
         """Nothing is read from it yet: what was said to it must be recorded first."""
         self.settled = False
@@ -385,7 +386,7 @@ class Processes:
             if record.survivors:
                 extra["survivors"] = list(record.survivors)
             if status is Status.FAILED and not record.error:
-                extra |= self._complaint(leaf, run, events)
+                extra |= self._complaint(leaf, run, events, reason)
             await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
             return
         await self._commit(leaf, events, offsets)
@@ -428,25 +429,28 @@ class Processes:
             leaf.offsets = offsets
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
-        """Where the transcript really lies, once it is there: looked for whenever a turn or the run ends."""
+        """Where the transcript really lies: looked for whenever something was said, until it is there."""
         conversation = leaf.provider.conversation
-        if conversation is None or not (ended or any(event.type == "turn.ended" for event in events)):
+        if conversation is None or leaf.has_transcript or not (ended or events):
             return
         now = _after(run, events)
         if now.session_id is None:
             return
         places = conversation.transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), now.session_id)
         found = next((place for place in places if os.path.exists(place)), None)
+        leaf.has_transcript = found is not None
         if found is not None and found != now.transcript:
             data = {"session_id": now.session_id, "transcript": found}
             events.append(self._event(leaf, "session", data))
 
-    def _complaint(self, leaf: Leaf, run: Run, events: list[Event]) -> dict[str, str]:
+    def _complaint(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
         """What a CLI said about its own failure: by its events, else with its last words on standard error."""
         if leaf.provider.conversation is None:
             return {}
-        error = _after(run, events).error or read_tail(leaf.directory / files.ERR, COMPLAINT).decode(errors="replace")
-        return {"error": error.strip()} if error.strip() else {}
+        said = _after(run, events).error or read_tail(leaf.directory / files.ERR, COMPLAINT).decode(errors="replace")
+        if not said.strip() and reason is Reason.ERROR:
+            said = "it ended without a result and without a word"
+        return {"error": said.strip()} if said.strip() else {}
 
     # Ending
 
@@ -527,6 +531,7 @@ class Processes:
                 await self._commit(leaf, events, offsets)
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
+        self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
         await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error="its keeper was killed", **extra)
 
     async def _end(

@@ -111,6 +111,9 @@ class _Recorder:
         self._agent = agent
         self._rules: list[dict[str, Any]] = []
         self._lead = _Voice()
+        self._is_open = False
+        self._untold: list[_Voice] = []
+        """Turns whose results are still to come although another one has begun: so it is once the input has ended."""
         self._subs: dict[str, tuple[dict[str, Any], _Voice]] = {}
         """By the id of the call that started them: what to tell them by, and what they did."""
         self._turns = self._wakes = 0
@@ -150,6 +153,8 @@ class _Recorder:
 
     def _system(self, event: Mapping[str, Any]) -> None:
         match event.get("subtype"):
+            case "init":
+                self._turn_begins()
             case "permission_denied":
                 self._asked({"subtype": "can_use_tool", "tool_use_id": event.get("tool_use_id")})
             case "task_started":
@@ -157,6 +162,19 @@ class _Recorder:
                 self._subs[str(event.get("tool_use_id"))] = (when, _Voice())
             case "task_notification":
                 self._sub_ended(event)
+
+    def _turn_begins(self) -> None:
+        if self._is_open:
+            self._untold.append(self._lead)
+            self._lead = _Voice()
+        self._is_open = True
+
+    def _turn_told(self) -> _Voice:
+        """The turn that a result belongs to: results come in the order of their turns."""
+        if self._untold:
+            return self._untold.pop(0)
+        told, self._lead, self._is_open = self._lead, _Voice(), False
+        return told
 
     def _sub_ended(self, event: Mapping[str, Any]) -> None:
         """A sub-agent's last words may be known by its report alone."""
@@ -172,7 +190,7 @@ class _Recorder:
     def _result(self, event: Mapping[str, Any]) -> None:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
-        steps = self._lead.finished()
+        steps = self._turn_told().finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
         if isinstance(status := event.get("api_error_status"), int):
@@ -180,7 +198,6 @@ class _Recorder:
         if steps:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
-        self._lead = _Voice()
 
     def _cost(self, event: Mapping[str, Any]) -> float:
         """What this turn cost. The first result of a resumed session also counts what was spent before."""
@@ -192,9 +209,10 @@ class _Recorder:
         return round(self._spent - before, 9)
 
     def rules(self) -> list[dict[str, Any]]:
-        if self._lead.steps:
-            when = {"agent": self._agent, "turn": self._turns + 1}
-            self._rules.append({"when": when, "do": [*self._lead.finished(), "hang"]})
+        for number, voice in enumerate([*self._untold, self._lead], self._turns + 1):
+            if voice.steps:
+                when = {"agent": self._agent, "turn": number}
+                self._rules.append({"when": when, "do": [*voice.finished(), "hang"]})
         heard = [{"when": when, "do": voice.finished()} for when, voice in self._subs.values() if voice.steps]
         return [*self._rules, *_told_apart(heard)]
 
