@@ -224,7 +224,7 @@ def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
 def test_only_an_ended_run_with_a_session_can_be_resumed(shared: Server) -> None:
     live = idle(shared)
     plain = shared.ended(shared.start_run("echo-args")["id"])
-    chain = shared.ended(shared.start_run("claude", dsl=True, prompt="x")["id"])
+    chain = shared.ended(shared.start_run("claude -> claude", dsl=True, prompt="x")["id"])
     for run in (live, plain, chain):
         assert shared.post(f"/api/runs/{run['id']}/resume", {}).status_code == 409
 
