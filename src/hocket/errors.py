@@ -7,7 +7,6 @@
     │   ├── PromptError        a prompt that cannot be read or delivered
     │   └── AmbiguousRun       a prefix that fits several runs
     ├── ProgramNotFound        nothing to execute under that name
-    ├── UnsupportedAgent       an agent of a kind that this version cannot run
     ├── BadDefinition          a file that should describe an agent and does not
     ├── NotTrusted             an agent that asks for more than its folder may have
     ├── BadDirectory           a working directory that is not there
@@ -78,13 +77,6 @@ class ProgramNotFound(HocketError):
     """There is nothing to execute under that name."""
 
     code = "program_not_found"
-    status = 400
-
-
-class UnsupportedAgent(HocketError):
-    """The agent exists, but this version cannot run its kind."""
-
-    code = "unsupported_agent"
     status = 400
 
 
