@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket import config
 from hocket.chain import (
     MAX_ITERATIONS,
     MAX_STEPS,
@@ -17,6 +16,7 @@ from hocket.chain import (
     parse,
     render,
 )
+from hocket.config import schema
 from hocket.errors import ChainSyntaxError, UsageError
 from hocket.variables import is_variable_name, join, substitute
 
@@ -190,7 +190,7 @@ def test_what_is_rendered_is_read_back(wanted: list[tuple[str, int | None]]) -> 
 
 
 def test_both_ways_to_write_a_chain_share_one_bound() -> None:
-    assert config.MAX_ITERATIONS == MAX_ITERATIONS
+    assert schema.MAX_ITERATIONS == MAX_ITERATIONS
 
 
 def test_an_agent_is_checked_with_the_place_it_came_from() -> None:

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from hocket import config
-from hocket.config import Config, PromptLevel, choose_prompt, load, read_prompt
+from hocket.config.loading import env_names, load
+from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
+from hocket.config.settings import Config, Limits
 from hocket.errors import ConfigError, HomeError, NotTrusted, PromptError
 
 DEEP = "deep" * 40
@@ -662,14 +664,14 @@ def test_a_configuration_cannot_be_changed(project: Path, home: Path) -> None:
     with pytest.raises(AttributeError, match="frozen"):
         found.marker = "other"  # type: ignore[misc]
     with pytest.raises(TypeError):
-        config.Limits(width=3)  # type: ignore[call-arg]
-    assert config.Limits(depth=1) == config.Limits(1) != config.Limits()
+        Limits(width=3)  # type: ignore[call-arg]
+    assert Limits(depth=1) == Limits(1) != Limits()
 
 
 def test_the_names_to_pass_are_known_without_a_file_and_with_one(project: Path, home: Path) -> None:
-    assert config.env_names(str(project), str(home)) == ()
+    assert env_names(str(project), str(home)) == ()
     put(project / "hocket.toml", '[env]\npass = ["NPM_TOKEN"]')
-    assert config.env_names(str(project), str(home)) == ("NPM_TOKEN",)
+    assert env_names(str(project), str(home)) == ("NPM_TOKEN",)
 
 
 def test_the_thin_client_can_afford_this_module() -> None:

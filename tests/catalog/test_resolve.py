@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hocket.catalog.resolve import Given, check_arguments, resolve
-from hocket.config import AgentConfig, ChainConfig, Config, StepConfig
+from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
 from hocket.errors import (
     BadDefinition,
     BadDirectory,

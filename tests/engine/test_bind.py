@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hocket.config import AgentConfig, ChainConfig, Config, Limits, StepConfig
+from hocket.config.settings import AgentConfig, ChainConfig, Config, Limits, StepConfig
 from hocket.engine.bind import StartRequest, bind, describe
 from hocket.errors import (
     BadDirectory,

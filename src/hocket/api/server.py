@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
+from hocket.config.loading import load
 from hocket.engine.engine import Engine
 from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
 from hocket.engine.limits import Limits
@@ -81,7 +82,7 @@ def _describe(descriptor: int, about: dict[str, Any]) -> None:
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     about = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": __version__}
     _describe(lock, about)
-    settings = config.load(str(home), str(home)).limits
+    settings = load(str(home), str(home)).limits
     limits = Limits(settings.depth, settings.children, settings.leaves, settings.min_free_mb * 1024**2)
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))

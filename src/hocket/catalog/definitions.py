@@ -14,7 +14,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hocket.catalog.frontmatter import MAX_HEAD, Head, Problem, decode, parse, split, texts
-from hocket.config import PERMISSION_MODES, UNASKED_MODES, read_bounded
+from hocket.config import PERMISSION_MODES, UNASKED_MODES
+from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition, BadDirectory, UsageError
 from hocket.model import Definition
 

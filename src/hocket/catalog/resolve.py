@@ -29,7 +29,8 @@ from hocket.catalog.definitions import (
     widening,
 )
 from hocket.chain import check_agent, is_path
-from hocket.config import UNASKED_MODES, AgentConfig, Config, not_trusted
+from hocket.config import UNASKED_MODES
+from hocket.config.settings import AgentConfig, Config, not_trusted
 from hocket.errors import ProgramNotFound
 from hocket.model import Agent, Definition
 

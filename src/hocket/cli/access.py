@@ -72,7 +72,12 @@ def directory(given: str | None) -> str:
 
 def environment(cwd: str) -> dict[str, str]:
     """What the caller's environment contributes to an agent's."""
-    return config.caller_environment(config.env_names(cwd, config.home()))
+    home = config.home()
+    if not config.is_configured(cwd, home):
+        return config.caller_environment()
+    from hocket.config.loading import env_names
+
+    return config.caller_environment(env_names(cwd, home))
 
 
 def exit_code(status: str, reason: str | None) -> int:
@@ -108,7 +113,11 @@ def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:
     """The prompt given on the command line: text, standard input, or a file when there is no text."""
     if prompt == "-":
         return _decode(sys.stdin.buffer.read(config.MAX_PROMPT + 1), "standard input")
-    return config.read_prompt(file, cwd) if prompt is None and file is not None else prompt
+    if prompt is not None or file is None:
+        return prompt
+    from hocket.config.reading import read_prompt
+
+    return read_prompt(file, cwd)
 
 
 def _decode(raw: bytes, source: str) -> str:

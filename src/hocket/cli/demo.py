@@ -84,10 +84,11 @@ def _tour() -> Path:
 def _installed(env: dict[str, str]) -> str | None:
     """The Claude CLI's program, if there is one. Whose home this is does not matter, so nobody looks into it."""
     from hocket.catalog.resolve import resolve
+    from hocket.config.settings import Config
 
     known = {"PATH": env.get("PATH", ""), **config.named_programs(env)}
     try:
-        return resolve("claude", access.directory(None), known, config.Config()).path
+        return resolve("claude", access.directory(None), known, Config()).path
     except HocketError:
         return None
 

@@ -11,6 +11,7 @@ from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.usage import FLAG, JSON, Option, command
 from hocket.client import lock_held, parse_version, read_lock
+from hocket.config.loading import load
 from hocket.errors import Conflict, HocketError
 
 RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
@@ -172,7 +173,7 @@ def _can_be_made(home: str) -> Look:
 def check_disk(home: str) -> Look:
     room = os.statvfs(_existing(home))
     free = room.f_bavail * room.f_frsize // 2**20
-    least = config.load(home, home).limits.min_free_mb
+    least = load(home, home).limits.min_free_mb
     hint = f"below {least} MB nothing new is started: free some space, or change [limits] min_free_mb"
     return free >= least, f"{free} MB free, {least} MB needed", None if free >= least else hint
 
@@ -204,7 +205,7 @@ def check_socket(home: str) -> Look:
 
 
 def check_config(home: str) -> Look:
-    loaded = config.load(access.directory(None), home)
+    loaded = load(access.directory(None), home)
     return True, ", ".join(loaded.files) or "no configuration file, which is fine", None
 
 

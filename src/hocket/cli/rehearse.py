@@ -135,11 +135,12 @@ def _rehearse(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> int:
 def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> Plan:
     from hocket.cli.casting import roles, usual_script
     from hocket.cli.run import request_body
+    from hocket.config.loading import load
     from hocket.engine.bind import StartRequest, bind
     from hocket.model import BoundChain
 
     request = request_body(words, cwd, options)
-    chain = bind(StartRequest(**request), config.load(cwd, config.home()))
+    chain = bind(StartRequest(**request), load(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
     cast = roles(chain)
     found = _script(options["script"], cwd)

@@ -113,10 +113,11 @@ def _dry_run(request: dict[str, Any], as_json: bool) -> int:
 
 def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
     """Each step with nothing left to look up, found here and not by the server."""
+    from hocket.config.loading import load
     from hocket.engine.bind import StartRequest, bind, describe
 
     cwd = request["cwd"]
-    return describe(bind(StartRequest(**request), config.load(cwd, config.home())))
+    return describe(bind(StartRequest(**request), load(cwd, config.home())))
 
 
 def _described(request: dict[str, Any]) -> list[str]:

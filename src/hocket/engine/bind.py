@@ -14,16 +14,9 @@ from typing import Any, NamedTuple
 
 from hocket.catalog.resolve import Given, check_arguments, resolve
 from hocket.chain import StepText, bare_marker, check_agent, parse
-from hocket.config import (
-    ON_QUESTION,
-    ChainConfig,
-    Config,
-    PromptLevel,
-    agent_environment,
-    choose_prompt,
-    named_programs,
-    read_prompt,
-)
+from hocket.config import ON_QUESTION, agent_environment, named_programs
+from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
+from hocket.config.settings import ChainConfig, Config
 from hocket.errors import BadDirectory, ProgramNotFound, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Spec, Step
 from hocket.providers import PROVIDERS, Options

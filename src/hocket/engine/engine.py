@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hocket import config
+from hocket.config.loading import load
 from hocket.engine.bind import StartRequest, bind, check_directory
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
@@ -99,7 +99,7 @@ class Engine:
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
-        bound = bind(request, config.load(request.cwd, str(self.home), request.env))
+        bound = bind(request, load(request.cwd, str(self.home), request.env))
         return await self._begin(bound, key, parent, depth)
 
     async def _resume(self, run: Run, prompt: str | None, key: str | None, session: bool) -> Run:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
-from hocket.config import ClaudeConfig
+from hocket.config.settings import ClaudeConfig
 from hocket.model import Agent, Reason, Spec, Status
 
 State = dict[str, Any]
