@@ -5,12 +5,17 @@
     │   ├── ChainSyntaxError   a chain's text
     │   ├── ConfigError        a configuration file
     │   ├── PromptError        a prompt that cannot be read or delivered
+    │   ├── ValidationError    a name that cannot be one
+    │   ├── SecurityError      a path that leads out of where it must stay
     │   └── AmbiguousRun       a prefix that fits several runs
     ├── ProgramNotFound        nothing to execute under that name
     ├── BadDefinition          a file that should describe an agent and does not
+    ├── NoAgentsFound          no place has a single definition
+    ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions, and that was asked for
     ├── NotTrusted             an agent that asks for more than its folder may have
     ├── BadDirectory           a working directory that is not there
     ├── NotFound               no such run
+    │   └── AgentNotFound      no such agent
     ├── Conflict               the run is in a state that forbids it
     │   └── LimitReached       depth or width
     ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
@@ -73,6 +78,18 @@ class AmbiguousRun(UsageError):
     code = "ambiguous_run"
 
 
+class ValidationError(UsageError):
+    """A name that cannot be one."""
+
+    code = "invalid_name"
+
+
+class SecurityError(UsageError):
+    """A path that leads out of where it must stay."""
+
+    code = "path_outside"
+
+
 class ProgramNotFound(HocketError):
     """There is nothing to execute under that name."""
 
@@ -85,6 +102,20 @@ class BadDefinition(HocketError):
 
     code = "bad_definition"
     status = 400
+
+
+class NoAgentsFound(HocketError):
+    """No place that was looked at has a single definition."""
+
+    code = "no_agents"
+    status = 404
+
+
+class GlobalAgentsDirectoryMissing(HocketError):
+    """The user has no folder of definitions, and whoever asks cannot do without."""
+
+    code = "no_global_agents"
+    status = 404
 
 
 class NotTrusted(HocketError):
@@ -107,6 +138,12 @@ class NotFound(HocketError):
 
     code = "not_found"
     status = 404
+
+
+class AgentNotFound(NotFound):
+    """No agent has that name."""
+
+    code = "agent_not_found"
 
 
 class Conflict(HocketError):
