@@ -75,7 +75,7 @@ class Place(NamedTuple):
     source: str
     path: str
     exists: bool
-    count: int
+    found: int
 
 
 class Found(NamedTuple):
