@@ -424,6 +424,49 @@ def test_schema_errors_name_file_chain_step_and_field(
         assert word in message
 
 
+@pytest.mark.req("S1-55")
+def test_an_agent_may_be_named_by_its_project(project: Path, home: Path) -> None:
+    agents = {"api-reviewer": {"project": "backend", "agent": "reviewer"}, "near": {"project": "../web", "agent": "qa"}}
+    chains_json(project, {"projects": {"backend": "/srv/backend-api/"}, "agents": agents})
+    found = of_project(project, home)
+    assert found.projects == {"backend": "/srv/backend-api/"}
+    assert found.agents["api-reviewer"].path == "/srv/backend-api/.claude/agents/reviewer"
+    assert found.agents["near"].path == "../web/.claude/agents/qa"
+
+
+@pytest.mark.req("S1-55")
+def test_a_project_may_be_named_in_the_users_file_and_used_in_a_projects(project: Path, home: Path) -> None:
+    (home / "config.toml").write_text('[projects]\nbackend = "~/backend"\n')
+    (project / "hocket.toml").write_text('[agents.r]\nproject = "backend"\nagent = "reviewer"\n')
+    assert of_project(project, home).agents["r"].path == "~/backend/.claude/agents/reviewer"
+
+
+@pytest.mark.req("S1-55")
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ({"project": "bakend", "agent": "x"}, ['there is no project "bakend"', "backend"]),
+        ({"project": "backend"}, ['no "agent"']),
+        ({"agent": "x"}, ['no "project"']),
+        ({"project": "backend", "agent": "../x"}, ['"agent"', "an agent's name"]),
+        ({"project": "backend", "agent": "x", "path": "/x"}, ['"path" as well']),
+        ({"project": 7, "agent": "x"}, ['"project"']),
+    ],
+)
+def test_an_agent_of_a_project_that_makes_no_sense_is_refused(
+    project: Path, home: Path, agent: dict[str, Any], words: list[str]
+) -> None:
+    file = chains_json(project, {"projects": {"backend": "/srv"}, "agents": {"r": agent}})
+    message = refused(project, home).message
+    for word in [str(file), 'agent "r"', *words]:
+        assert word in message
+
+
+def test_a_project_that_is_no_path_is_refused(project: Path, home: Path) -> None:
+    chains_json(project, {"projects": {"backend": 3}})
+    assert 'project "backend"' in refused(project, home).message
+
+
 @pytest.mark.req("S1-30")
 @pytest.mark.parametrize("path", [3, "", [], None, " "])
 def test_a_path_that_is_no_text_names_file_and_agent(project: Path, home: Path, path: Any) -> None:

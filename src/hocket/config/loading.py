@@ -8,7 +8,7 @@ from typing import Any
 from hocket.config import UNASKED_MODES, Place, home_directory, own_unless, places
 from hocket.config.reading import read_bounded
 from hocket.config.schema import Part, parse
-from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, not_trusted
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, meant, not_trusted
 from hocket.errors import ConfigError
 
 MAX_FILE = 1024 * 1024
@@ -62,19 +62,21 @@ def _check_trust(place: Place, part: Part, config: Config) -> None:
 def _merge(parts: Sequence[Part], files: Sequence[str], looked: Sequence[str]) -> Config:
     """One configuration out of several; the parts come with the nearest first."""
     agents: dict[str, AgentConfig] = {}
+    projects: dict[str, str] = {}
     chains: dict[str, ChainConfig] = {}
     limits: dict[str, int] = {}
     run: dict[str, Any] = {}
     claude: dict[str, Any] = {}
     for part in reversed(parts):
         agents.update(part.agents)
+        projects.update(part.projects)
         chains.update(part.chains)
         limits.update(part.limits)
         run.update(part.run)
         claude.update(part.claude)
     passed = dict.fromkeys(name for part in parts for name in part.env_pass)
     return Config(
-        agents,
+        {name: _placed(name, agent, projects) for name, agent in agents.items()},
         chains,
         Limits(**limits),
         env_pass=tuple(passed),
@@ -82,5 +84,22 @@ def _merge(parts: Sequence[Part], files: Sequence[str], looked: Sequence[str]) -
         looked=tuple(looked),
         claude=ClaudeConfig(**claude),
         trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
+        projects=projects,
         **run,
     )
+
+
+def _placed(name: str, agent: AgentConfig, projects: Mapping[str, str]) -> AgentConfig:
+    """An alias for a project's agent, with the path that this means."""
+    if agent.member is None:
+        return agent
+    project, member = agent.member
+    folder = projects.get(project) or (project if "/" in project or project.startswith("~") else None)
+    if folder is None:
+        known = ", ".join(sorted(projects)) or "none"
+        raise ConfigError(
+            f'{agent.source}: agent "{name}": there is no project "{project}". Known projects: {known}',
+            meant(project, projects) or f'name it under [projects]: {project} = "/its/folder"',
+        )
+    given = {field: getattr(agent, field) for field in AgentConfig.fields}
+    return AgentConfig(**{**given, "path": f"{folder.rstrip('/')}/.claude/agents/{member}"})

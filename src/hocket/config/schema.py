@@ -35,6 +35,12 @@ def _is_filled(value: object) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
+def _is_simple(value: object) -> bool:
+    import re
+
+    return isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", value) is not None
+
+
 def _is_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
@@ -56,6 +62,7 @@ def _one_of(*words: str) -> _Kind:
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
 _FILLED = _Kind(_is_filled, "a text that is not empty")
+_SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
 _TEXTS = _Kind(_is_texts, "a list of texts")
 _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
@@ -74,6 +81,8 @@ _Fields = Mapping[str, _Kind]
 
 _AGENT: _Fields = {
     "path": _FILLED,
+    "project": _FILLED,
+    "agent": _SIMPLE,
     "args": _TEXTS,
     "default_prompt": _TEXT,
     "default_prompt_file": _FILLED,
@@ -114,7 +123,7 @@ _SECTIONS: Mapping[str, _Fields] = {
 }
 _USERS_OWN = ("limits", "trust")
 """Sections that a project must not have: it could only give itself more."""
-_JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE}
+_JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE, "projects": _TABLE}
 _TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
 
 
@@ -154,6 +163,7 @@ class Part(Record):
 
     agents: Mapping[str, AgentConfig]
     chains: Mapping[str, ChainConfig]
+    projects: Mapping[str, str]
     limits: Mapping[str, int]
     run: Mapping[str, Any]
     env_pass: tuple[str, ...]
@@ -180,6 +190,7 @@ def parse(place: Place, text: str, user: str) -> Part:
     return Part(
         {name: _agent(place, name, value, spell) for name, value in top.get("agents", {}).items()},
         {name: _chain(place, name, value, spell) for name, value in top.get("chains", {}).items()},
+        _projects(place, top.get("projects", {})),
         sections["limits"],
         sections["run"],
         sections["env"].get("pass", ()),
@@ -194,7 +205,28 @@ def _agent(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> Ag
     table = _table(raw, _AGENT, f'{place.path}: agent "{name}"', spell)
     if isinstance(table.get("allowed_tools"), tuple):
         table["allowed_tools"] = " ".join(table["allowed_tools"])
-    return AgentConfig(place.path, **table, project=place.project)
+    member = _member(table, f'{place.path}: agent "{name}"')
+    return AgentConfig(place.path, **table, project=place.project, member=member)
+
+
+def _member(table: dict[str, Any], where: str) -> tuple[str, str] | None:
+    """An agent of a project, which is said by two keys that only make sense together; both are taken out."""
+    project, agent = table.pop("project", None), table.pop("agent", None)
+    if project is None and agent is None:
+        return None
+    if project is None or agent is None:
+        given, missing = ("agent", "project") if project is None else ("project", "agent")
+        raise ConfigError(f'{where}: has "{given}" but no "{missing}"')
+    if "path" in table:
+        raise ConfigError(f'{where}: has "path" as well as "project" and "agent"', "keep one of them")
+    return project, agent
+
+
+def _projects(place: Place, raw: Any) -> dict[str, str]:
+    for name, folder in raw.items():
+        if not _FILLED.fits(folder):
+            raise ConfigError(f'{place.path}: project "{name}": must be {_FILLED.wanted}, not {_shown(folder)}')
+    return dict(raw)
 
 
 def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:

@@ -47,6 +47,8 @@ class AgentConfig(Record):
     allowed_tools: str | None = None
     project: str | None = None
     """The folder whose own file says all this; None when it is the user's."""
+    member: tuple[str, str] | None = None
+    """Instead of a path: a project, by its name or as a path, and the name of an agent there."""
 
 
 class StepConfig(Record):
@@ -92,6 +94,8 @@ class Config(Record):
     looked: tuple[str, ...] = ()
     """Every place where one could have been."""
     trusted_folders: tuple[str, ...] = ()
+    projects: Mapping[str, str] = MappingProxyType({})
+    """Names for folders, so that an agent of another project can be told in few words."""
 
     def trusts(self, folder: str) -> bool:
         """Whether the user vouches for a folder: for itself, or for one that it really lies in."""
