@@ -30,7 +30,12 @@ from hocket.providers.contract import State
 from hocket.rehearsal import ScriptedModel, parse
 
 TIMES = 11
-ANSWER = {"rules": [{"do": [{"say": "ok"}]}]}
+CALLS = 15
+_READ = {"tool": {"name": "Read", "input": {"file_path": "note.txt"}}}
+_BASH = {"tool": {"name": "Bash", "input": {"command": "true", "description": "Do nothing"}}}
+_WORK = [step for number in range(CALLS) for step in ({"say": f"Step {number}."}, _BASH if number % 3 else _READ)]
+ANSWER = {"rules": [{"when": {"prompt": "work"}, "do": [*_WORK, {"say": "ok"}]}, {"do": [{"say": "ok"}]}]}
+"""One word, unless it is told to work: then it uses tools, one after the other, and says a word before each."""
 SESSION_ID = "33333333-3333-4333-8333-333333333333"
 
 
@@ -50,27 +55,57 @@ class Spent(NamedTuple):
     cpu: float
 
 
+class Job(NamedTuple):
+    """What is asked for, how a figure calls it, and how often it is measured."""
+
+    prompt: str
+    name: str
+    times: int
+
+
+WORD = Job("hi", "one word", TIMES)
+WORK = Job("work", f"{CALLS} tool calls", 5)
+
+
+class Costs(NamedTuple):
+    """The same job by turns, by the bare CLI and by ours; with what the server and its keeper used for ours."""
+
+    bare: list[Spent]
+    ours: list[Spent]
+    behind: list[float]
+
+
 def run() -> Iterator[Figure]:
-    """One agent that answers one word: `hocket run claude` beside `claude -p`, by turns."""
-    bare: list[Spent] = []
-    ours: list[Spent] = []
-    over_api: list[float] = []
-    own: list[float] = []
+    """One agent, that answers one word and that works: `hocket run claude` beside `claude -p`, by turns."""
     with stage() as w:
+        (w.root / "note.txt").write_text("Nothing of note.\n")
         client = w.client()
-        for _ in range(TIMES + 1):
-            bare.append(_command(w, [str(real_cli()), "-p", "hi"]))
-            with _own_processes(w) as spent:
-                ours.append(_command(w, [*HOCKET, "run", "claude", "-p", "hi"]))
-            own.append(spent() + ours[-1].cpu)
-            over_api.append(seconds(lambda: _ask(client, w)))
-    walls = [_middle([one.wall for one in spent]) for spent in (ours, bare)]
-    api = (_middle(over_api) - walls[1]) * 1000
-    note = f"{walls[0] * 1000:.0f} ms against {walls[1] * 1000:.0f} ms; {api:.0f} ms of it without the command line"
-    yield Figure("a Claude run, dearer than bare by", (walls[0] - walls[1]) * 1000, "ms", 60, note=note)
-    used, line, theirs = _middle(own), _middle([one.cpu for one in ours]), _middle([one.cpu for one in bare])
-    note = f"{used * 1000:.0f} ms, {line * 1000:.0f} of them the command line; the CLI {theirs * 1000:.0f} ms"
-    yield Figure("processor of ours, share of the CLI's", used / theirs * 100, "%", 5, note=note)
+        word = _costs(w, WORD)
+        over_api = [seconds(lambda: _ask(client, w)) for _ in range(TIMES + 1)]
+        walls = [_middle([one.wall for one in spent]) for spent in (word.ours, word.bare)]
+        api = (_middle(over_api) - walls[1]) * 1000
+        note = f"{walls[0] * 1000:.0f} ms against {walls[1] * 1000:.0f} ms; {api:.0f} ms of it without the command line"
+        yield Figure("a Claude run, dearer than bare by", (walls[0] - walls[1]) * 1000, "ms", 60, note=note)
+        yield _share(word, WORD)
+        yield _share(_costs(w, WORK), WORK)
+
+
+def _costs(w: World, job: Job) -> Costs:
+    costs = Costs([], [], [])
+    for _ in range(job.times + 1):
+        costs.bare.append(_command(w, [str(real_cli()), "-p", job.prompt]))
+        with _own_processes(w) as spent:
+            costs.ours.append(_command(w, [*HOCKET, "run", "claude", "-p", job.prompt]))
+        costs.behind.append(spent())
+    return costs
+
+
+def _share(costs: Costs, job: Job) -> Figure:
+    line, theirs = (_middle([one.cpu for one in spent]) * 1000 for spent in (costs.ours, costs.bare))
+    both = _middle([one.cpu + behind for one, behind in zip(costs.ours, costs.behind, strict=True)]) * 1000
+    behind = _middle(costs.behind) * 1000
+    note = f"{both:.0f} ms: command line {line:.0f}, server and keeper {behind:.0f}; the bare CLI {theirs:.0f} ms"
+    return Figure(f"processor of ours, share of the CLI's, {job.name}", both / theirs * 100, "%", 5, note=note)
 
 
 def _ask(client: Client, w: World) -> None:
@@ -117,6 +152,8 @@ def _own_processes(w: World) -> Iterator[Callable[[], float]]:
     watcher.start()
     try:
         yield lambda: sum(latest[pid] - before.get(pid, 0.0) for pid in list(latest))
+        while _children(zygote):
+            time.sleep(0.004)  # a keeper has its own end to see to after that of its run
     finally:
         over.set()
         watcher.join()

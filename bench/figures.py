@@ -23,6 +23,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import catalog
 import claude
 from measure import (
     HOCKET,
@@ -237,6 +238,9 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "turn": claude.turn,
     "reading": claude.reading,
     "rehearse": claude.rehearse,
+    "scan": catalog.scanning,
+    "catalog": catalog.warm,
+    "growth": catalog.growing,
 }
 
 

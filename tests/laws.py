@@ -321,7 +321,12 @@ LOGGING = frozenset(
 )
 
 
-SPEAKING_CAMEL = ("hocket.api.wire", "hocket.catalog.definitions", "hocket.providers.claude", "hocket.rehearsal")
+SPEAKING_CAMEL = (
+    *("hocket.api.wire", "hocket.providers.claude", "hocket.rehearsal"),
+    *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.plugins"),
+    *("hocket.catalog.explained", "hocket.catalog.servers", "hocket.catalog.trust", "hocket.catalog.wishes"),
+    "hocket.config.pins",
+)
 PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})
 
 

@@ -14,9 +14,22 @@ from typing import Any
 
 import pytest
 from cli import fake_server
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hocket import client as client_module
-from hocket.client import Client, Connection, lines, lock_held, parse_version, quote, read_lock, sse_events
+from hocket.client import (
+    Client,
+    Connection,
+    from_json,
+    lines,
+    lock_held,
+    parse_version,
+    quote,
+    read_lock,
+    sse_events,
+    to_json,
+)
 from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, VersionMismatch
 
 Launch = Callable[..., Callable[[], None]]
@@ -44,6 +57,31 @@ def launch(home: Path) -> Iterator[Launch]:
 
 def seqs(events: list[dict[str, Any]]) -> list[int]:
     return [event["seq"] for event in events]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(VALUES)
+def test_what_is_written_as_json_is_read_as_it_was_by_us_and_by_everybody(value: Any) -> None:
+    text = to_json(value)
+    assert text == json.dumps(value)
+    assert from_json(f" {text}\r\n".encode()) == json.loads(text)
+    assert from_json(json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")) == value
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"{a", b'"\x01"', b"[1,]", b"{} {}", b"1 2", b"\xff\xfe\xfd", b'{"a": tru}', b'"half']
+)
+def test_what_is_no_json_is_refused_in_the_words_of_the_library(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r".") as library:
+        json.loads(text)
+    with pytest.raises(ValueError, match=r".") as ours:
+        from_json(text)
+    assert (type(ours.value), str(ours.value)) == (type(library.value), str(library.value))
 
 
 def test_a_request_starts_the_server_and_returns_the_data(home: Path, launch: Launch) -> None:

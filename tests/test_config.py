@@ -618,9 +618,8 @@ def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
         of_project(project, home)
     assert f"{path}: {where} asks for permission mode {mode}" in caught.value.message
     assert caught.value.exit_code == 4
-    advice = (caught.value.hint or "").partition("under [trust]: ")[2]
-    assert advice == f'folders = ["{project}"]'
-    put(home / "config.toml", f"[trust]\n{advice}")
+    assert (caught.value.hint or "").endswith(f": hocket trust {project}")
+    put(home / "config.toml", f'[trust]\nfolders = ["{project}"]')
     assert of_project(project, home).trusts(str(project))
 
 

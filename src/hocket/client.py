@@ -3,15 +3,15 @@
 Here belong: asking, following, starting the server on demand, the rule about versions. Here do not belong:
 where HOCKET_HOME lies (``config``), how a server process is made (``keeper``; its function is handed in as
 ``start``), and anything that prints. Every command loads this module, so it imports a handful of small stdlib
-modules and nothing else: ``http.client`` alone would cost more than the whole of it.
+modules and nothing else: ``http.client`` alone would cost more than the whole of it, and so would ``json``, which
+needs regular expressions. What those two are made of in C is all that is needed here.
 """
 
 from __future__ import annotations
 
+import _json
 import _socket as socket  # its C half: making enums of all its constants takes longer than talking to the server
 import errno
-import fcntl
-import json
 import os
 import select
 import time
@@ -50,6 +50,37 @@ class BrokenStreamError(ConnectionError):
     """The connection ended before the answer did."""
 
 
+class _AnyValue:
+    """What the scanner asks of a decoder: nothing special about any kind of value."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_int, parse_float, parse_constant = int, float, float
+
+
+_scan = _json.make_scanner(_AnyValue)  # type: ignore[arg-type]  # it asks for those attributes and nothing more
+_spell = _json.make_encoder(None, None, _json.encode_basestring_ascii, None, ": ", ", ", False, False, True)  # type: ignore[arg-type]
+
+
+def from_json(text: bytes) -> Any:
+    """The value that a JSON text stands for. Whatever is wrong with a text, ``json`` says it."""
+    try:
+        spelled = text.decode().strip()
+        value, end = _scan(spelled, 0)
+        if end == len(spelled):
+            return value
+    except (ValueError, StopIteration, SystemError):
+        pass  # the scanner by itself has no words for what it does not understand
+    import json
+
+    return json.loads(text)
+
+
+def to_json(value: Any) -> str:
+    """On one line, in ASCII. Of text, numbers, lists and dictionaries; nothing that contains itself."""
+    return "".join(_spell(value, 0))
+
+
 def quote(text: str) -> str:
     """One path segment, percent-encoded."""
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode(errors="replace"))
@@ -70,7 +101,7 @@ def read_lock(home: str) -> dict[str, Any]:
     """What the newest server of this home wrote about itself; empty when there is nothing readable."""
     try:
         with open(os.path.join(home, "server.lock"), "rb") as file:
-            record = json.loads(file.read(MAX_LINE))
+            record = from_json(file.read(MAX_LINE))
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
@@ -78,6 +109,8 @@ def read_lock(home: str) -> dict[str, Any]:
 
 def lock_held(home: str) -> bool:
     """Whether a server lives: it holds this lock as long as it does, so no process id has to be trusted."""
+    import fcntl
+
     try:
         handle = os.open(os.path.join(home, "server.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -232,7 +265,7 @@ def sse_events(pieces: Iterator[bytes]) -> Iterator[Event | None]:
         if line.startswith(b"data:"):
             data.append(line[5:])
         elif not line and data:
-            yield json.loads(b"\n".join(data))
+            yield from_json(b"\n".join(data))
             data = []
 
 
@@ -271,7 +304,7 @@ class Client:
         """The ``data`` of an answer. After a broken connection it asks again: the key makes a POST safe."""
         if method == "POST":
             key = key or os.urandom(16).hex()
-        payload = b"" if body is None else json.dumps(body).encode()
+        payload = b"" if body is None else to_json(body).encode()
         deadline = time.monotonic() + RETRY_SECONDS
         pause = 0.02
         while True:
@@ -567,7 +600,7 @@ class _Attempt:
 
 def _unwrap(status: int, content: bytes) -> Any:
     try:
-        answer = json.loads(content)
+        answer = from_json(content)
     except ValueError:
         answer = None
     if isinstance(answer, dict):

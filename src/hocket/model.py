@@ -83,6 +83,10 @@ class Definition:
     fields: Mapping[str, Any]
     """What its head says and the CLI understands, with its body as ``prompt``."""
     path: str
+    allowed_agents: tuple[str, ...] | None = None
+    """The only agents that it may start; None for any."""
+    allowed_servers: tuple[str, ...] | None = None
+    """The only MCP servers that it may have; None for whatever its CLI finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,10 @@ class Agent:
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
+    alias: str | None = None
+    """The configuration file that gives it this name, if one does."""
+    strangers: tuple[str, ...] = ()
+    """Servers that its CLI would find around a trusted folder and that nobody trusts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,12 @@ class Spec:
     """``deny``, ``ask`` (wait for an answer) or ``fail`` (end, because nobody can answer)."""
     resumed_from: str | None = None
     """The run whose session this one goes on with."""
+    source: str | None = None
+    """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
+    definition: str | None = None
+    """The file that describes its agent."""
+    notices: tuple[str, ...] = ()
+    """What was noticed while its agent was looked up, worth a word and no reason to refuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +224,9 @@ class Run:
     open_questions: tuple[Mapping[str, Any], ...] = ()
     """What it asked and nobody has answered, each with an ``id``."""
     resumed_from: str | None = None
+    source: str | None = None
+    """Where its agent was found, and the file that describes it."""
+    definition: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -240,6 +257,8 @@ def _created(event: Event) -> Run:
         step=data.get("step"),
         iteration=data.get("iteration"),
         resumed_from=data.get("resumed_from"),
+        source=data.get("source"),
+        definition=data.get("definition"),
     )
 
 

@@ -298,6 +298,9 @@ def test_the_description_is_complete_and_never_promises_422(shared: Server) -> N
         ("POST", "/api/runs/{ref}/messages"),
         ("POST", "/api/runs/{ref}/answer"),
         ("POST", "/api/runs/{ref}/resume"),
+        ("GET", "/api/agents"),
+        ("GET", "/api/agents/{name}"),
+        ("GET", "/api/catalog"),
         ("GET", "/api/health"),
         ("POST", "/api/server/stop"),
     }

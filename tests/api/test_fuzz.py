@@ -21,6 +21,9 @@ OPERATIONS = [
     ("POST", "/api/runs/{ref}/messages"),
     ("POST", "/api/runs/{ref}/answer"),
     ("POST", "/api/runs/{ref}/resume"),
+    ("GET", "/api/agents"),
+    ("GET", "/api/agents/{name}"),
+    ("GET", "/api/catalog"),
     ("GET", "/api/health"),
 ]
 """All but the one that stops the server."""

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hocket.catalog.resolve import Given, check_arguments, resolve
+from hocket.catalog.resolve import resolve
+from hocket.catalog.trust import Given, check_arguments
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
 from hocket.errors import (
     BadDefinition,
@@ -193,7 +194,7 @@ def test_an_alias_brings_its_prompt_its_arguments_and_its_source(tmp_path: Path)
     tool = program(tmp_path / "tool")
     alias = AgentConfig("/etc/x.toml", "./tool", ("-q",), "Do", "do.md", "stdin")
     assert find("t", tmp_path, config=aliases(t=alias)) == Agent(
-        "t", "executable", str(tool), "/etc/x.toml", ("-q",), "Do", "do.md", "stdin"
+        "t", "executable", str(tool), "path", ("-q",), "Do", "do.md", "stdin", alias="/etc/x.toml"
     )
 
 
@@ -334,6 +335,7 @@ def test_a_file_that_describes_no_agent_says_where_and_why(place: Place) -> None
 
 @pytest.mark.req("S1-02")
 def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_program(place: Place) -> None:
+    trusting = Config(trusted_folders=(str(place.project),))
     assert place.find("tool").source == "PATH"
     assert place.find("claude").source == "cli"
     for name in ("tool", "claude"):
@@ -343,8 +345,8 @@ def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_
         assert found.definition is not None
         assert found.definition.path == str(own)
         near = describe(place.project, name)
-        found = place.find(name)
-        assert (found.provider, found.source, found.cwd) == ("claude", "project", str(place.project))
+        found = place.find(name, trusting)
+        assert (found.provider, found.source, found.cwd) == ("claude", "project-local", str(place.project))
         assert found.definition is not None
         assert found.definition.path == str(near)
         alias = aliases(**{name: AgentConfig("f", str(place.tool))})
@@ -395,7 +397,7 @@ def test_an_alias_of_an_agent_brings_what_it_says(place: Place) -> None:
     )
     far, near, same = (place.find(name, config) for name in ("far", "near", "reviewer"))
     assert (far.name, far.provider, far.args, far.default_prompt) == ("far", "claude", ("-x",), "Do")
-    assert (far.default_prompt_file, far.model, far.allowed_tools, far.source) == ("do.md", "opus", "Read", "f")
+    assert (far.default_prompt_file, far.model, far.allowed_tools, far.alias) == ("do.md", "opus", "Read", "f")
     assert (near.provider, near.permission_mode) == ("claude", "plan")
     assert (same.provider, same.model) == ("claude", "haiku")
     assert {found.definition.name for found in (far, near, same) if found.definition} == {"reviewer"}
@@ -424,7 +426,7 @@ def test_a_project_that_nobody_trusts_gets_no_hooks_servers_or_bypass(place: Pla
     error = place.refused(text, config)
     assert (type(error), error.exit_code) == (NotTrusted, 4)
     assert wish in error.message
-    assert f'under [trust]: folders = ["{place.project}"]' in (error.hint or "")
+    assert (error.hint or "").endswith(f"hocket trust {place.project}/.claude/agents/greedy.md")
     trusting = Config(agents=config.agents, trusted_folders=(str(place.project.parent),))
     assert place.find(text, trusting).trusted is True
 
@@ -492,7 +494,7 @@ def test_only_the_users_own_alias_may_do_without_questions(place: Place, asking:
     assert (type(error), error.exit_code) == (NotTrusted, 4)
     assert f'/p/hocket.toml: agent "a" asks for {WORDS[next(iter(asking))]}' in error.message
     assert next(iter(asking.values())) in error.message
-    assert f'under [trust]: folders = ["{project}"]' in (error.hint or "")
+    assert (error.hint or "").endswith(f"hocket trust {project}")
     assert place.find("a", Config(agents={"a": theirs}, trusted_folders=(project,))).trusted
     mine = AgentConfig("/u/config.toml", "claude", **asking)
     assert place.find("a", aliases(a=mine)).permission_mode == asking.get("permission_mode")
@@ -533,7 +535,7 @@ def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_woul
     with pytest.raises(NotTrusted) as caught:
         check_arguments(given, place.find("claude"), "acceptEdits", NOTHING)
     assert caught.value.message.startswith("/p/hocket.toml: agent 'a' asks for --settings, which brings settings along")
-    assert f'folders = ["{place.project}"]' in (caught.value.hint or "")
+    assert (caught.value.hint or "").endswith(f"hocket trust {place.project}")
     assert caught.value.exit_code == 4
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from hocket.cli import access
@@ -26,3 +28,23 @@ def test_a_runs_end_has_its_exit_code(status: str, reason: str | None, code: int
 def test_the_result_ends_with_one_newline(result: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     access.print_result(result)
     assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ('[env]\npass = ["EXTRA"]\n', True),
+        ('env.pass = ["EXTRA"]\n', True),
+        ('["\\u0065nv"]\npass = ["EXTRA"]\n', True),
+        ("[limits]\ndepth = 3\n", False),
+        ("", False),
+    ],
+)
+def test_the_variables_that_a_configuration_names_are_sent_however_it_says_so(
+    text: str, passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("EXTRA", "more")
+    (tmp_path / "hocket.toml").write_text(text)
+    assert ("EXTRA" in access.environment(str(tmp_path))) is passed

@@ -177,3 +177,80 @@ def test_a_claude_that_hangs_is_not_waited_for(home: Path, agent: Bin, monkeypat
     monkeypatch.setattr(doctor, "VERSION_SECONDS", 0.3)
     found = claude(home)
     assert (found.ok, "says nothing" in found.detail) == (False, True)
+
+
+# --- --verify -----------------------------------------------------------------------------------------------
+
+LISTING = """
+import json, os, sys
+if "--version" in sys.argv:
+    print("2.1.325")
+    sys.exit()
+folder = ".claude/agents"
+names = [name.partition(".")[0] for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+agents = [{"name": name, "description": "d"} for name in ["own", *names]]
+print(json.dumps({"type": "control_response", "response": {"response": {"agents": agents}}}))
+"""
+
+
+def define(project: Path, file: str, name: str, more: str = "") -> None:
+    folder = project / ".claude/agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(f"---\nname: {name}\ndescription: d\n{more}---\n")
+
+
+def test_verify_of_the_same_agents_is_healthy(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("claude", LISTING)
+    define(project, "a.md", "a")
+    done = hocket("doctor", "--verify", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ok"], done.stderr) == (0, True, "")
+    found = {name: told["verify"][name] for name in ("same", "only_claude", "only_hocket", "models")}
+    assert found == {"same": 1, "only_claude": [], "only_hocket": [], "models": []}
+    assert (told["checks"][-1]["name"], told["checks"][-1]["ok"]) == ("agents", True)
+    assert "✓ agents       1 the same as Claude's own list\n" in hocket("doctor", "--verify").stdout
+
+
+def test_verify_names_each_difference_and_is_one(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("claude", LISTING)
+    define(project, "a.md", "b")
+    define(project, "c.md", "c", "model: opus\n")
+    done = hocket("doctor", "--verify")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-3:] == [
+        "    only Claude: a",
+        f"    only Hocket: b (project, {project}/.claude/agents/a.md)",
+        "    model of c: opus, Claude has None",
+    ]
+
+
+def test_verify_of_another_project(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("claude", LISTING)
+    define(world / "other", "a.md", "a")
+    told = json.loads(hocket("doctor", "--verify", "--project", "../other", "--json").stdout)
+    assert (told["verify"]["same"], told["verify"]["project"]) == (1, str(world / "other"))
+
+
+def test_verify_starts_no_server_and_leaves_nothing_behind(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
+    agent("claude", LISTING)
+    before = {path for path in world.rglob("*") if home not in path.parents}
+    hocket("doctor", "--verify")
+    assert not (home / "server.lock").exists()
+    assert {path for path in world.rglob("*") if home not in path.parents} == before
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "message"),
+    [
+        (["--verify"], {}, "claude is no program"),
+        (["--verify"], {"HOCKET_CLAUDE": "/no/such"}, "/no/such is no program"),
+        (["--verify", "--project", "/no/such"], {}, "/no/such is not a directory"),
+        (["--project", "."], {}, "--verify"),
+        (["--verify", "--restore"], {}, "do not go together"),
+    ],
+)
+def test_verify_without_what_it_needs_is_two(
+    hocket: Hocket, args: list[str], env: dict[str, str], message: str
+) -> None:
+    done = hocket("doctor", *args, env=env)
+    assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True), done.stderr

@@ -53,6 +53,30 @@ def agents(agent: Bin) -> Bin:
     return agent
 
 
+def test_a_plain_run_loads_none_of_the_libraries_that_take_longer_than_the_run(hocket: Hocket, agents: Bin) -> None:
+    # An empty file, too, is a configuration.
+    (hocket.cwd / "hocket.toml").write_text("")
+    assert hocket("run", "planner").returncode == 0
+    telling = {"PYTHONPROFILEIMPORTTIME": "1"}
+    done = hocket("run", "planner", env=telling)
+    bare = subprocess.run(
+        [sys.executable, "-c", "import runpy"],
+        env={**os.environ, **telling},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    needed = imported(done.stderr) - imported(bare.stderr)
+    assert "hocket.client" in needed
+    heavy = {"enum", "re", "json", "signal", "typing", "socket", "tomllib", "dataclasses", "hocket.config.loading"}
+    assert needed & heavy == set()
+
+
+def imported(told: str) -> set[str]:
+    """The modules that the interpreter says it has loaded."""
+    return {line.rpartition("|")[2].strip() for line in told.splitlines() if line.startswith("import time:")}
+
+
 @pytest.mark.req("S1-B21", "S1-B17")
 def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: Bin) -> None:
     done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace", env={"FORCE_COLOR": "1"})

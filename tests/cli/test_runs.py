@@ -80,6 +80,13 @@ def test_show_prints_the_result_harmlessly() -> None:
     assert "files    /h/runs/r1" in lines
 
 
+@pytest.mark.req("S4-52")
+def test_show_always_says_where_the_agent_was_found() -> None:
+    found = run(1, agent="reviewer", source="project-local", definition="/p/.claude/agents/reviewer.md")
+    assert "agent    reviewer (project-local, /p/.claude/agents/reviewer.md)" in shown(found, 160.0, 80)
+    assert "agent    make (PATH)" in shown(run(2, agent="make", source="PATH"), 160.0, 80)
+
+
 def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "import sys; print(*sys.argv[1:]); print('aside', file=sys.stderr); sys.exit(4)")
     spawned = hocket("spawn", "echo", "-p", "the prompt", "--json", "--", "--flag")

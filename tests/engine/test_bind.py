@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -300,7 +301,7 @@ def refusal(place: Place, config: Config, **wishes: Any) -> NotTrusted:
     with pytest.raises(NotTrusted) as caught:
         bind(place.request(**wishes), config)
     assert caught.value.exit_code == 4
-    assert f'folders = ["{place.cwd}"]' in (caught.value.hint or "")
+    assert (caught.value.hint or "").endswith(f"hocket trust {place.cwd}")
     return caught.value
 
 
@@ -383,3 +384,67 @@ def test_binding_needs_no_event_loop() -> None:
     code = "import sys, hocket.engine.bind; print('asyncio' in sys.modules, 'hocket.store' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+# --- Servers ------------------------------------------------------------------------------------------------
+
+
+def servers_of(place: Place, head: str, config: Config = NOTHING) -> tuple[Any, Sequence[str]]:
+    """What a Claude agent with this in its head is handed as servers, and what is said about the others."""
+    place.program(place.bin / "claude")
+    (place.cwd / ".claude.json").write_text(
+        json.dumps({"mcpServers": {"git": {"command": "g"}, "db": {"command": "d"}}})
+    )
+    folder = place.cwd / "work" / ".claude" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder.parents[1] / ".mcp.json").write_text('{"mcpServers": {"theirs": {"command": "t"}, "db": {"command": "x"}}}')
+    (folder / "a.md").write_text(f"---\nname: a\ndescription: d\n{head}\n---\nWork\n")
+    spec = place.spec(config, agent="a", cwd=str(place.cwd / "work"))
+    written = spec.files.get("servers.json")
+    return (json.loads(written)["mcpServers"] if written else None), spec.notices
+
+
+@pytest.mark.req("S3-08", "S3-54")
+@pytest.mark.parametrize(
+    ("head", "chosen"),
+    [
+        ("", None),
+        ("allowedMcpServers: [git]", {"git": {"command": "g"}}),
+        ("allowedMcpServers: git, theirs", {"git": {"command": "g"}}),
+        ("allowedMcpServers: []", {}),
+    ],
+)
+def test_an_agent_is_handed_the_servers_of_its_list_and_no_project_s_that_nobody_trusts(
+    place: Place, head: str, chosen: Any
+) -> None:
+    found, _ = servers_of(place, head)
+    assert found == chosen
+
+
+@pytest.mark.req("S3-54", "S3-55")
+def test_a_trusted_project_s_servers_count_and_stand_above_the_user_s(place: Place) -> None:
+    trusting = Config(trusted_folders=(str(place.cwd),))
+    found, _ = servers_of(place, "allowedMcpServers: [theirs, db]", trusting)
+    assert found == {"theirs": {"command": "t"}, "db": {"command": "x"}}
+
+
+@pytest.mark.req("S3-54")
+def test_a_server_that_nobody_knows_is_told_and_no_reason_to_refuse(place: Place) -> None:
+    found, notices = servers_of(place, "allowedMcpServers: [git, gone]")
+    assert list(found) == ["git"]
+    assert notices == ("no MCP server 'gone' is known here; a has none",)
+
+
+@pytest.mark.req("S4-52")
+def test_what_was_found_says_where(place: Place) -> None:
+    place.program(place.bin / "claude")
+    folder = place.cwd / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text("---\nname: a\ndescription: d\n---\nWork\n")
+    work = place.cwd / "work"
+    work.mkdir()
+    spec = place.spec(agent="a", cwd=str(work))
+    assert (spec.source, spec.definition) == ("global", str(folder / "a.md"))
+    (described,) = describe(spec)
+    assert (described["source"], described["definition"]) == ("global", str(folder / "a.md"))
+    assert place.spec(agent="planner").source == "PATH"

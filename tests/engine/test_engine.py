@@ -17,6 +17,21 @@ from hocket.keeper import files
 from hocket.model import Kind, Reason, Run, Status
 
 SLEEPER = "import signal; signal.pause()"
+HALF_A_SENTENCE = """
+import json
+def say(**line): print(json.dumps({"type": "stream_event", "session_id": "s-1", "parent_tool_use_id": None, **line}),
+                       flush=True)
+def delta(text): say(event={"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})
+say(type="system", subtype="init", cwd="/", tools=[])
+open("first").read()
+say(event={"type": "message_start", "message": {"id": "m-1", "role": "assistant", "content": []}})
+say(event={"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+delta("half ")
+open("second").read()
+delta("and half")
+say(type="assistant", message={"id": "m-1", "content": [{"type": "text", "text": "half and half"}]})
+say(type="result", subtype="success", is_error=False, result="half and half")
+"""
 LEDGER = "import os, sys; os.write(os.open('ledger', os.O_WRONLY | os.O_APPEND | os.O_CREAT), b'x')"
 
 
@@ -92,6 +107,32 @@ def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, pr
             assert (ended.status, ended.exit_code, ended.result) == (Status.DONE, 0, "first\nsecond\n")
             texts = [e["data"]["text"] for e in await kitchen.events(run) if e["type"] == "text"]
             assert texts == ["first", "second"]
+
+    asyncio.run(scene())
+
+
+def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
+    """They are not worth a commit: the half of a sentence, say."""
+    agent("claude", HALF_A_SENTENCE)
+    for door in ("first", "second"):
+        os.mkfifo(project / door)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("claude", prompt="go")
+            await until(lambda: kitchen.engine.find(run.id).session_id, "its session")
+            committed = kitchen.engine.read.offsets(run.id).out
+            (project / "first").write_text("")
+            leaf = kitchen.engine._processes._leaves[run.id]
+            await until(lambda: leaf.offsets.out > committed, "the half of a sentence to be read")
+            assert kitchen.engine.read.offsets(run.id).out == committed
+        (project / "second").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.result) == (Status.DONE, "half and half")
+            events = await kitchen.events(run)
+            assert [e["data"]["text"] for e in events if e["type"] == "text"] == ["half and half"]
+            assert [e["type"] for e in events].count("session") == 1
 
     asyncio.run(scene())
 

@@ -27,6 +27,16 @@ def test_it_runs_in_its_directory_with_its_environment_and_no_input(tmp_path: Pa
     assert result == (0, f"{tmp_path}\nthis\n".encode(), False)
 
 
+def test_what_it_is_given_to_read_is_all_there_even_when_it_reads_late(tmp_path: Path) -> None:
+    given = b"line\n" * 200_000
+    result = run_tool(["/bin/sh", "-c", "seq 1000 | tail -n 1; wc -c"], str(tmp_path), ENV, 10, 100, given)
+    assert (result.code, result.output.split()) == (0, [b"1000", str(len(given)).encode()])
+
+
+def test_what_it_is_given_and_does_not_read_is_no_matter(tmp_path: Path) -> None:
+    assert run_tool(["/bin/true"], str(tmp_path), ENV, 10, 100, b"x" * 1_000_000) == (0, b"", False)
+
+
 def test_a_death_by_signal_is_negative(tmp_path: Path) -> None:
     assert sh("kill -TERM $$", tmp_path).code == -signal.SIGTERM
 

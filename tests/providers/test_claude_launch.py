@@ -270,3 +270,41 @@ def test_a_definition_that_cannot_be_written_down_is_refused() -> None:
     for value in (float("nan"), loop):
         with pytest.raises(BadDefinition, match=r"/p/rev\.md"):
             launch(defined(value=value))
+
+
+# --- Servers ---
+
+SERVER = {"command": "python3", "args": ["server.py"], "env": {"TOKEN": "s3cret"}}
+
+
+@pytest.mark.req("S3-08", "S3-54")
+@pytest.mark.parametrize("trusted", [True, False])
+@pytest.mark.parametrize("servers", [{"db": SERVER}, {}], ids=["one", "none"])
+def test_a_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str, Any]) -> None:
+    made = launch(replace(AGENT, trusted=trusted), ["word"], options=Options(servers=servers))
+    assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
+    assert made.argv[made.argv.index("--mcp-config") + 2] == "--strict-mcp-config"
+    assert made.argv.count("--strict-mcp-config") == 1
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": servers}
+    assert set(made.files) == {"agents.json", "servers.json"}
+
+
+@pytest.mark.req("S3-08")
+def test_without_a_whitelist_servers_are_left_to_the_program() -> None:
+    made = launch(replace(AGENT, trusted=True))
+    assert not {"--mcp-config", "--strict-mcp-config"} & set(made.argv)
+    assert set(made.files) == {"agents.json"}
+
+
+def test_a_servers_secrets_are_in_no_argument_and_no_variable() -> None:
+    made = launch(AGENT, options=Options(servers={"db": SERVER}))
+    assert not any("s3cret" in text for text in (*made.argv, *made.env.values()))
+
+
+def test_the_program_alone_may_have_a_whitelist_too() -> None:
+    assert set(launch(BARE, options=Options(servers={})).files) == {"servers.json"}
+
+
+def test_servers_that_cannot_be_written_down_are_refused() -> None:
+    with pytest.raises(BadDefinition, match="servers"):
+        launch(AGENT, options=Options(servers={"db": {"timeout": float("nan")}}))

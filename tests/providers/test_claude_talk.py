@@ -227,6 +227,13 @@ def test_without_a_home_there_is_no_transcript() -> None:
     assert transcripts({}, "/srv", "abc") == ()
 
 
+@pytest.mark.parametrize(
+    ("cwd", "name"), [("/a b/c.d", "-a-b-c-d"), ("/é", "--"), ("/\U0001f600x", "---x"), ("/\udcffx", "--x")]
+)
+def test_every_unit_of_a_directory_that_is_no_letter_or_digit_is_a_dash(cwd: str, name: str) -> None:
+    assert folder_name(cwd) == name
+
+
 @given(st.text(st.characters()))
 def test_a_folder_name_is_plain_and_short_for_any_directory(cwd: str) -> None:
     name = folder_name(cwd)

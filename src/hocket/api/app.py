@@ -9,10 +9,10 @@ from typing import Annotated, Any, cast
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from hocket import __version__, config
-from hocket.api import stream, wire
+from hocket.api import catalog, stream, wire
 from hocket.api.guard import caller_of, too_large
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
@@ -24,7 +24,7 @@ _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
     401: "The token is missing or wrong",
     403: "A Host, an Origin or a scope that is not served",
-    404: "There is no such run",
+    404: "There is no such run or agent",
     409: "The run's state, or a limit, forbids it",
     413: "The body is too large",
     415: "The body is not JSON",
@@ -61,6 +61,7 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
         responses=_FAILURES,
     )
     app.state.engine = engine
+    app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
     app.state.health = health
     app.state.stop = stop
     for kind, handler in _HANDLERS.items():
@@ -77,6 +78,9 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     add(
         "/api/runs/{ref}/resume", resume_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201
     )
+    add("/api/agents", catalog.list_agents, methods=["GET"], response_model=wire.Answer[list[wire.AgentOut]])
+    add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
+    add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
     add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
     return app
@@ -271,17 +275,17 @@ async def stop_server(request: Request, body: wire.Empty | None = None) -> Respo
 # --- Errors -------------------------------------------------------------------------------------------------
 
 
-async def _ours(request: Request, error: HocketError) -> JSONResponse:
+async def _ours(request: Request, error: HocketError) -> Response:
     return wire.error_response(error)
 
 
-async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+async def _invalid(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body")
     return wire.error_response(UsageError(f"{where or 'the request'}: {first['msg']}"))
 
 
-async def _http(request: Request, error: HTTPException) -> JSONResponse:
+async def _http(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
         return wire.error_response(NotFound(f"there is no route {request.url.path}"))
     if error.status_code == 413:
@@ -291,7 +295,7 @@ async def _http(request: Request, error: HTTPException) -> JSONResponse:
     return response
 
 
-async def _fault(request: Request, error: Exception) -> JSONResponse:
+async def _fault(request: Request, error: Exception) -> Response:
     return wire.error_response(HocketError("the server made a mistake", "Its log, server.log in HOCKET_HOME, has more"))
 
 

@@ -29,6 +29,7 @@ from hocket.config.loading import load
 from hocket.engine.engine import Engine
 from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
 from hocket.engine.limits import Limits
+from hocket.engine.seeding import seed
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.absence import SERVER_LOCK
 from hocket.keeper.platform import start_time
@@ -68,8 +69,17 @@ def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_rem
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     with locked(place) as descriptor:
+        _seed(place)
         asyncio.run(_serve(place, descriptor, port, host))
     return 0
+
+
+def _seed(home: Path) -> None:
+    """A server without its five agents is still one, so a disk that is full now is no reason not to start."""
+    try:
+        seed(home)
+    except OSError as error:
+        log.warning("the agents that come with Hocket could not be written: %s", error)
 
 
 def _describe(descriptor: int, about: dict[str, Any]) -> None:

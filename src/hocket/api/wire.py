@@ -8,7 +8,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from hocket.errors import HocketError
 from hocket.model import Run
@@ -86,6 +86,10 @@ class RunOut(BaseModel):
     error: str | None
     last: str | None
     resumed_from: str | None
+    source: str | None
+    """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
+    definition: str | None
+    """The file that describes its agent."""
 
 
 class QuestionOut(BaseModel):
@@ -155,6 +159,69 @@ class Stopping(BaseModel):
     """The server is about to go; runs stay."""
 
     pid: int
+
+
+class AgentOut(BaseModel):
+    """One agent that can run. The last three are there for Hocket's own configs alone, as their files have them."""
+
+    name: str
+    address: str
+    """What routes, flags and paths call it; the name itself where that can be typed."""
+    source: str
+    location: str
+    path: str
+    description: str
+    model: str | None
+    tags: list[str]
+    version: str
+    overridden: bool
+    """Whether one of the user's own has this name, too."""
+    needs_trust: list[str] = Field(alias="needsTrust")
+    """What it asks for, or hides, that somebody has to approve before it runs."""
+    spec_path: str | None = Field(None, alias="specPath")
+    allowed_tools: str | None = Field(None, alias="allowedTools")
+    permission_mode: str | None = Field(None, alias="permissionMode")
+
+
+class Shadowed(BaseModel):
+    """A definition of the same name that is not used."""
+
+    source: str
+    path: str
+
+
+class AgentDetail(AgentOut):
+    """One agent, with everything that its file says beside its instructions."""
+
+    project: str | None
+    delegates_to: list[str] = Field(alias="delegatesTo")
+    shadows: list[Shadowed]
+    metadata: dict[str, Any]
+
+
+class ProblemOut(BaseModel):
+    """A file with something wrong: what, where, and whether Claude loads it all the same."""
+
+    path: str
+    line: int | None
+    reason: str
+    claude_loads: bool
+    kind: str
+
+
+class CatalogOut(BaseModel):
+    """The routing table: the same that ``hocket agents --json`` prints, in the same words."""
+
+    model_config = ConfigDict(extra="allow")
+
+    by_name: dict[str, dict[str, Any]]
+    by_tags: dict[str, list[str]]
+    by_location: dict[str, list[str]]
+    overrides: list[dict[str, Any]]
+    total_count: int
+    global_count: int
+    project_local_count: int
+    problems: list[ProblemOut]
 
 
 Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
@@ -246,13 +313,50 @@ def _question_out(run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {name: asked.get(name) for name in QuestionOut.model_fields} | {"run": run.id, "number": run.number}
 
 
+_OF_CONFIGS = ("specPath", "allowedTools", "permissionMode")
+
+
+def agent_out(row: Mapping[str, Any]) -> dict[str, Any]:
+    """An agent's public face, made of its row in the routing table."""
+    plain = (name for name, field in AgentOut.model_fields.items() if field.alias is None)
+    face = {name: row[name] for name in plain} | {"needsTrust": row["needs_trust"]}
+    if row["location"] != "config":
+        return face
+    return face | {name: row["full_metadata"].get(name) for name in _OF_CONFIGS}
+
+
+def agent_detail(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, with the rest of what is known."""
+    return agent_out(row) | {
+        "project": row.get("project"),
+        "delegatesTo": row["delegates_to"],
+        "shadows": row["shadows"],
+        "metadata": row["full_metadata"],
+    }
+
+
 def answer(data: Any, status: int = 200) -> Response:
     """A success."""
-    body = msgspec.json.encode({"data": data, "meta": {"timestamp": time.time()}})
-    return Response(body, status, media_type="application/json")
+    return _json({"data": data, "meta": {"timestamp": time.time()}}, status)
 
 
-def error_response(error: HocketError) -> JSONResponse:
+def error_response(error: HocketError) -> Response:
     """A failure."""
-    body = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-    return JSONResponse(body, error.status)
+    return _json({"error": {"code": error.code, "message": error.message, "hint": error.hint}}, error.status)
+
+
+def _json(body: Any, status: int) -> Response:
+    try:
+        encoded = msgspec.json.encode(body)
+    except UnicodeEncodeError:
+        encoded = msgspec.json.encode(_as_text(body))
+    return Response(encoded, status, media_type="application/json")
+
+
+def _as_text(value: Any) -> Any:
+    """The same with every text made one: a file's name may have bytes that are none."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, Mapping):
+        return {_as_text(key): _as_text(item) for key, item in value.items()}
+    return [_as_text(item) for item in value] if isinstance(value, list | tuple) else value

@@ -16,6 +16,8 @@ ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN = (
 )
 SOURCES = (ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN)
 """Where definitions come from, the one that wins first."""
+LOCATIONS: Mapping[str, str] = MappingProxyType({source: source for source in SOURCES} | {PROJECT: "project-local"})
+"""What people are told about each source."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 SKIPPED, REFUSED, RESCUED, HIDDEN, RENAMED, DUPLICATE, LINKED, ODD = (
@@ -43,9 +45,9 @@ class Entry:
     delegates_to: tuple[str, ...] = ()
     version: str = "1.0.0"
     model: str | None = None
-    metadata: Mapping[str, Any] = NOTHING
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     """All that the file says, body excepted."""
-    lines: Mapping[str, int] = NOTHING
+    lines: Mapping[str, int] = field(default_factory=dict)
     """The line of each of its keys."""
     target: str | None = None
     """For an alias, what it stands for; for one of Hocket's configs, the file with its instructions."""
@@ -91,11 +93,17 @@ class Catalog:
 
     cwd: str | None
     """None when nobody's project was asked for."""
-    ranked: Mapping[str, tuple[Entry, ...]] = NOTHING
+    ranked: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     """By name, sorted: every candidate, the one that is used first."""
-    addresses: Mapping[str, str] = NOTHING
+    addresses: Mapping[str, str] = field(default_factory=dict)
     """By name: what one types, and what routes, paths and flags use."""
     problems: tuple[Problem, ...] = ()
     places: tuple[Place, ...] = ()
-    seen: Mapping[str, str] = field(default=NOTHING, repr=False)
+    seen: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Every path that the result depends on, with its signature then."""
+
+    def find(self, name: str) -> tuple[Entry, ...]:
+        """Every candidate for a name as it is written, else for an address; the one that is used first."""
+        if name in self.ranked:
+            return self.ranked[name]
+        return next((self.ranked[real] for real, address in self.addresses.items() if address == name), ())

@@ -1,47 +1,43 @@
 """From a name or a path to the one agent it means.
 
-Names are looked up for the caller: in the caller's PATH, relative to the caller's directory, in the
-configuration of that directory. Nothing here looks at this process's own environment.
+Names are looked up for the caller: in the caller's PATH, relative to the caller's directory, in the configuration and
+the catalog of that directory. Nothing here looks at this process's own environment. Whether what was found may run is
+``trust``'s to say.
 """
 
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hocket.catalog.definitions import (
-    asks_for,
-    check_project,
-    find,
-    find_in,
-    is_claude_agent_path,
-    names,
-    names_in,
-    own_permission_mode,
-    parse_claude_path,
-    project_folder,
-    read_definition,
-    skipped,
-    users_folder,
-    widening,
-)
+from hocket.catalog import trust
+from hocket.catalog.configs import get_config, spec_of
+from hocket.catalog.discovery import discover
+from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, REFUSED, SKIPPED, Catalog, Entry
+from hocket.catalog.fields import read_definition
+from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, project_folder, users_folder
+from hocket.catalog.plugins import definition as plugin_definition
+from hocket.catalog.programs import check_program, did_you_mean, known_programs, path_of, search, trouble_with
+from hocket.catalog.sources import find_in, names_in
 from hocket.chain import check_agent, is_path
-from hocket.config import UNASKED_MODES
-from hocket.config.settings import AgentConfig, Config, not_trusted
+from hocket.config.settings import AgentConfig, Config
 from hocket.errors import ProgramNotFound
 from hocket.model import Agent, Definition
 
-DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-"""For a caller who sends no PATH at all."""
 CLAUDE = "claude"
 EXECUTABLE = "executable"
 _CLAUDE_VARIABLE = "HOCKET_CLAUDE"
-_MOST_CANDIDATES = 5000
-"""Programs looked at for a suggestion: enough for any real PATH, and a bound for a strange one."""
 _MOST_LISTED = 30
+
+
+class Sight(NamedTuple):
+    """How to see what there is: for whoever remembers what was seen before."""
+
+    catalog: Callable[[], Catalog]
+    """What can run where the caller is. Asked only for a name, never for a path."""
+    read: Callable[[str, str | None], Definition] = read_definition
 
 
 class _Caller(NamedTuple):
@@ -52,21 +48,24 @@ class _Caller(NamedTuple):
     env: Mapping[str, str]
     config: Config
     alias: AgentConfig | None
+    sight: Sight
 
-    @property
-    def path(self) -> str:
-        return self.env.get("PATH") or DEFAULT_PATH
+    def catalog(self) -> Catalog:
+        return self.sight.catalog()
 
 
-def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config) -> Agent:
+def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: Sight | None = None) -> Agent:
     """The agent that a step's text means. Raises what tells the user why there is none, or why it may not run.
 
     A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file.
     """
     alias = config.agents.get(name)
     target = alias.path or name if alias else check_agent(name, "agent")
-    caller = _Caller(name, cwd, env, config, alias)
+    fresh = Sight(lambda: discover(cwd, env, config.home, config))
+    caller = _Caller(name, cwd, env, config, alias, sight or fresh)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
+    if alias and alias.project:
+        trust.check_alias(name, alias, config, caller.catalog().ranked.get(name, ()), found)
     return _as_asked_for(found, name, alias)
 
 
@@ -77,14 +76,14 @@ def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
     return replace(
         found,
         name=name,
-        source=alias.source,
+        alias=alias.source,
         args=alias.args,
         default_prompt=alias.default_prompt,
         default_prompt_file=alias.default_prompt_file,
         prompt_via=alias.prompt_via,
         model=alias.model,
-        permission_mode=alias.permission_mode,
-        allowed_tools=alias.allowed_tools,
+        permission_mode=alias.permission_mode or found.permission_mode,
+        allowed_tools=alias.allowed_tools or found.allowed_tools,
     )
 
 
@@ -92,139 +91,21 @@ def _by_path(target: str, caller: _Caller) -> Agent:
     path = _absolute(target, caller)
     if is_claude_agent_path(path):
         return _claude_at(path, caller)
-    _check_program(path, target)
+    check_program(path, target)
     return Agent(target, EXECUTABLE, path, "path")
 
 
 def _by_name(name: str, caller: _Caller) -> Agent:
-    """The nearest project's definition, the user's own, the CLI of that name, a program on PATH: in this order."""
-    found = find(name, caller.cwd, caller.env)
-    if found:
-        definition = read_definition(found.path)
-        if found.project is None:
-            return _claude(definition, "global", None, None, caller)
-        return _claude(definition, "project", found.project, found.project, caller)
+    """What the catalog has under this name, the CLI of that name, a program on PATH: in this order."""
+    candidates = caller.catalog().find(name)
+    # An alias leads here by the name of what it stands for, never to another alias.
+    entry = next((one for one in candidates if one.source != ALIAS), None)
+    if entry is not None:
+        return _of_entry(entry, candidates, caller)
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
     program = _on_path(name, caller)
     return _claude_at(program, caller) if is_claude_agent_path(program) else Agent(name, EXECUTABLE, program, "PATH")
-
-
-# --- Claude -------------------------------------------------------------------------------------------------
-
-
-def _claude_at(path: str, caller: _Caller) -> Agent:
-    """The agent that a path names: the file of that name, else the file whose head gives it that name."""
-    parsed = parse_claude_path(path)
-    if parsed is None:
-        raise ProgramNotFound(f"{path} does not name a Claude agent")
-    project, name = check_project(parsed[0]), parsed[1]
-    folder = project_folder(project)
-    file = os.path.join(folder, f"{name}.md")
-    if os.path.exists(file):
-        definition = read_definition(file, stem=name)
-    else:
-        inside = find_in(folder, name)
-        if inside is None:
-            raise _no_agent(name, project)
-        definition = read_definition(inside)
-    owner = None if _is_users(folder, caller) else project
-    return _claude(definition, "path", owner, project, caller)
-
-
-def _claude(
-    definition: Definition | None, source: str, owner: str | None, works_in: str | None, caller: _Caller
-) -> Agent:
-    """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
-    # Settings are read where it works, which a link may have put far away from the project that wrote it.
-    folders = [works_in or caller.cwd, *([owner] if owner else [])]
-    trusted = all(caller.config.trusts(folder) for folder in folders)
-    _check_trust(definition, owner, caller)
-    program = _claude_program(caller)
-    name = definition.name if definition else CLAUDE
-    return Agent(name, CLAUDE, program, source, definition=definition, cwd=works_in, trusted=trusted)
-
-
-def _is_users(folder: str, caller: _Caller) -> bool:
-    users = users_folder(caller.cwd, caller.env)
-    return users is not None and os.path.realpath(users) == os.path.realpath(folder)
-
-
-def _no_agent(name: str, project: str) -> ProgramNotFound:
-    # The CLI's own words for it. It would not say them: with the input it gets it runs its default agent instead.
-    known = names_in(project_folder(project))
-    listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
-    return ProgramNotFound(
-        f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}", _did_you_mean(name, known)
-    )
-
-
-def _claude_program(caller: _Caller) -> str:
-    """The CLI's own program: the one that the caller names, else the one on the caller's PATH."""
-    wanted = caller.env.get(_CLAUDE_VARIABLE)
-    if wanted and is_path(wanted):
-        program = _absolute(wanted, caller)
-        problem = _problem(program)
-        if problem:
-            raise _no_cli(f"{_CLAUDE_VARIABLE} names {wanted}, which {problem[0]}")
-        return program
-    found, _ = _first_on_path(wanted or CLAUDE, caller)
-    if found is None:
-        raise _no_cli(f"the Claude CLI is not there: no program {wanted or CLAUDE!r} on PATH (searched {caller.path})")
-    return found
-
-
-def _no_cli(problem: str) -> ProgramNotFound:
-    return ProgramNotFound(problem, f"install Claude Code, or let {_CLAUDE_VARIABLE} name its program")
-
-
-# --- Trust --------------------------------------------------------------------------------------------------
-
-
-def _check_trust(definition: Definition | None, owner: str | None, caller: _Caller) -> None:
-    """Raise when somebody else's file asks for what only a folder may have that the user vouches for."""
-    alias, config = caller.alias, caller.config
-    wishes = _wishes(alias) if alias else []
-    if alias and alias.project and wishes and not config.trusts(alias.project):
-        raise not_trusted(f'{alias.source}: agent "{caller.name}"', wishes, alias.project)
-    if definition is None or owner is None or config.trusts(owner):
-        return
-    wishes = asks_for(definition, own_mode=not (alias and alias.permission_mode))
-    if wishes:
-        raise not_trusted(definition.path, wishes, owner)
-
-
-def _wishes(alias: AgentConfig) -> list[str]:
-    """What an alias wants that only a trusted folder may have, its arguments aside: they may have variables in them."""
-    mode, tools = alias.permission_mode, alias.allowed_tools
-    return [
-        *([f"permission mode {mode}"] if mode in UNASKED_MODES else []),
-        *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
-    ]
-
-
-class Given(NamedTuple):
-    """Arguments that a configuration gives to an agent, and who says so."""
-
-    where: str
-    project: str | None
-    """The folder whose own file has them; None for what the user wrote or typed."""
-    args: Sequence[str]
-    before: Sequence[str] = ()
-    """What stands before them on the command line, from another place."""
-
-
-def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> None:
-    """Raise when a project that nobody vouches for gives Claude an argument by which it could do more."""
-    if agent.provider != CLAUDE or given.project is None or config.trusts(given.project):
-        return
-    mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
-    found = widening(given.args, mode, given.before)
-    if found:
-        raise not_trusted(given.where, [f"{found.argument}, which {found.reason}"], given.project)
-
-
-# --- Paths --------------------------------------------------------------------------------------------------
 
 
 def _absolute(target: str, caller: _Caller) -> str:
@@ -238,89 +119,141 @@ def _absolute(target: str, caller: _Caller) -> str:
     return home.rstrip("/") + rest
 
 
-def _check_program(program: str, target: str) -> None:
-    """Raise unless there is something at this path that can be executed as a program."""
-    problem = _problem(program)
-    if problem:
-        shown = target if target == program else f"{target} ({program})"
-        raise ProgramNotFound(f"{shown} {problem[0]}", problem[1])
+# --- Claude -------------------------------------------------------------------------------------------------
 
 
-def _problem(program: str) -> tuple[str, str | None] | None:
-    """Why a path cannot be executed, and what to do about it."""
-    try:
-        mode = os.stat(program).st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        colon = ":" in os.path.basename(program)
-        return "does not exist", "iterations are written as path:3" if colon else None
-    except (OSError, ValueError) as error:
-        return f"cannot be used: {getattr(error, 'strerror', None) or error}", None
-    if stat.S_ISDIR(mode):
-        return "is a directory, not a program", None
-    if not stat.S_ISREG(mode):
-        return "is not a regular file", None
-    if not os.access(program, os.X_OK):
-        return "is not executable", f"chmod +x {program}"
-    return None
+def _of_entry(entry: Entry, rivals: Sequence[Entry], caller: _Caller) -> Agent:
+    """The agent of an entry of the catalog. Of ``rivals`` it may be that it takes somebody's place."""
+    source = LOCATIONS[entry.source]
+    if entry.source == CONFIG:
+        return _configured(entry, caller)
+    if entry.source == PLUGIN:
+        trusts = caller.config.trusts(caller.cwd)
+        return _claude(plugin_definition(entry, caller.cwd, caller.env, trusts=trusts), source, None, None, caller)
+    # In the library a file's name is enough.
+    definition = caller.sight.read(entry.path, entry.name if entry.source == LIBRARY else None)
+    return _claude(definition, source, entry.project, entry.project, caller, rivals)
 
 
-# --- PATH ---------------------------------------------------------------------------------------------------
+def _configured(entry: Entry, caller: _Caller) -> Agent:
+    """One of Hocket's own agents: the config says what it may do, the project or Hocket itself what it is told."""
+    told = spec_of(entry, caller.cwd, caller.env)
+    config = get_config(caller.config.home or "", entry.name)
+    agent = _claude(told.definition, LOCATIONS[CONFIG], None, told.project, caller)
+    if config is None:
+        return agent  # gone since it was listed
+    return replace(agent, permission_mode=config.permission_mode, allowed_tools=config.allowed_tools)
+
+
+def _claude_at(path: str, caller: _Caller) -> Agent:
+    """The agent that a path names: the file of that name, else the file whose head gives it that name."""
+    parsed = parse_claude_path(path)
+    if parsed is None:
+        raise ProgramNotFound(f"{path} does not name a Claude agent")
+    project, name = check_project(parsed[0]), parsed[1]
+    folder = project_folder(project)
+    file = os.path.join(folder, f"{name}.md")
+    if os.path.exists(file):
+        definition = caller.sight.read(file, name)
+    else:
+        inside = find_in(folder, name)
+        if inside is None:
+            raise _no_agent(name, project)
+        definition = caller.sight.read(inside, None)
+    owner = None if _is_users(folder, caller) else project
+    return _claude(definition, "path", owner, project, caller)
+
+
+def _claude(
+    definition: Definition | None,
+    source: str,
+    owner: str | None,
+    works_in: str | None,
+    caller: _Caller,
+    rivals: Sequence[Entry] = (),
+) -> Agent:
+    """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
+    config, alias = caller.config, caller.alias
+    if definition is not None:
+        trust.check_definition(definition, owner, config, rivals, own_mode=not (alias and alias.permission_mode))
+    # Settings are read where it works, which a link may have put far away from the project that wrote it.
+    place = works_in or caller.cwd
+    trusted = all(config.trusts(folder) for folder in (place, *([owner] if owner else [])))
+    return Agent(
+        definition.name if definition else CLAUDE,
+        CLAUDE,
+        _claude_program(caller),
+        source,
+        definition=definition,
+        cwd=works_in,
+        trusted=trusted,
+        strangers=config.strangers(place) if trusted else (),
+    )
+
+
+def _is_users(folder: str, caller: _Caller) -> bool:
+    users = users_folder(caller.cwd, caller.env)
+    return users is not None and os.path.realpath(users) == os.path.realpath(folder)
+
+
+def _no_agent(name: str, project: str) -> ProgramNotFound:
+    # The CLI's own words for it. It would not say them: with the input it gets it runs its default agent instead.
+    known = names_in(project_folder(project))
+    listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
+    return ProgramNotFound(
+        f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}", did_you_mean(name, known)
+    )
+
+
+def _claude_program(caller: _Caller) -> str:
+    """The CLI's own program: the one that the caller names, else the one on the caller's PATH."""
+    wanted = caller.env.get(_CLAUDE_VARIABLE)
+    if wanted and is_path(wanted):
+        program = _absolute(wanted, caller)
+        problem = trouble_with(program)
+        if problem:
+            raise _no_cli(f"{_CLAUDE_VARIABLE} names {wanted}, which {problem[0]}")
+        return program
+    found = search(wanted or CLAUDE, caller.cwd, caller.env).program
+    if found is None:
+        searched = path_of(caller.env)
+        raise _no_cli(f"the Claude CLI is not there: no program {wanted or CLAUDE!r} on PATH (searched {searched})")
+    return found
+
+
+def _no_cli(problem: str) -> ProgramNotFound:
+    return ProgramNotFound(problem, f"install Claude Code, or let {_CLAUDE_VARIABLE} name its program")
+
+
+# --- Programs -----------------------------------------------------------------------------------------------
 
 
 def _on_path(name: str, caller: _Caller) -> str:
-    program, blocked = _first_on_path(name, caller)
-    if program is None:
-        raise _not_found(name, blocked, caller)
-    return program
-
-
-def _first_on_path(name: str, caller: _Caller) -> tuple[str | None, str | None]:
-    """The first program of that name, and the first file of that name that is none."""
-    blocked = None
-    for folder in _folders(caller):
-        program = os.path.join(folder, name)
-        if _problem(program) is None:
-            return program, blocked
-        if blocked is None and os.path.isfile(program):
-            blocked = program
-    return None, blocked
-
-
-def _folders(caller: _Caller) -> Iterator[str]:
-    # An empty entry means the directory one is in, as every shell has it.
-    return (os.path.join(caller.cwd, folder) for folder in caller.path.split(os.pathsep))
+    found = search(name, caller.cwd, caller.env)
+    if found.program is None:
+        raise _not_found(name, found.blocked, caller)
+    return found.program
 
 
 def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFound:
     if blocked:
         return ProgramNotFound(f"{blocked} is not executable", f"chmod +x {blocked}")
-    config = caller.config
-    known = [*config.agents, *config.chains, *names(caller.cwd, caller.env), CLAUDE, *_programs(caller)]
-    unusable = skipped(name, caller.cwd, caller.env)
+    catalog, config = caller.catalog(), caller.config
+    # Only where definitions are told of: nobody is helped by a list of every plugin's folders.
+    places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
+    known = [*config.agents, *config.chains, *catalog.ranked, *catalog.addresses.values(), CLAUDE]
+    unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
     return ProgramNotFound(
-        f"there is no program {name!r} on PATH (searched {caller.path})",
-        f"a file of that name is not used: {unusable.message}" if unusable else _did_you_mean(name, known),
+        f"there is no agent {name!r} (looked in {', '.join(places)})"
+        f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
+        f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
+        if unusable
+        else did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]),
     )
 
 
-def _did_you_mean(name: str, known: Sequence[str]) -> str | None:
-    near = _near(name, known)
-    return f"did you mean {' or '.join(near)}?" if near else None
+_UNUSABLE = (SKIPPED, REFUSED)
 
 
-def _near(name: str, known: Iterable[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.75)
-
-
-def _programs(caller: _Caller) -> list[str]:
-    found: list[str] = []
-    for folder in _folders(caller):
-        try:
-            found.extend(os.listdir(folder))
-        except OSError:
-            continue
-        if len(found) >= _MOST_CANDIDATES:
-            break
-    return found[:_MOST_CANDIDATES]
+def _is_about(path: str, name: str) -> bool:
+    return os.path.basename(path) == f"{name}.md"

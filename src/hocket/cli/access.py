@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 
 from hocket import config
 from hocket.cli.format import harmless
-from hocket.client import Client
+from hocket.client import Client, to_json
 from hocket.errors import BadDirectory, HomeError, PromptError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
 EXIT_BUDGET = 5
+_GLANCE = 2 * 1024 * 1024
+"""In bytes: more than a configuration file may have."""
 _CODES = {"no_answer": EXIT_ASKS, "budget": EXIT_BUDGET}
 
 
@@ -48,11 +49,13 @@ def connect(starting: bool = True, talk: bool = True) -> Client:
 def _start_server(home: str) -> None:
     from pathlib import Path
 
+    from hocket.config.loading import load
     from hocket.engine.home import prepare
     from hocket.keeper.server import start_server
 
-    # Here it can be said why a home cannot be used; the server could only write it into that home.
+    # Here it can be said why a home or its configuration cannot be used; the server could only write it into that home.
     prepare(Path(home))
+    load(home, home)
     start_server(home, config.process_environment())
 
 
@@ -73,11 +76,35 @@ def directory(given: str | None) -> str:
 def environment(cwd: str) -> dict[str, str]:
     """What the caller's environment contributes to an agent's."""
     home = config.home()
-    if not config.is_configured(cwd, home):
+    if not config.is_configured(cwd, home) or not _passes_on_more(cwd, home):
         return config.caller_environment()
     from hocket.config.loading import env_names
 
     return config.caller_environment(env_names(cwd, home))
+
+
+def _passes_on_more(cwd: str, home: str) -> bool:
+    """Whether a configuration file may name more variables: it has the word ``env``, or spells a word in code.
+
+    Reading it properly takes longer than the rest of this command, and the server, which does so for every start,
+    says what is wrong with it.
+    """
+    texts = [_glance(place.path) for place in config.places(cwd, home, config.process_environment())]
+    return any(b"env" in text or b"\\" in text for text in texts)
+
+
+def _glance(path: str) -> bytes:
+    """What a file says, if it can be told without waiting."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _GLANCE)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
 
 
 def exit_code(status: str, reason: str | None) -> int:
@@ -98,7 +125,7 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """One value on one line. Only ASCII, so that nothing inside can steer a terminal."""
-    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.write(to_json(value) + "\n")
 
 
 def terminal_width() -> int | None:

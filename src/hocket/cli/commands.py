@@ -134,7 +134,14 @@ def _argument(argument: usage.Argument) -> click.Argument:
         nargs=-1 if argument.many else 1,
         required=argument.required,
         type=_type(argument.kind),
+        shell_complete=_agents if argument.completes == usage.AGENTS else None,
     )
+
+
+def _agents(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+    from hocket.cli.agents import addresses
+
+    return [address for address in addresses() if address.startswith(begun)]
 
 
 def _type(kind: usage.Kind) -> Any:

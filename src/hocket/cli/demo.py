@@ -95,7 +95,7 @@ def _installed(env: dict[str, str]) -> str | None:
 
 def _definitions() -> dict[str, str]:
     """The texts by which the model knows who is asking."""
-    from hocket.catalog.definitions import read_definition
+    from hocket.catalog.fields import read_definition
 
     found = [read_definition(str(path)) for path in sorted((_tour() / "agents").iterdir())]
     return {definition.name: str(definition.fields["prompt"]) for definition in found}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hocket import __version__, config
 from hocket.cli import access
-from hocket.cli.usage import FLAG, JSON, Option, command
+from hocket.cli.usage import FLAG, JSON, Misused, Option, command
 from hocket.client import lock_held, parse_version, read_lock
 from hocket.config.loading import load
-from hocket.errors import Conflict, HocketError
+from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 
 RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
 OLDEST_SQLITE = (3, 35, 0)
@@ -50,20 +50,56 @@ class Check(NamedTuple):
 
 @command(
     Option("--restore", kind=FLAG, help="Write a new database from the run directories; the old one is kept."),
+    Option("--verify", kind=FLAG, help="Compare the agents found here with those that Claude itself would load."),
+    Option("--project", metavar="DIR", help="With --verify, those of this directory."),
     JSON,
-    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --restore"),
+    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --verify", "hocket doctor --restore"),
 )
-def doctor(restore: bool, as_json: bool) -> int:
-    """Check that Hocket can work here. Starts nothing, and changes nothing unless told to restore."""
+def doctor(restore: bool, verify: bool, project: str | None, as_json: bool) -> int:
+    """Check that Hocket can work here. Starts nothing, and changes nothing unless told to restore.
+
+    With --verify the Claude CLI is asked which agents it would load. It is asked in a copy of this directory's place,
+    so nothing of the directory is run and nothing of yours is written; no model is spoken to.
+    """
+    if project is not None and not verify:
+        raise Misused("--project goes with --verify")
     if restore:
+        if verify:
+            raise Misused("--restore and --verify do not go together")
         return _restore(config.home(), as_json)
-    found = list(checks(config.home()))
+    compared = _verify(project) if verify else None
+    found = [*checks(config.home()), *([compared.check] if compared else [])]
     healthy = all(check.ok for check in found)
     if as_json:
-        access.write_json({"ok": healthy, "checks": [check._asdict() for check in found]})
+        told = {"ok": healthy, "checks": [check._asdict() for check in found]}
+        access.write_json(told | ({"verify": compared.data} if compared else {}))
     else:
-        access.write("".join(_shown(check) for check in found))
+        access.write("".join(_shown(check) for check in found) + (compared.lines if compared else ""))
     return 0 if healthy else 1
+
+
+class _Compared(NamedTuple):
+    """What the comparison with the CLI gave: in a word, as data, and line by line."""
+
+    check: Check
+    data: dict[str, Any]
+    lines: str
+
+
+def _verify(project: str | None) -> _Compared:
+    from hocket.cli.verify import shown, summary, verify
+
+    cwd = access.directory(project)
+    if not os.path.isdir(cwd):
+        raise BadDirectory(f"{cwd} is not a directory")
+    env = config.caller_environment()
+    program = _claude_program(env)
+    if program is None:
+        named = env.get("HOCKET_CLAUDE", "claude")
+        raise ProgramNotFound(f"there is nothing to compare with: {named} is no program", INSTALL_CLAUDE)
+    found = verify(program, cwd, env, config.home())
+    check = Check("agents", found.equal, summary(found))
+    return _Compared(check, found._asdict() | {"program": program, "project": cwd}, shown(found))
 
 
 def _restore(home: str, as_json: bool) -> int:
@@ -276,10 +312,8 @@ def check_programs() -> Look:
 
 def check_claude() -> Look:
     """Nothing but ``--version`` is asked of it, which reads and writes no file of the user's."""
-    import shutil
-
     env = config.caller_environment()
-    program = shutil.which(config.process_environment().get("HOCKET_CLAUDE") or "claude", path=env.get("PATH"))
+    program = _claude_program(env)
     if program is None:
         named = config.process_environment().get("HOCKET_CLAUDE")
         if named:
@@ -290,6 +324,12 @@ def check_claude() -> Look:
     if not version:
         return False, f"{program} does not tell its version: {told[:80]!r}", INSTALL_CLAUDE
     return _judge_claude(program, told.split()[0], version)
+
+
+def _claude_program(env: dict[str, str]) -> str | None:
+    import shutil
+
+    return shutil.which(env.get("HOCKET_CLAUDE") or "claude", path=env.get("PATH"))
 
 
 def _version_told_by(program: str, env: dict[str, str]) -> str:

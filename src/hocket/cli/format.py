@@ -5,7 +5,6 @@ On the path of ``ps``, so it imports almost nothing.
 
 from __future__ import annotations
 
-import re
 import time
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -42,6 +41,8 @@ def harmless(text: str) -> str:
     """What an agent said, without anything that a terminal would obey."""
     if text.replace("\n", "").isprintable():
         return text
+    import re
+
     return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text.replace("\r\n", "\n")))
 
 
@@ -99,6 +100,8 @@ _DURATION = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?"
 
 def seconds_of(text: str) -> float | None:
     """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None when it is none of these."""
+    import re
+
     found = re.findall(_DURATION, text)
     spelled = "".join(number + unit for number, unit in found)
     if not found or spelled != re.sub(r"\s+", "", text) or (len(found) > 1 and not all(unit for _, unit in found)):

@@ -88,4 +88,5 @@ class PlainView:
         """Talk, unless asked to be quiet."""
         self._spoke_at = time.monotonic()
         if not self._quiet:
-            print(text, file=sys.stderr, flush=True)
+            sys.stderr.write(f"{text}\n")  # in one piece, where printing would take two
+            sys.stderr.flush()

@@ -45,7 +45,7 @@ def _with_loopback(exceptions: str) -> str:
 
 def share_agents(place: Place, cwd: str, before: Mapping[str, str]) -> None:
     """The user's own agents are found here, too."""
-    from hocket.catalog.definitions import users_folder
+    from hocket.catalog.files import users_folder
 
     users = users_folder(cwd, before)
     if users is not None and os.path.isdir(users):

@@ -83,9 +83,10 @@ def environment(place: Place, before: Mapping[str, str], more: Mapping[str, str]
 
 def share_configuration(place: Place, users_home: str) -> None:
     """The user's own chains, names and trust hold here, too."""
-    users = os.path.join(users_home, "config.toml")
-    if os.path.exists(users):
-        os.symlink(users, os.path.join(place.home, "config.toml"))
+    for name in ("config.toml", "trust.json"):
+        users = os.path.join(users_home, name)
+        if os.path.exists(users):
+            os.symlink(users, os.path.join(place.home, name))
 
 
 def _end(place: Place) -> None:

@@ -73,5 +73,5 @@ def _placed(arguments: list[Argument], words: list[str]) -> Values | None:
         taken, left = (left, []) if argument.many else (left[:1], left[1:])
         if (argument.required and not taken) or any(_converted(argument.kind, word) is None for word in taken):
             return None
-        values[argument.name] = tuple(taken) if argument.many else taken[0]
+        values[argument.name] = tuple(taken) if argument.many else next(iter(taken), None)
     return None if left else values

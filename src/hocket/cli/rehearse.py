@@ -153,11 +153,12 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
 
 def _script(given: str | None, cwd: str) -> Path | None:
     """The one that was asked for, else the project's; None where there is none."""
-    from hocket.catalog.definitions import projects
+    from hocket.catalog.look import Look
+    from hocket.catalog.sources import project_roots
 
     if given is not None:
         return Path(cwd, given)
-    return next((path for folder in projects(cwd) if (path := Path(folder, SCRIPT)).exists()), None)
+    return next((path for folder in project_roots(Look(), cwd, {}) if (path := Path(folder, SCRIPT)).exists()), None)
 
 
 def _announce(plan: Plan, is_real: bool, place: Place) -> None:
@@ -337,8 +338,13 @@ def _serve(file: str, cwd: str, port: int) -> int:
 
 def _definitions(names: set[str], cwd: str) -> dict[str, str]:
     """The texts by which the model knows who is asking, of those agents that are defined here."""
-    from hocket.catalog.definitions import find, read_definition
+    from hocket.catalog.discovery import discover
+    from hocket.catalog.fields import read_definition
+    from hocket.config.loading import load
 
-    env = access.environment(cwd)
-    found = {name: place for name in sorted(names) if (place := find(name, cwd, env))}
-    return {name: str(read_definition(place.path).fields.get("prompt") or "") for name, place in found.items()}
+    env, home = access.environment(cwd), config.home()
+    catalog = discover(cwd, env, home, load(cwd, home))
+    found = {name: entry for name in sorted(names) for entry in catalog.find(name)[:1]}
+    return {
+        name: str(read_definition(entry.path, stem=name).fields.get("prompt") or "") for name, entry in found.items()
+    }

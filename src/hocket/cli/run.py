@@ -75,15 +75,13 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
 
 def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
     """The body of the start, of ``rehearse`` too. Only what was given is in it."""
-    from hocket.variables import join, substitute
-
-    dsl, variables = join(words)
+    dsl, variables = _joined(words)
     if not dsl and not options["chain_name"]:
         raise Misused(f"nothing to run\n  {EXAMPLE}")
     if dsl and options["chain_name"]:
         raise Misused(f"give --chain or a chain's text, not both: {dsl!r}")
     file = options["prompt_file"]
-    prompt = access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd)
+    prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
     literal = prompt != options["prompt"] and "${" in (prompt or "")
     body = {
@@ -101,6 +99,21 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "on_question": options["on_question"],
     }
     return {name: value for name, value in body.items() if value is not None}
+
+
+def _joined(words: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """The chain's text and its variables. Telling them apart takes regular expressions, which most runs never need."""
+    if not any("=" in word for word in words):
+        return " ".join(words), {}
+    from hocket.variables import join
+
+    return join(words)
+
+
+def _substituted(file: str, variables: dict[str, str]) -> str:
+    from hocket.variables import substitute
+
+    return substitute(file, variables)
 
 
 def _dry_run(request: dict[str, Any], as_json: bool) -> int:

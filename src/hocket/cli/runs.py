@@ -7,7 +7,7 @@ import time
 
 from hocket.cli import access
 from hocket.cli.format import cost, duration, elapsed, fit, harmless, moment, one_line, state_word, table
-from hocket.cli.usage import ASKING, CWD, FLAG, JSON, PROMPT, REF, SECONDS, SESSION, Argument, Option, command
+from hocket.cli.usage import AGENTS, ASKING, CWD, FLAG, JSON, PROMPT, REF, SECONDS, SESSION, Argument, Option, command
 from hocket.client import ENDED, quote
 from hocket.errors import HocketError
 
@@ -24,7 +24,7 @@ PIPE_LAST = 200
 
 
 @command(
-    Argument("agent"),
+    Argument("agent", completes=AGENTS),
     PROMPT,
     CWD,
     Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after 90, 90s, 10m, 2h."),
@@ -152,7 +152,7 @@ def shown(run: Run, now: float, columns: int | None) -> list[str]:
 def _facts(run: Run, now: float) -> dict[str, Any]:
     return {
         "run": f"{run.get('number')}  {run['id']}",
-        "agent": one_line(str(run["agent"])),
+        "agent": _agent(run),
         "state": " ".join(word for word in (state_word(run), run.get("reason")) if word),
         "exit code": run.get("exit_code"),
         "error": run.get("error"),
@@ -168,6 +168,13 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "pid": run.get("pid") if run["status"] not in ENDED else None,
         "files": run.get("dir"),
     }
+
+
+def _agent(run: Run) -> str:
+    """Its name and where it was found, since one name may mean several."""
+    name, source = one_line(str(run["agent"])), run.get("source")
+    definition = f", {run['definition']}" if run.get("definition") else ""
+    return one_line(f"{name} ({source}{definition})") if source else name
 
 
 def _asked(run: Run) -> list[str]:

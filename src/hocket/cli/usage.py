@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     """One of the names below, or the words to choose from."""
 
 TEXT, FLAG, SECONDS, PORT = "text", "flag", "seconds", "port"
+AGENTS = "agents"
+"""What a shell can complete a word to."""
 
 
 class Misused(UsageError):
@@ -51,16 +53,24 @@ class Option:
 class Argument:
     """One word of the command line, or with ``many`` all that are left."""
 
-    __slots__ = ("kind", "many", "metavar", "name", "required")
+    __slots__ = ("completes", "kind", "many", "metavar", "name", "required")
 
     def __init__(
-        self, name: str, metavar: str | None = None, *, many: bool = False, required: bool = True, kind: Kind = TEXT
+        self,
+        name: str,
+        metavar: str | None = None,
+        *,
+        many: bool = False,
+        required: bool = True,
+        kind: Kind = TEXT,
+        completes: str | None = None,
     ) -> None:
         self.name = name
         self.metavar = metavar
         self.many = many
         self.required = required
         self.kind = kind
+        self.completes = completes
 
 
 class Command:
@@ -115,7 +125,7 @@ def split_passed(words: list[str]) -> tuple[list[str], list[str]]:
 # --- What several commands have -----------------------------------------------------------------------------
 
 REF = Argument("ref")
-CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False)
+CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False, completes=AGENTS)
 PROMPT = Option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
 PROMPT_FILE = Option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
 CWD = Option("--cwd", metavar="DIR", help="Work in this directory.")

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
 
 from hocket.errors import HocketError, ServerUnreachable
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Callable
     from types import FrameType
     from typing import Any
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hocket.client import Client
 
     Event = dict[str, Any]
+else:
+    import _signal as signal  # its C half: making enums of all its constants takes as long as starting a run
 
 ASKING = "d detach, s stop, Enter to go on"
 STOPPING = "stopping, please wait"

@@ -5,8 +5,6 @@ Here belong words alone. Who speaks is ``progress``'s to know, and how loud it l
 
 from __future__ import annotations
 
-import json
-
 from hocket.cli.format import harmless, moment, one_line
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -44,8 +42,10 @@ def deed(tool: str, given: Any, limit: int = DEED_LIMIT) -> str:
     """What a tool is used for, on one line: ``Bash: make test``."""
     arguments = given if isinstance(given, dict) else {}
     told = next((arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)), None)
-    if told is None:
-        told = json.dumps(arguments, ensure_ascii=False) if arguments else ""
+    if told is None and arguments:
+        import json
+
+        told = json.dumps(arguments, ensure_ascii=False)
     return _shortened(one_line(f"{tool}: {told}" if told else tool), limit)
 
 

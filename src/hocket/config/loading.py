@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from hocket.config import UNASKED_MODES, Place, home_directory, own_unless, places
+from hocket.config import Place, home_directory, own_unless, places
 from hocket.config.reading import read_bounded
 from hocket.config.schema import Part, parse
-from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, meant, not_trusted
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, is_wider, meant, not_trusted
 from hocket.errors import ConfigError
 
 MAX_FILE = 1024 * 1024
@@ -21,18 +23,47 @@ def env_names(cwd: str, home: str, environ: Environ | None = None) -> tuple[str,
     return load(cwd, home, environ).env_pass
 
 
-def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
-    """The configuration for one directory. The nearest file that names an agent or a chain has it."""
-    looked = places(cwd, home, own_unless(environ))
+def load(cwd: str, home: str, environ: Environ | None = None, *, check: bool = True) -> Config:
+    """The configuration for one directory. The nearest file that names an agent or a chain has it.
+
+    Without ``check`` it is only looked at: what a project may not ask for unless it is trusted is no error then.
+    """
+    environ = own_unless(environ)
+    user = home_directory(environ)
+    looked = places(cwd, home, environ)
     found = [(place, raw) for place in looked if (raw := _read(place.path)) is not None]
+    own_agents = _own_agents(found, user)
     # A project's chains.json hides the user's: the second is a fallback, not an addition.
     if any(place.rank == "project" and place.json for place, _ in found):
         found = [entry for entry in found if not (entry[0].json and entry[0].rank == "user")]
-    parts = [parse(place, raw, home_directory(own_unless(environ))) for place, raw in found]
-    config = _merge(parts, [place.path for place, _ in found], [place.path for place in looked])
-    for (place, _), part in zip(found, parts, strict=True):
-        _check_trust(place, part, config)
+    parts = [parse(place, raw, user) for place, raw in found]
+    modes = (
+        part.claude.get("permission_mode") for (place, _), part in zip(found, parts, strict=True) if not place.project
+    )
+    config = _merge(
+        parts,
+        home=home,
+        files=tuple(place.path for place, _ in found),
+        looked=tuple(place.path for place in looked),
+        own_agents=own_agents,
+        own_mode=next((mode for mode in modes if mode), ClaudeConfig.permission_mode),
+        users_home=user,
+        users_claude=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
+    )
+    if check:
+        for (place, _), part in zip(found, parts, strict=True):
+            _check_trust(place, part, config)
     return config
+
+
+def _own_agents(found: Sequence[tuple[Place, str]], user: str) -> dict[str, AgentConfig]:
+    """The user's aliases, also of a file that does not count here; such a file may be as broken as it likes."""
+    agents: dict[str, AgentConfig] = {}
+    for place, raw in reversed(found):
+        if place.project is None:
+            with suppress(ConfigError):
+                agents.update(parse(place, raw, user).agents)
+    return agents
 
 
 def _read(path: str) -> str | None:
@@ -47,19 +78,24 @@ def _read(path: str) -> str | None:
 
 
 def _check_trust(place: Place, part: Part, config: Config) -> None:
-    """Raise when a project's file lets agents do what they like, and nobody vouches for the project.
+    """Raise when a project's file gives agents a freer hand than the user does, and nobody vouches for the project.
 
     An alias that asks for it is refused where it is used: it concerns nobody else.
     """
-    speakers = {"[claude]": part.claude.get("permission_mode")}
-    speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
-    wanting = [(speaker, mode) for speaker, mode in speakers.items() if mode in UNASKED_MODES]
+    wanting = freer(part, config)
     if place.project and wanting and not config.trusts(place.project):
         speaker, mode = wanting[0]
-        raise not_trusted(f"{place.path}: {speaker}", [f"permission mode {mode}"], place.project)
+        raise not_trusted(f"{place.path}: {speaker}", [f"permission mode {mode}"], place.project, config)
 
 
-def _merge(parts: Sequence[Part], files: Sequence[str], looked: Sequence[str]) -> Config:
+def freer(part: Part, config: Config) -> list[tuple[str, str]]:
+    """Who in a file asks for a wider permission mode than the user's own, and for which; aliases aside."""
+    speakers = {"[claude]": part.claude.get("permission_mode")}
+    speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
+    return [(speaker, mode) for speaker, mode in speakers.items() if mode and is_wider(mode, config.ceiling)]
+
+
+def _merge(parts: Sequence[Part], **known: Any) -> Config:
     """One configuration out of several; the parts come with the nearest first."""
     agents: dict[str, AgentConfig] = {}
     projects: dict[str, str] = {}
@@ -80,11 +116,10 @@ def _merge(parts: Sequence[Part], files: Sequence[str], looked: Sequence[str]) -
         chains,
         Limits(**limits),
         env_pass=tuple(passed),
-        files=tuple(files),
-        looked=tuple(looked),
         claude=ClaudeConfig(**claude),
         trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
         projects=projects,
+        **known,
         **run,
     )
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from types import MappingProxyType
 
-from hocket.config import Record
+from hocket.config import UNASKED_MODES, Record
 from hocket.errors import ConfigError, NotTrusted
 
 TYPE_CHECKING = False  # `typing` would cost the client more than all the rest; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from hocket.config.pins import Pins
 
 
 class Limits(Record):
@@ -96,11 +98,56 @@ class Config(Record):
     trusted_folders: tuple[str, ...] = ()
     projects: Mapping[str, str] = MappingProxyType({})
     """Names for folders, so that an agent of another project can be told in few words."""
+    home: str | None = None
+    """HOCKET_HOME, where more of what the user wrote may lie."""
 
-    def trusts(self, folder: str) -> bool:
-        """Whether the user vouches for a folder: for itself, or for one that it really lies in."""
+    own_agents: Mapping[str, AgentConfig] = MappingProxyType({})
+    """The user's own aliases, also those that a project's alias of the same name hides."""
+    own_mode: str | None = None
+    """The permission mode that the user's own files give."""
+    users_home: str | None = None
+    users_claude: str | None = None
+    """Where the user's own Claude keeps its settings and definitions: never a project's, wherever it lies."""
+
+    @property
+    def pins(self) -> Pins | None:
+        """What the user has approved by its content. A configuration made by hand knows of nothing."""
+        if self.home is None:
+            return None
+        if "_pins" not in self.__dict__:
+            from hocket.config.pins import Pins
+
+            self.__dict__["_pins"] = Pins(self.home, [self.users_claude] if self.users_claude else [])
+        found: Pins = self.__dict__["_pins"]
+        return found
+
+    @property
+    def ceiling(self) -> str:
+        """The widest permission mode that needs no approval: the user's own, whatever a project's file says."""
+        return self.own_mode or self.claude.permission_mode
+
+    def lists(self, folder: str) -> bool:
+        """Whether the user's configuration vouches for a folder and all that comes to be in it."""
         real = os.path.realpath(folder)
         return any(_is_within(real, os.path.realpath(trusted)) for trusted in self.trusted_folders)
+
+    def trusts(self, folder: str) -> bool:
+        """Whether a folder's settings, hooks and servers may count: it is listed, or approved as it is now."""
+        return self.lists(folder) or (self.pins is not None and self.pins.covers(folder))
+
+    def trusts_file(self, path: str, content: bytes | None = None) -> bool:
+        """Whether a definition is approved as it is now, or as somebody has just read it."""
+        return self.pins is not None and self.pins.has_file(path, content)
+
+    def strangers(self, folder: str) -> tuple[str, ...]:
+        """Servers that Claude would start in a trusted folder though nobody trusts the place where they are written."""
+        from hocket.config.pins import servers_above
+
+        return servers_above(folder, self._vouches)
+
+    def _vouches(self, folder: str) -> bool:
+        is_home = self.users_home is not None and folder == os.path.realpath(self.users_home)
+        return is_home or self.lists(folder) or (self.pins is not None and self.pins.has_folder(folder))
 
     def chain(self, name: str) -> ChainConfig:
         """The chain of that name, or an error that says which ones there are."""
@@ -117,15 +164,49 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def not_trusted(what: str, wishes: Sequence[str], folder: str) -> NotTrusted:
-    """The refusal of what only a trusted folder may ask for, and the line that would allow it."""
-    import json
+# --- Trust --------------------------------------------------------------------------------------------------
 
-    # JSON's way to write a text is one of TOML's as well.
-    return NotTrusted(
-        f"{what} asks for {' and '.join(wishes)}, and {folder} is not a trusted folder",
-        f"look at it first; to trust it, write in your own config.toml under [trust]: folders = [{json.dumps(folder)}]",
-    )
+_BY_WIDTH = (("plan",), ("dontAsk",), ("default", "manual"), ("acceptEdits",), *((mode,) for mode in UNASKED_MODES))
+"""Permission modes, the narrowest first: reading only, what was allowed before, what is asked for, edits too."""
+_WIDTH = {mode: width for width, modes in enumerate(_BY_WIDTH) for mode in modes}
+
+
+def is_wider(wanted: str, mode: str) -> bool:
+    """Whether one permission mode allows more than another."""
+    # A word that is no mode of ours may be one of a later version's.
+    return _WIDTH.get(wanted, len(_WIDTH)) > _WIDTH.get(mode, 0)
+
+
+def not_trusted(
+    what: str, wishes: Sequence[str], target: str, config: Config | None = None, replaced: str | None = None
+) -> NotTrusted:
+    """The refusal of what needs the user's approval, and the line to type for it.
+
+    ``target`` is what would be approved, a definition or a folder; ``replaced`` what of the user's would be hidden.
+    """
+    deeds = [
+        *([f"asks for {' and '.join(wishes)}"] if wishes else []),
+        *([f"takes the place of {replaced}"] if replaced else []),
+    ]
+    damage = config.pins.approved.trouble if config and config.pins else None
+    first = f"{damage.message}: {damage.hint}; then type" if damage else "look at it first; to approve it, type"
+    return NotTrusted(f"{what} {' and '.join(deeds)}, and {_standing(target, config)}", f"{first}: {approval(target)}")
+
+
+def approval(target: str) -> str:
+    """The command that approves a definition or a folder, as it can be typed anywhere."""
+    import shlex
+
+    return f"hocket trust {shlex.quote(target)}"
+
+
+def _standing(target: str, config: Config | None) -> str:
+    """Why something does not count as approved."""
+    real = os.path.realpath(target)
+    approved = config.pins.approved if config and config.pins else None
+    if approved and (real in approved.files or real in approved.folders):
+        return f"{target} has changed since you approved it"
+    return f"{target} is not approved"
 
 
 def meant(name: str, known: Iterable[str]) -> str | None:

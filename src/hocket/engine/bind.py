@@ -10,9 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, NamedTuple
 
-from hocket.catalog.resolve import Given, check_arguments, resolve
+from hocket.catalog.discovery import discover
+from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.servers import servers_for
+from hocket.catalog.trust import Given, check_arguments
 from hocket.chain import StepText, bare_marker, check_agent, parse
 from hocket.config import ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
@@ -64,16 +68,20 @@ class _Wish(NamedTuple):
     """The folder whose own file asks for it; None for the user."""
 
 
-def bind(request: StartRequest, config: Config) -> BoundChain | Spec:
-    """What the request means: a ``Spec`` for a single agent, else a chain."""
+def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
+    """What the request means: a ``Spec`` for a single agent, else a chain.
+
+    ``sight`` is for whoever remembers what can run where the caller is; without it somebody looks.
+    """
     _check(request)
+    find = _Finding(request, config, sight)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False)
-        return _spec(alone, request, config, _options(request, None, config), request.timeout)
-    named = _named_chain(request, config)
+        return _spec(alone, request, find, _options(request, None, config), request.timeout)
+    named = _named_chain(request, find)
     wishes = _of_config(named) if named else _of_text(request.dsl or "")
     options = _options(request, named, config)
-    steps = [_step(wish, request, config, options) for wish in wishes]
+    steps = [_step(wish, request, find, options) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -118,15 +126,29 @@ def check_directory(cwd: str) -> None:
         raise BadDirectory(f"the working directory {cwd} cannot be entered")
 
 
-def _named_chain(request: StartRequest, config: Config) -> ChainConfig | None:
+class _Finding:
+    """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
+
+    def __init__(self, request: StartRequest, config: Config, sight: Sight | None) -> None:
+        self.config = config
+        self._request = request
+        seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config))
+        self._sight = seen._replace(catalog=cache(seen.catalog))
+
+    def __call__(self, name: str) -> Agent:
+        return resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
+
+
+def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
     """The configured chain that is meant, if one is: by its name, or by a word that names nothing else."""
+    config = find.config
     if request.chain is not None:
         return config.chain(request.chain)
     word = (request.dsl or "").strip()
     if word not in config.chains or word in config.agents:
         return None
     try:
-        _resolve(word, request, config)
+        find(word)
     except (ProgramNotFound, UsageError):
         return config.chains[word]
     return None
@@ -179,17 +201,18 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-def _step(wish: _Wish, request: StartRequest, config: Config, options: Options) -> Step:
-    if wish.agent not in config.agents:
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options) -> Step:
+    if wish.agent not in find.config.agents:
         check_agent(wish.agent, wish.where)
-    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, config, options, None))
+    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, find, options, None))
 
 
-def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, timeout: float | None) -> Spec:
-    agent = _resolve(wish.agent, request, config)
+def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, timeout: float | None) -> Spec:
+    agent, config = find(wish.agent), find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     for given in _given(wish, agent_args, step_args, config):
         check_arguments(given, agent, options.permission_mode, config)
+    servers = servers_for(agent, request.cwd, request.env)
     env = agent_environment(request.env, agent.provider, config.env_pass)
     launch = PROVIDERS[agent.provider].launch(
         replace(agent, args=agent_args),
@@ -197,7 +220,7 @@ def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, 
         request.args,
         _prompt(wish, agent, request),
         env,
-        options._replace(loop=wish.loop),
+        options._replace(loop=wish.loop, servers=servers.servers),
     )
     if options.session and launch.stdin != "lines":
         raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")
@@ -217,11 +240,10 @@ def _spec(wish: _Wish, request: StartRequest, config: Config, options: Options, 
         files=dict(launch.files),
         session=options.session,
         on_question=options.on_question,
+        source=agent.source,
+        definition=agent.definition.path if agent.definition else None,
+        notices=tuple(f"no MCP server {name!r} is known here; {wish.agent} has none" for name in servers.unknown),
     )
-
-
-def _resolve(name: str, request: StartRequest, config: Config) -> Agent:
-    return resolve(name, request.cwd, request.env, config)
 
 
 def _given(wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config) -> Iterator[Given]:
@@ -270,6 +292,9 @@ def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
         "step": number,
         "agent": step.agent,
         "provider": spec.provider,
+        "source": spec.source,
+        "definition": spec.definition,
+        "notices": list(spec.notices),
         "path": spec.argv[0],
         "argv": [_shown(argument) for argument in spec.argv],
         "cwd": spec.cwd,

@@ -6,11 +6,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from hocket.catalog.cache import Catalogs, Definitions
+from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
 from hocket.engine.bind import StartRequest, bind, check_directory
 from hocket.engine.chains import Chains
@@ -45,6 +48,8 @@ class Engine:
         self._talk = Talk(home, self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
         self._chains = Chains(self._journal, self._new_run, self._processes)
+        self.catalogs = Catalogs(str(home))
+        self._definitions = Definitions()
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
@@ -99,8 +104,14 @@ class Engine:
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
-        bound = bind(request, load(request.cwd, str(self.home), request.env))
+        # Looking for agents reads files, some of them perhaps on a disk that takes its time.
+        bound = await asyncio.to_thread(self._bind, request)
         return await self._begin(bound, key, parent, depth)
+
+    def _bind(self, request: StartRequest) -> BoundChain | Spec:
+        config = load(request.cwd, str(self.home), request.env)
+        catalog = partial(self.catalogs.get, request.cwd, request.env, config)
+        return bind(request, config, Sight(catalog, self._definitions.load))
 
     async def _resume(self, run: Run, prompt: str | None, key: str | None, session: bool) -> Run:
         check_disk(self.home, self.limits)
@@ -183,12 +194,18 @@ class Engine:
             "step": step,
             "iteration": iteration,
             "resumed_from": spec.resumed_from if isinstance(spec, Spec) else None,
+            "source": spec.source if isinstance(spec, Spec) else None,
+            "definition": spec.definition if isinstance(spec, Spec) else None,
         }
         if isinstance(spec, BoundChain):
             data["steps"] = [{"agent": one.agent, "iterations": one.iterations} for one in spec.steps]
         event = Event(0, time.time(), run_id, parent.root if parent else run_id, "run.created", data)
         birth = NewRun(msgspec.json.encode(spec), key)
-        committed = await self._journal.write([*(also or ()), event], new={run_id: birth}, durable=True)
+        told = [
+            Event(0, event.ts, run_id, event.root, "notice", {"kind": "start", "text": text})
+            for text in (spec.notices if isinstance(spec, Spec) else ())
+        ]
+        committed = await self._journal.write([*(also or ()), event, *told], new={run_id: birth}, durable=True)
         return committed.runs[run_id]
 
     # Looking

@@ -108,6 +108,7 @@ class Hub:
         With a ``heartbeat``, silence of that many seconds gives an empty list.
         """
         reader = _Reader(run, after)
+        may_have_ended = True
         while not self._closed:
             lines, caught_up = self._collect(reader)
             if lines:
@@ -116,7 +117,9 @@ class Hub:
                     return
             if not caught_up or lines:
                 continue
-            if not wait or self._has_ended(run):
+            # Asked once: from a moment at which it had not ended, its end comes as one of its lines.
+            may_have_ended = may_have_ended and self._has_ended(run)
+            if not wait or may_have_ended:
                 # The store may already have what was not published yet, the run's own end above all.
                 while lines := self._from_store(reader):
                     yield lines

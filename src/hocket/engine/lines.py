@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 CHUNK = 256 * 1024
@@ -27,7 +26,7 @@ class Piece(NamedTuple):
     more: bool
 
 
-def read_lines(path: Path, offset: int, scanned: int, final: int | None, longest: int) -> Piece:
+def read_lines(path: str | os.PathLike[str], offset: int, scanned: int, final: int | None, longest: int) -> Piece:
     """The lines that begin at ``offset``. ``final`` is the file's last size, once its writers are gone: what stands
     before it without a line end is a line too. Lines above ``longest`` bytes are known by their beginning."""
     try:
@@ -73,7 +72,7 @@ def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int
     return Line(os.pread(descriptor, size, offset) if size <= longest else head, size)
 
 
-def read_tail(path: Path, limit: int) -> bytes:
+def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:
     """The last ``limit`` bytes of a file that may not be there."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -36,7 +36,7 @@ from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
 
-GATHER = 0.004
+GATHER = 0.01
 """How long a burst of output gathers before it is read."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
@@ -58,7 +58,6 @@ class Leaf:
         self.id = run.id
         self.root = run.root
         self.spec = spec
-        self.directory = place
         self.place = str(place)
         self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
@@ -291,6 +290,8 @@ class Processes:
                 "resumed_from": leaf.spec.resumed_from,
                 "on_question": leaf.spec.on_question,
                 "timeout": leaf.spec.timeout,
+                "source": leaf.spec.source,
+                "definition": leaf.spec.definition,
             },
         }
 
@@ -413,7 +414,7 @@ class Processes:
         state, ends, more = old.reader, [old.out, old.err], False
         now = time.time()
         for index, stream in enumerate(("out", "err")):
-            path = leaf.directory / stream
+            path = os.path.join(leaf.place, stream)
             piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index], leaf.provider.longest_line)
             leaf.scanned[stream] = piece.scanned
             ends[index] = piece.offset
@@ -424,9 +425,10 @@ class Processes:
         return Offsets(ends[0], ends[1], state), more
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
-        if events or offsets != leaf.offsets:
+        """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
+        if events:
             await self._journal.write(events, offsets={leaf.id: offsets})
-            leaf.offsets = offsets
+        leaf.offsets = offsets
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Where the transcript really lies: looked for whenever something was said, until it is there."""
@@ -447,7 +449,7 @@ class Processes:
         """What a CLI said about its own failure: by its events, else with its last words on standard error."""
         if leaf.provider.conversation is None:
             return {}
-        said = _after(run, events).error or read_tail(leaf.directory / files.ERR, COMPLAINT).decode(errors="replace")
+        said = _after(run, events).error or _last_words(leaf)
         if not said.strip() and reason is Reason.ERROR:
             said = "it ended without a result and without a word"
         return {"error": said.strip()} if said.strip() else {}
@@ -522,7 +524,7 @@ class Processes:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
         sweep = partial(tree.sweep_cookie, leaf.id)
         swept, survivors = await self._loop.run_in_executor(self._helpers, sweep)
-        sizes = tuple(_size(leaf.directory / name) for name in (files.OUT, files.ERR))
+        sizes = tuple(_size(os.path.join(leaf.place, name)) for name in (files.OUT, files.ERR))
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True
         while more:
@@ -549,7 +551,7 @@ class Processes:
             return
         leaf.ending = True
         now = _after(self._journal.live[leaf.id], events)
-        tail = read_tail(leaf.directory / files.OUT, RESULT_LIMIT)
+        tail = read_tail(os.path.join(leaf.place, files.OUT), RESULT_LIMIT)
         last_words = leaf.provider.result_of(tail)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
@@ -594,14 +596,18 @@ class Processes:
             self.stop(run.id)
 
 
+def _last_words(leaf: Leaf) -> str:
+    return read_tail(os.path.join(leaf.place, files.ERR), COMPLAINT).decode(errors="replace")
+
+
 def _written(leaf: Leaf) -> int:
     """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
-    return _size(leaf.directory / files.OUT) + _size(leaf.directory / files.ERR)
+    return sum(_size(os.path.join(leaf.place, name)) for name in (files.OUT, files.ERR))
 
 
-def _size(path: Path) -> int:
+def _size(path: str) -> int:
     try:
-        return path.stat().st_size
+        return os.stat(path).st_size
     except FileNotFoundError:
         return 0
 

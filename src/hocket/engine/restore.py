@@ -73,10 +73,12 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         resumed_from=record.get("resumed_from"),
         on_question=record.get("on_question", "deny"),
         timeout=record.get("timeout"),
+        source=record.get("source"),
+        definition=record.get("definition"),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}
-    data["resumed_from"] = spec.resumed_from
+    data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
     event = Event(0, record["created_at"], path.name, path.name, "run.created", data)
     return event, NewRun(msgspec.json.encode(spec))
 

@@ -11,9 +11,10 @@ import os
 import select
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, NamedTuple
 
 _CHUNK = 65536
 # A background process can hold the output open after the tool has ended, so its end is looked for as well.
@@ -28,20 +29,28 @@ class ToolResult(NamedTuple):
     timed_out: bool
 
 
-def run_tool(argv: Sequence[str], cwd: str, env: Mapping[str, str], timeout: float, output_limit: int) -> ToolResult:
-    """Run a program with an empty standard input and keep the last `output_limit` bytes it wrote.
+def run_tool(
+    argv: Sequence[str],
+    cwd: str,
+    env: Mapping[str, str],
+    timeout: float,
+    output_limit: int,
+    stdin: bytes | None = None,
+) -> ToolResult:
+    """Run a program, with an empty standard input unless one is given, and keep the last `output_limit` bytes it wrote.
 
     OSError when it cannot be started at all. Blocks: call it from a thread.
     """
-    process = subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=dict(env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
+    with _standard_input(stdin) as given:
+        process = subprocess.Popen(
+            argv,
+            cwd=cwd,
+            env=dict(env),
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     tail = _Tail(output_limit)
     with process:
         ended = _follow(process, tail, time.monotonic() + timeout)
@@ -51,6 +60,18 @@ def run_tool(argv: Sequence[str], cwd: str, env: Mapping[str, str], timeout: flo
         _drain(process, tail)
         code = process.wait()
     return ToolResult(code, tail.content(), timed_out=not ended)
+
+
+@contextlib.contextmanager
+def _standard_input(content: bytes | None) -> Iterator[int | IO[bytes]]:
+    """A file without a name: however much it has and however slowly it is read, nobody waits for anybody."""
+    if content is None:
+        yield subprocess.DEVNULL
+        return
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        file.seek(0)
+        yield file
 
 
 class _Tail:

@@ -11,16 +11,16 @@ import pytest
 from e2e.claude.stage import Stage, asks_to, define, real_cli, run, says
 from world import Hocket
 
-from hocket.catalog.definitions import widening
+from hocket.catalog.wishes import widening
 
 
-def set_traps(project: Path) -> tuple[Path, Path]:
+def set_traps(project: Path, name: str = "trap") -> tuple[Path, Path]:
     """A hook and a server of the repository's, each of which leaves a file when it is started."""
     hook, server = project / "hook_ran", project / "server_ran"
     (project / ".claude").mkdir(exist_ok=True)
     entry = {"hooks": [{"type": "command", "command": f"touch {hook}"}]}
     (project / ".claude/settings.json").write_text(json.dumps({"hooks": {"SessionStart": [entry]}}))
-    servers = {"trap": {"command": "/bin/sh", "args": ["-c", f"touch {server}"]}}
+    servers = {name: {"command": "/bin/sh", "args": ["-c", f"touch {server}"]}}
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     return hook, server
 
@@ -57,6 +57,62 @@ def test_a_trusted_agent_that_works_behind_a_link_does_not_bring_in_what_is_ther
     assert (hook.exists(), server.exists()) == (False, False)
 
 
+def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_changes(
+    claude: Stage, hocket: Hocket
+) -> None:
+    hook, server = set_traps(hocket.cwd)
+    claude.plays(says("fine"))
+
+    def ran() -> tuple[bool, bool]:
+        assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
+        both = hook.exists(), server.exists()
+        hook.unlink(missing_ok=True)
+        server.unlink(missing_ok=True)
+        return both
+
+    assert ran() == (False, False)
+    assert hocket("trust").returncode == 0
+    assert ran() == (True, True)
+    settings = hocket.cwd / ".claude/settings.json"
+    settings.write_text(settings.read_text() + " ")
+    assert ran() == (False, False)
+
+
+def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage, hocket: Hocket, home: Path) -> None:
+    _, above = set_traps(hocket.cwd)
+    below = hocket.cwd / "below"
+    below.mkdir()
+    _, server = set_traps(below, "own")
+    claude.plays(says("fine"))
+    for vouch in (lambda: trust(home, below), lambda: hocket("trust", below)):
+        vouch()
+        assert run(hocket, "claude", "-p", "hello", "--cwd", below).outcome == (0, "done", "single_run")
+        assert (server.exists(), above.exists()) == (True, False)
+        server.unlink()
+        (home / "config.toml").unlink(missing_ok=True)
+
+
+def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s(
+    claude: Stage, hocket: Hocket, world: Path
+) -> None:
+    hook, server = set_traps(hocket.cwd)
+    own_hook, own_server = world / "own_hook", world / "own_server"
+    define(
+        hocket.cwd,
+        "eager",
+        permissionMode="bypassPermissions",
+        hooks=json.dumps({"Stop": [{"hooks": [{"type": "command", "command": f"touch {own_hook}"}]}]}),
+        mcpServers=json.dumps([{"own": {"command": "/bin/sh", "args": ["-c", f"touch {own_server}"]}}]),
+    )
+    claude.plays({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
+    assert hocket("trust", "eager").returncode == 0
+    told = run(hocket, "eager", "-p", "hello")
+    assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
+    assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
+    assert (own_hook.exists(), own_server.exists(), (hocket.cwd / "made").exists()) == (True, True, True)
+    assert (hook.exists(), server.exists()) == (False, False)
+
+
 # --- What a repository's own files may say ------------------------------------------------------------------
 
 ALIAS = '[agents.again]\npath = "claude"\nargs = ["--setting-sources", "user,project"]\n'
@@ -77,7 +133,7 @@ def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
     claude.plays(says("fine"))
     refused = hocket("run", "again", "-p", "hello", "--json")
     assert (refused.returncode, refused.stdout, hook.exists()) == (4, "", False)
-    for words in (str(path), "--setting-sources", f'folders = ["{hocket.cwd}"]'):
+    for words in (str(path), "--setting-sources", f"hocket trust {hocket.cwd}\n"):
         assert words in refused.stderr
     assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
     trust(home, hocket.cwd)
@@ -130,10 +186,10 @@ WISHES = {
 def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(claude: Stage, hocket: Hocket) -> None:
     claude.plays(says("never"))
     for wish, value in WISHES.items():
-        define(hocket.cwd, "eager", **{wish: value})
+        path = define(hocket.cwd, "eager", **{wish: value})
         refused = hocket("run", "eager", "-p", "hello", "--json")
         assert (refused.returncode, refused.stdout) == (4, "")
-        assert f'folders = ["{hocket.cwd}"]' in refused.stderr
+        assert f"hocket trust {path}\n" in refused.stderr
     assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
@@ -13,10 +14,13 @@ from hocket.providers.contract import NOTHING, Launch, Options
 from hocket.providers.limits import check_argument, check_total
 
 _DEFINITIONS = "agents.json"
+_SERVERS = "servers.json"
+_SERVERS_KEY = "mcpServers"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip
-_UNTRUSTED = ("--setting-sources", "user", "--strict-mcp-config")
+_USERS_SETTINGS = ("--setting-sources", "user")
+_NO_OTHER_SERVERS = "--strict-mcp-config"
 _QUESTIONS = {
     "deny": ("--permission-prompts", "none"),
     "ask": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
@@ -47,11 +51,12 @@ def launch(
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
     for argument in (agent.path, *work, *name, *given):
         check_argument(agent.name, argument)
-    argv = (agent.path, *_STREAMS, "--session-id", SESSION, *work, *_definition(agent.definition), *given)
+    ours = (*_servers(options), *_definition(agent.definition))
+    argv = (agent.path, *_STREAMS, "--session-id", SESSION, *work, *ours, *given)
     model = _model(agent, options)
     added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**env, **added})
-    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent.definition), added)
+    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added)
 
 
 def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
@@ -61,10 +66,17 @@ def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
         # These two take as many values as follow them, so what follows must be a flag of ours and no word of a user's.
         *_tools(agent.allowed_tools or ""),
         *_questions(options.on_question),
-        *(() if agent.trusted else _UNTRUSTED),
+        *(() if agent.trusted else _USERS_SETTINGS),
+        *_without(agent.strangers),
+        *(() if agent.trusted or options.servers is not None else (_NO_OTHER_SERVERS,)),
         *_model_flag(agent, options),
         *_contract(options),
     )
+
+
+def _without(servers: Sequence[str]) -> tuple[str, ...]:
+    """Keep off what the CLI would find above a trusted folder: it reads every directory up to the root."""
+    return ("--settings", json.dumps({"disabledMcpjsonServers": list(servers)})) if servers else ()
 
 
 def _permission_mode(agent: Agent, options: Options) -> str:
@@ -116,15 +128,32 @@ def _definition(definition: Definition | None) -> tuple[str, ...]:
     return ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", definition.name) if definition else ()
 
 
-def _files(definition: Definition | None) -> Mapping[str, str]:
-    if definition is None:
-        return NOTHING
+def _files(agent: Agent, options: Options) -> Mapping[str, str]:
+    contents: dict[str, str] = {}
+    if agent.definition:
+        named = {agent.definition.name: dict(agent.definition.fields)}
+        contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
+    if options.servers is not None:
+        contents[_SERVERS] = _as_json({_SERVERS_KEY: dict(options.servers)}, f"what {agent.name} may have as servers")
+    return contents
+
+
+def _as_json(value: Mapping[str, Any], what: str) -> str:
     try:
         # Texts for anything that JSON has no word for: a date in the head of a file is the common case.
-        content = json.dumps({definition.name: dict(definition.fields)}, default=str, allow_nan=False)
+        return json.dumps(value, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadDefinition(f"{definition.path} cannot be handed over: {error}") from error
-    return {_DEFINITIONS: content}
+        raise BadDefinition(f"{what} cannot be handed over: {error}") from error
+
+
+# --- Servers ------------------------------------------------------------------------------------------------
+
+
+def _servers(options: Options) -> tuple[str, ...]:
+    """The servers of a list, and no others. The first flag takes as many values as follow it, so a flag has to."""
+    if options.servers is None:
+        return ()
+    return "--mcp-config", f"{RUN_DIRECTORY}/{_SERVERS}", _NO_OTHER_SERVERS
 
 
 # --- Tools --------------------------------------------------------------------------------------------------

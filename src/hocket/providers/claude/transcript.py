@@ -6,13 +6,14 @@ dash, and a name of more than 200 characters keeps its first 200 and gets a shor
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 
 LONGEST_NAME = 200
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _SESSION = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_DASHED = re.compile("[^A-Za-z0-9]")
 
 
 def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ...]:
@@ -24,27 +25,27 @@ def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ..
     # A session's id comes out of an agent's own output: it must never lead out of the folder.
     if not _SESSION.fullmatch(session):
         return ()
-    return tuple(dict.fromkeys(str(path) for path in _candidates(env, cwd, session)))
+    return tuple(dict.fromkeys(_candidates(env, cwd, session)))
 
 
-def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[PurePosixPath]:
+def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[str]:
     names = (f"session_{session}.jsonl", f"{session}.jsonl")
     folder = folder_name(cwd)
     for home in _homes(env):
-        yield from (home / "projects" / folder / name for name in names)
+        yield from (posixpath.join(home, "projects", folder, name) for name in names)
     for home in _homes(env):
         for older in (_dashed(cwd), cwd.replace("/", "-")):
             # No file system takes a longer name than this, and looking for one would be an error there.
             if len(older.encode()) <= 255:
-                yield home / "projects" / older / names[1]
+                yield posixpath.join(home, "projects", older, names[1])
 
 
-def _homes(env: Mapping[str, str]) -> tuple[PurePosixPath, ...]:
+def _homes(env: Mapping[str, str]) -> tuple[str, ...]:
     if chosen := env.get("CLAUDE_CONFIG_DIR"):
-        return (PurePosixPath(chosen),)
+        return (chosen,)
     if home := env.get("HOME"):
-        general = env.get("XDG_CONFIG_HOME") or f"{home}/.config"
-        return PurePosixPath(home, ".claude"), PurePosixPath(general, "claude")
+        general = env.get("XDG_CONFIG_HOME") or posixpath.join(home, ".config")
+        return posixpath.join(home, ".claude"), posixpath.join(general, "claude")
     return ()
 
 
@@ -55,7 +56,8 @@ def folder_name(cwd: str) -> str:
 
 
 def _dashed(cwd: str) -> str:
-    return "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in _units(cwd))
+    # A letter beyond the first 65,536 is two units.
+    return _DASHED.sub(lambda letter: "--" if letter[0] > "\uffff" else "-", cwd)
 
 
 def _units(text: str) -> memoryview:

@@ -1,0 +1,199 @@
+"""Catalogs and definitions that were made before, for as long as nothing has changed that they depend on.
+
+In memory for the server, and on the disk as the text that ``agents --json`` prints, for ``kept`` to find. Nothing here
+decides what a catalog has in it: ``discover`` does, and calling it goes past all of this.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from hocket.catalog import kept, trust
+from hocket.catalog.discovery import UNSETTLED, discover, has_agents, is_young
+from hocket.catalog.entries import Catalog
+from hocket.catalog.fields import read_definition
+from hocket.catalog.table import Table, routing_table
+from hocket.config.settings import Config
+from hocket.model import Definition
+
+MOST_CATALOGS = 64
+MOST_DEFINITIONS = 512
+MOST_FILES = 64
+
+Environ = Mapping[str, str]
+
+
+def holds(seen: Mapping[str, str]) -> bool:
+    """Whether every path still is as it was seen: nothing is opened, and no folder is listed."""
+    return all(kept.signature_at(path) == known for path, known in seen.items())
+
+
+# --- Catalogs -----------------------------------------------------------------------------------------------
+
+
+class _Made(NamedTuple):
+    catalog: Catalog
+    config: Config
+    at: float
+
+
+class Catalogs:
+    """One catalog a directory, made when somebody asks. Any thread may ask; two at once may both do the work."""
+
+    def __init__(self, home: str, ttl: float = kept.TTL, clock: Callable[[], float] = time.monotonic) -> None:
+        self._home = home
+        self._ttl = ttl
+        self._clock = clock
+        self._made: OrderedDict[tuple[str | None, ...], _Made] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, cwd: str | None, env: Environ, config: Config) -> Catalog:
+        """What can run in a directory, as it is now. Raises what ``discover`` raises, and keeps no failure."""
+        key = self._key(cwd, env)
+        made = self._recall(key)
+        if made and self._is_fresh(made, config):
+            return made.catalog
+        catalog = discover(cwd, env, self._home, config)
+        self._remember(key, _Made(catalog, config, self._clock()))
+        return catalog
+
+    def table(self, cwd: str | None, env: Environ, config: Config) -> Table:
+        """The same as a routing table, which belongs to whoever asked."""
+        return table_of(self.get(cwd, env, config), config)
+
+    def invalidate(self, cwd: str | None = None) -> None:
+        """Forget one directory; without one, all of them."""
+        with self._lock:
+            wanted = None if cwd is None else kept.normal(cwd)
+            for key in [key for key in self._made if wanted is None or key[0] == wanted]:
+                del self._made[key]
+
+    def _key(self, cwd: str | None, env: Environ) -> tuple[str | None, ...]:
+        return (None if cwd is None else kept.normal(cwd), *(env.get(name) for name in kept.VARIABLES))
+
+    def _recall(self, key: tuple[str | None, ...]) -> _Made | None:
+        with self._lock:
+            made = self._made.get(key)
+            if made:
+                self._made.move_to_end(key)
+            return made
+
+    def _is_fresh(self, made: _Made, config: Config) -> bool:
+        young = 0 <= self._clock() - made.at < self._ttl
+        return young and _says_the_same(made.config, config) and holds(made.catalog.seen)
+
+    def _remember(self, key: tuple[str | None, ...], made: _Made) -> None:
+        with self._lock:
+            self._made.pop(key, None)
+            if is_settled(made.catalog):
+                self._made[key] = made
+            while len(self._made) > MOST_CATALOGS:
+                self._made.popitem(last=False)
+
+
+def _says_the_same(one: Config, other: Config) -> bool:
+    """As far as a catalog depends on it. A file may have changed after it was read and before it was looked at."""
+    return one is other or (one.agents == other.agents and one.trusted_folders == other.trusted_folders)
+
+
+def is_settled(catalog: Catalog) -> bool:
+    """Whether a later change to anything that was seen is sure to show."""
+    return UNSETTLED not in catalog.seen.values()
+
+
+# --- On the disk --------------------------------------------------------------------------------------------
+
+
+def table_of(catalog: Catalog, config: Config) -> Table:
+    """The routing table, with what each agent needs approval for."""
+    return routing_table(catalog, lambda entry: trust.needs(entry, catalog, config))
+
+
+def render(table: Mapping[str, Any]) -> bytes:
+    """What ``agents --json`` prints: one line, in ASCII, so that nothing in it can steer a terminal."""
+    text = json.dumps(table, allow_nan=False, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
+
+
+def render_and_keep(home: str, cwd: str, environ: Environ, catalog: Catalog, table: Mapping[str, Any]) -> bytes:
+    """What to print for a directory; ``kept.read`` gives the same from now on, until something changes.
+
+    It never fails because it cannot be written down: whoever asked has the answer already.
+    """
+    text = render(table)
+    # Where nothing can run that has to be said each time, and not only printed.
+    if is_settled(catalog) and has_agents(catalog):
+        with suppress(OSError, ValueError):  # a value error is a path that no file can have
+            key = kept.key(home, cwd, environ)
+            _write(kept.file_of(home, key), kept.pack(key, catalog.seen, text))
+            _sweep(kept.folder_of(home))
+    return text
+
+
+def _write(path: str, content: bytes) -> None:
+    folder = os.path.dirname(path)
+    for made in (os.path.dirname(os.path.dirname(folder)), os.path.dirname(folder), folder):
+        os.makedirs(made, 0o700, exist_ok=True)
+    draft = f"{path}.{os.getpid()}.{threading.get_ident()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(draft, flags, 0o600)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.rename(draft, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(draft)
+        raise
+
+
+def _sweep(folder: str) -> None:
+    """Remove what was written longest ago, so that a directory nobody works in any more costs nothing for ever."""
+    with os.scandir(folder) as entries:
+        files = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
+    for entry in files[MOST_FILES:]:
+        with suppress(FileNotFoundError):
+            os.unlink(entry.path)
+
+
+# --- Definitions --------------------------------------------------------------------------------------------
+
+
+class Definitions:
+    """Single definitions, each read once for as long as its file stays the same. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._read: OrderedDict[tuple[str, str | None], tuple[str, Definition]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def load(self, path: str, stem: str | None = None) -> Definition:
+        """What a file says about its agent, as ``read_definition`` has it. No failure is kept."""
+        key = path, stem
+        # Looked at before it is read: a change in between only makes us read it once more.
+        begun, now = time.time_ns(), kept.signature_at(path)
+        with self._lock:
+            known = self._read.get(key)
+            if known:
+                self._read.move_to_end(key)
+        if known and known[0] == now:
+            return known[1]
+        definition = read_definition(path, stem)
+        with self._lock:
+            self._read.pop(key, None)
+            if not is_young(now, begun, time.time_ns()):
+                self._read[key] = now, definition
+            while len(self._read) > MOST_DEFINITIONS:
+                self._read.popitem(last=False)
+        return definition
+
+    def clear(self) -> None:
+        """Forget all of them: the next load reads its file again."""
+        with self._lock:
+            self._read.clear()

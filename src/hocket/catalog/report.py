@@ -1,0 +1,455 @@
+"""What a catalog says to people: its counts, the way it came about, a report, and why one agent won over another.
+
+Pure: it is handed a routing table, fresh or kept, and gives words, lists and dictionaries; only "why" needs the
+``Catalog`` that the table was made of. Where a command or a page puts them, how they are coloured and how much room
+there is belongs there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from hocket.catalog.entries import (
+    ALIAS,
+    DUPLICATE,
+    GLOBAL,
+    HIDDEN,
+    LOCATIONS,
+    PROJECT,
+    REFUSED,
+    SKIPPED,
+    SOURCES,
+    Catalog,
+    Entry,
+    Place,
+    Problem,
+)
+from hocket.catalog.programs import did_you_mean
+from hocket.config.settings import AgentConfig, ClaudeConfig, Config, approval
+from hocket.errors import AgentNotFound
+
+Table = Mapping[str, Any]
+Shown = Callable[[str], str]
+"""How a path is written for whoever reads it."""
+
+DOCUMENTED = (LOCATIONS[GLOBAL], LOCATIONS[PROJECT])
+"""The two locations that the counts of the table are about."""
+DROPPED = frozenset({SKIPPED, REFUSED, DUPLICATE})
+"""What keeps a definition from being used at all."""
+UNSEEN = DROPPED | {HIDDEN}
+USED, SHADOWED, LEFT_OUT, ABSENT, NOTHING_HERE = "used", "shadowed", "skipped", "absent", "none"
+"""What can be said of one place where a name was looked for."""
+_CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def count(number: int, noun: str) -> str:
+    """``1 agent``, ``2 agents``."""
+    return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
+
+
+# --- All of it in one line, and what is missing -------------------------------------------------------------
+
+
+def summary(table: Table) -> str:
+    """``5 agents: 3 global, 2 project-local, no conflicts``."""
+    agents = list(table["by_name"].values())
+    locations = [agent["location"] for agent in agents]
+    parts = [f"{number} {word}" for word in _in_order(locations) if (number := locations.count(word))]
+    parts += _conflicts(table, locations)
+    problems = len(table["problems"])
+    parts += [count(problems, "problem")] if problems else []
+    head = count(len(agents), "agent") if agents else "no agents"
+    return f"{head}: {', '.join(parts)}" if parts else head
+
+
+def _in_order(locations: Sequence[str]) -> list[str]:
+    """The documented ones first, as everybody asks for them first."""
+    return [*DOCUMENTED, *sorted(set(locations) - set(DOCUMENTED))]
+
+
+def _conflicts(table: Table, locations: Sequence[str]) -> list[str]:
+    overrides = len(table["overrides"])
+    if overrides:
+        return [count(overrides, "override")]
+    return ["no conflicts"] if all(location in locations for location in DOCUMENTED) else []
+
+
+def missing_global_folder(table: Table) -> str | None:
+    """The global folder, where it is missing though agents were found elsewhere; None when nobody need care."""
+    missing = [place["path"] for place in _places(table, LOCATIONS[GLOBAL]) if not place["exists"]]
+    return missing[0] if missing and table["by_name"] else None
+
+
+def _places(table: Table, location: str) -> list[Mapping[str, Any]]:
+    return [place for place in table["places"] if place["source"] == location]
+
+
+def fix_steps(folder: str) -> tuple[str, str, str]:
+    """How to come by global agents."""
+    return (
+        f"make the folder: mkdir -p {shlex.quote(folder)}",
+        "put a definition into it: a Markdown file whose head has a name and a description",
+        "look again: hocket agents",
+    )
+
+
+def dropped(problems: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the table's problems by which a definition is lost."""
+    return [problem for problem in problems if problem["kind"] in DROPPED]
+
+
+# --- How it came about --------------------------------------------------------------------------------------
+
+
+def trace(table: Table, shown: Shown = str) -> list[str]:
+    """What discovery did, step by step, in words."""
+    return [
+        *(line for location in DOCUMENTED for line in _looked(table, location, shown)),
+        *(_looked_beside(place, shown) for place in table["places"] if place["source"] not in DOCUMENTED),
+        "Merging: of several agents with one name the first counts, project-local before global",
+        f"Total agents after merge: {table['total_count']}{_more(table)}",
+        _overridden(table),
+        *([f"{count(len(table['problems']), 'problem')} noticed on the way"] if table["problems"] else []),
+        "Building the routing table by name, tag and location",
+        "Discovery complete",
+    ]
+
+
+def _looked(table: Table, location: str, shown: Shown) -> list[str]:
+    places = _places(table, location)
+    where = ", then ".join(shown(place["path"]) for place in places) or "no folder: nobody said whose"
+    found = sum(place["found"] for place in places)
+    return [
+        f"Starting {location} discovery: {where}",
+        f"Found {_agents(found, location)}{'' if found else _empty(places)}",
+    ]
+
+
+def _agents(found: int, location: str) -> str:
+    return count(found, f"{location} agent") if found else f"no {location} agents"
+
+
+def _empty(places: Sequence[Mapping[str, Any]]) -> str:
+    if not places:
+        return ""
+    return " (the folder has none)" if any(place["exists"] for place in places) else " (there is no such folder)"
+
+
+def _looked_beside(place: Mapping[str, Any], shown: Shown) -> str:
+    missing = "" if place["exists"] else " is not there"
+    return f"Found {_agents(place['found'], place['source'])}: {shown(place['path'])}{missing}"
+
+
+def _more(table: Table) -> str:
+    others = len(table["by_name"]) - int(table["total_count"])
+    return f" (and {others} from other sources)" if others else ""
+
+
+def _overridden(table: Table) -> str:
+    names = ", ".join(override["name"] for override in table["overrides"])
+    return f"Overrides detected: {names}" if names else "No overrides detected"
+
+
+# --- The report ---------------------------------------------------------------------------------------------
+
+
+def markdown(table: Table, shown: Shown = str) -> str:
+    """The whole catalog as a Markdown document."""
+    further = [location for location in LOCATIONS.values() if location not in DOCUMENTED]
+    sections = [
+        f"# Agent discovery report\n\n**Total agents:** {table['total_count']}{_more(table)}",
+        *(_section(table, location, shown) for location in DOCUMENTED),
+        _overrides_section(table, shown),
+        *(_section(table, location, shown) for location in further if _names(table, location)),
+        _problems_section(table, shown),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _section(table: Table, location: str, shown: Shown) -> str:
+    folders = ", ".join(f"`{shown(place['path'])}`" for place in _places(table, location))
+    title = f"{location.capitalize()} agents{f' ({folders})' if folders else ''}"
+    return f"## {title}\n\n{_listed(_names(table, location), 'agent')}"
+
+
+def _names(table: Table, location: str) -> list[str]:
+    return [name for name, agent in table["by_name"].items() if agent["location"] == location]
+
+
+def _listed(names: Sequence[str], noun: str) -> str:
+    return f"{count(len(names), noun)}\n\n{', '.join(names) or 'None'}"
+
+
+def _overrides_section(table: Table, shown: Shown) -> str:
+    overrides = table["overrides"]
+    lines = [
+        f"- **{override['name']}**\n"
+        f"  - Project: `{shown(override['project_path'])}`\n"
+        f"  - Global: `{shown(override['global_path'])}`{_newer(override)}"
+        for override in overrides
+    ]
+    told = "\n".join(lines) or "None"
+    return f"## Overrides (project-local before global)\n\n{count(len(overrides), 'override')}\n\n{told}"
+
+
+def _newer(override: Mapping[str, Any]) -> str:
+    ours, theirs = override.get("project_version"), override.get("global_version")
+    return f"\n  - Versions: project {ours}, global {theirs}" if ours != theirs else ""
+
+
+def _problems_section(table: Table, shown: Shown) -> str:
+    problems = table["problems"]
+    lines = [f"- `{at(problem, shown)}`: {problem['reason']}{loaded_note(problem)}" for problem in problems]
+    told = "\n".join(lines) or "None"
+    return f"## Problems\n\n{count(len(problems), 'problem')}\n\n{told}"
+
+
+def at(problem: Mapping[str, Any], shown: Shown = str) -> str:
+    """``path:line``."""
+    line = problem["line"]
+    return shown(problem["path"]) + ("" if line is None else f":{line}")
+
+
+def loaded_note(problem: Mapping[str, Any]) -> str:
+    """What has to be said where Claude and we do not do the same with a file."""
+    return " (Claude loads it)" if problem["claude_loads"] and problem["kind"] in UNSEEN else ""
+
+
+# --- One agent ----------------------------------------------------------------------------------------------
+
+
+def find(catalog: Catalog, word: str) -> str:
+    """The name that a word means in a catalog. Raises with what else it could be."""
+    return named(word, catalog.addresses, (asdict(problem) for problem in catalog.problems))
+
+
+def find_in_table(table: Table, word: str) -> str:
+    """The same of a routing table."""
+    return named(word, {name: agent["address"] for name, agent in table["by_name"].items()}, table["problems"])
+
+
+def named(word: str, addresses: Mapping[str, str], problems: Iterable[Mapping[str, Any]]) -> str:
+    """A name as it is written, else an address."""
+    if word in addresses:
+        return word
+    for name, address in addresses.items():
+        if address == word:
+            return name
+    raise AgentNotFound(f"there is no agent {word!r}", _unused(word, problems) or _near(word, addresses))
+
+
+def _unused(word: str, problems: Iterable[Mapping[str, Any]]) -> str | None:
+    for problem in problems:
+        if problem["kind"] in UNSEEN and stem(problem["path"]) == word:
+            return f"a file of that name is not used: {at(problem)}: {problem['reason']}"
+    return None
+
+
+def _near(word: str, addresses: Mapping[str, str]) -> str:
+    return did_you_mean(word, [*addresses, *addresses.values()]) or "all that there are: hocket agents"
+
+
+def stem(path: str) -> str:
+    """A definition's file name without all that follows the name in it."""
+    return path.rpartition("/")[2].removesuffix(".deprecated").removesuffix(".md").removesuffix(".deprecated")
+
+
+def selected(agent: Mapping[str, Any]) -> str:
+    """Which agent, and whose: never the one without the other."""
+    return f"Selected Agent: {agent['name']} ({agent['location']})"
+
+
+def note(agent: Mapping[str, Any], shown: Shown = str) -> str | None:
+    """What somebody should know who is about to use this agent; None for one that is what everybody expects."""
+    mine = shown(agent["path"])
+    if agent["overridden"]:
+        theirs = shown(agent["overridden_global_path"])
+        return (
+            f"There are two of that name. {mine} is used here, because a definition that a project brings is meant"
+            f" for that project; {theirs} is global and counts everywhere else."
+        )
+    if agent["location"] == LOCATIONS[PROJECT]:
+        return "This agent belongs to the project alone: there is no global one of that name."
+    return None
+
+
+def trust_line(agent: Mapping[str, Any]) -> str | None:
+    """What to type before the agent may run; None when nothing stands in its way."""
+    if not agent["needs_trust"]:
+        return None
+    # An alias is approved with all else that its folder's files ask for.
+    return approval(agent["project"] if agent["location"] == LOCATIONS[ALIAS] else agent["path"])
+
+
+# --- Why ----------------------------------------------------------------------------------------------------
+
+
+class Candidate(NamedTuple):
+    """One place where a name could have come from, and what became of that."""
+
+    verdict: str
+    source: str
+    path: str
+    line: int | None = None
+    reason: str | None = None
+
+
+class Said(NamedTuple):
+    """One property of an agent: its value, and who says so."""
+
+    field: str
+    value: Any
+    origin: str
+    """``file``, ``configuration`` or ``default``."""
+    path: str | None = None
+    line: int | None = None
+    instead_of: Any = None
+    """What the definition itself says, where a configuration has the last word."""
+
+
+def why(catalog: Catalog, table: Table, name: str, config: Config) -> dict[str, Any]:
+    """Everything that led to this agent and not another: candidates, properties, what it hides, whether it may run."""
+    agent = table["by_name"][name]
+    kept = ("name", "address", "location", "source", "path", "shadows", "needs_trust")
+    return {
+        **{key: agent[key] for key in kept},
+        "candidates": [candidate._asdict() for candidate in candidates(catalog, name)],
+        "fields": [said._asdict() for said in fields(catalog.ranked[name][0], agent, config)],
+        "note": note(agent),
+        "trust": trust_line(agent),
+    }
+
+
+def candidates(catalog: Catalog, name: str) -> list[Candidate]:
+    """Every place, the one that wins first, with what it has under this name."""
+    entries = catalog.ranked[name]
+    found: list[Candidate] = []
+    for source in SOURCES:
+        places = [place for place in catalog.places if place.source == source]
+        own = [entry for entry in entries if entry.source == source]
+        for place in places:
+            found += _at_place(place, own, entries[0], _problems_of(catalog, place, name, entries))
+        strays = [entry for entry in own if not any(_is_in(entry.path, place.path) for place in places)]
+        found += [_candidate(entry, entries[0]) for entry in strays]
+    return found
+
+
+def _at_place(place: Place, own: Sequence[Entry], winner: Entry, problems: Sequence[Problem]) -> Iterator[Candidate]:
+    here = [entry for entry in own if _is_in(entry.path, place.path)]
+    yield from (_candidate(entry, winner) for entry in here)
+    yield from (Candidate(LEFT_OUT, place.source, one.path, one.line, one.reason) for one in problems)
+    if not here and not problems:
+        yield Candidate(NOTHING_HERE if place.exists else ABSENT, place.source, place.path)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _candidate(entry: Entry, winner: Entry) -> Candidate:
+    line = entry.lines.get("name")
+    if entry is winner:
+        return Candidate(USED, entry.source, entry.path, line)
+    return Candidate(SHADOWED, entry.source, entry.path, line, _beaten(entry, winner))
+
+
+def _beaten(entry: Entry, winner: Entry) -> str:
+    if entry.source == winner.source:
+        return "a nearer one has the same name"
+    return f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
+
+
+def _problems_of(catalog: Catalog, place: Place, name: str, entries: Sequence[Entry]) -> list[Problem]:
+    """Files below a place that would have had this name, as far as one can tell of a file that is not used."""
+    paths = [entry.path for entry in entries]
+    return [
+        problem
+        for problem in catalog.problems
+        if problem.kind in UNSEEN
+        and problem.path not in paths
+        and _is_in(problem.path, place.path)
+        and (stem(problem.path) == name or _is_second(problem, paths))
+    ]
+
+
+def _is_second(problem: Problem, paths: Sequence[str]) -> bool:
+    return problem.kind == DUPLICATE and any(path in problem.reason for path in paths)
+
+
+# --- Properties, and who says so ----------------------------------------------------------------------------
+
+_VERSION = "1.0.0"
+_FIRST = ("name", "description", "version", "model", "permission_mode", "tools", "allowed_tools", "prompt", "args")
+_ALIAS_FIELDS = {
+    "model": "model",
+    "permission_mode": "permission_mode",
+    "allowed_tools": "allowed_tools",
+    "args": "args",
+    "prompt": "default_prompt",
+    "prompt_file": "default_prompt_file",
+}
+
+
+def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[Said]:
+    """Each property that decides how the agent works, with the file and line, the configuration, or the default."""
+    said = {field: Said(field, value, "default") for field, value in _defaults(entry, config.claude).items()}
+    said |= {one.field: one for one in _from_claude_config(said, config)}
+    said |= {one.field: one for one in _from_file(entry, agent)}
+    alias = config.agents.get(entry.name)
+    said |= {one.field: one for one in _from_alias(alias, said)} if alias else {}
+    order = [*_FIRST, *(field for field in said if field not in _FIRST)]
+    return [said[field] for field in order if field in said]
+
+
+def spelled(key: str) -> str:
+    """A key of a definition in the spelling that our own output has."""
+    return _CAMEL_HUMP.sub("_", key).replace("-", "_").lower()
+
+
+def _defaults(entry: Entry, claude: ClaudeConfig) -> dict[str, Any]:
+    common: dict[str, Any] = {"description": "", "version": _VERSION, "prompt": None, "args": []}
+    if entry.source == ALIAS and "/.claude/agents/" not in (entry.target or ""):
+        return common  # another program, or one that nobody has looked at: Claude's defaults are none of its
+    return {**common, "model": None, "permission_mode": ClaudeConfig().permission_mode, "tools": None}
+
+
+def _from_claude_config(defaults: Mapping[str, Said], config: Config) -> Iterator[Said]:
+    """What ``[claude]`` says, which of the files it is in nobody remembers."""
+    path = config.files[0] if len(config.files) == 1 else None
+    for field in ("model", "permission_mode"):
+        value = getattr(config.claude, field)
+        if field in defaults and value != defaults[field].value:
+            yield Said(field, value, "configuration", path)
+
+
+def _from_file(entry: Entry, agent: Mapping[str, Any]) -> Iterator[Said]:
+    origin = "configuration" if entry.source == ALIAS else "file"
+    yield Said("name", entry.name, origin, entry.path, entry.lines.get("name"))
+    if entry.description:
+        yield Said("description", entry.description, origin, entry.path, entry.lines.get("description"))
+    if entry.version != _VERSION or "version" in entry.lines:
+        yield Said("version", entry.version, origin, entry.path, entry.lines.get("version"))
+    for key, value in agent["full_metadata"].items():
+        if value is not None and spelled(key) not in ("name", "description", "version"):
+            yield Said(_by_meaning(spelled(key)), value, origin, entry.path, entry.lines.get(key))
+    yield Said("instructions", None, origin, entry.target or entry.path)
+
+
+def _by_meaning(field: str) -> str:
+    """An alias has its own words for two things."""
+    return {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}.get(field, field)
+
+
+def _from_alias(alias: AgentConfig, said: Mapping[str, Said]) -> Iterator[Said]:
+    for field, attribute in _ALIAS_FIELDS.items():
+        value = getattr(alias, attribute)
+        if value is None or value == ():
+            continue
+        before = said.get(field)
+        hidden = before.value if before is not None and before.origin == "file" else None
+        shown = list(value) if isinstance(value, tuple) else value
+        yield Said(field, shown, "configuration", alias.source, None, hidden)

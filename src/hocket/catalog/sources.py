@@ -1,0 +1,151 @@
+"""The folders whose definitions count in a directory: the administrator's, the projects', the user's own, the library.
+
+Each source is one function that looks and says what was there. Which of several definitions of a name wins is decided
+in ``discovery``; aliases, plugins and Hocket's own configs are found elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from hocket.catalog.entries import GLOBAL, HIDDEN, LIBRARY, MANAGED, PROJECT, REFUSED, Found, Place, Problem, Scan
+from hocket.catalog.files import Environ, find_name, project_folder, scan, users_folder
+from hocket.catalog.look import Look
+
+MANAGED_FOLDER = "/etc/claude-code/.claude/agents"
+_MAX_POINTER = 4096
+"""Of the small files by which git finds its way."""
+
+
+def managed(look: Look, folder: str = MANAGED_FOLDER) -> list[Found]:
+    """What the administrator of the machine gives to everybody."""
+    return [_found(look, MANAGED, folder)]
+
+
+def projects(look: Look, cwd: str, env: Environ) -> list[Found]:
+    """What the projects around a directory have, the nearest first."""
+    users = users_folder(cwd, env)
+    own = os.path.realpath(users) if users else None
+    around = _surroundings(look, cwd, env)
+    folders = [(project_folder(root), root) for root in around.roots]
+    if around.in_repository and not look.exists(folders[-1][0]):
+        main = _main_checkout(look, folders[-1][1])
+        folders += [(project_folder(main), folders[-1][1])] if main else []
+    found = [_found(look, PROJECT, folder, root) for folder, root in folders if os.path.realpath(folder) != own]
+    left_out = [_left_out(folder) for root in around.left_out if look.exists(folder := project_folder(root))]
+    return _with_problems(found, left_out) if left_out and found else found
+
+
+def users(look: Look, cwd: str, env: Environ) -> list[Found]:
+    """What the user has for every project. Nothing when the environment does not say who that is."""
+    folder = users_folder(cwd, env)
+    return [_found(look, GLOBAL, folder)] if folder else []
+
+
+def library(look: Look, cwd: str, env: Environ) -> list[Found]:
+    """What lies in stock beside the user's own definitions. The CLI knows nothing of it."""
+    folder = users_folder(cwd, env)
+    return [_found(look, LIBRARY, f"{folder}-library")] if folder else []
+
+
+# --- Around a directory -------------------------------------------------------------------------------------
+
+
+class _Surroundings(NamedTuple):
+    roots: list[str]
+    """Folders whose definitions count, the nearest first."""
+    in_repository: bool
+    left_out: list[str]
+    """Folders above, whose definitions the CLI would take."""
+
+
+def project_roots(look: Look, cwd: str, env: Environ) -> list[str]:
+    """Every folder whose definitions count in a directory, the nearest first: up to its repository's root."""
+    return _surroundings(look, cwd, env).roots
+
+
+def _surroundings(look: Look, cwd: str, env: Environ) -> _Surroundings:
+    """What counts in a directory.
+
+    Outside of a repository only the directory itself does: what somebody left in a shared parent such as the temporary
+    directory must not decide what runs. The user's home and what is above it are nobody's project, as for the CLI.
+    """
+    home = env.get("HOME")
+    if cwd == home:
+        return _Surroundings([], False, [])
+    folders, folder = [cwd], cwd
+    while not (is_root := look.exists(os.path.join(folder, ".git"))):
+        parent = os.path.dirname(folder)
+        if parent in (folder, home):
+            break
+        folder = parent
+        folders.append(folder)
+    within = is_root or _is_below_a_repository(look, folder)
+    return _Surroundings(folders, is_root, []) if within else _Surroundings([cwd], False, folders[1:])
+
+
+def _is_below_a_repository(look: Look, folder: str) -> bool:
+    """Whether a folder is part of a repository whose root is further up, where nothing is looked for any more."""
+    while (parent := os.path.dirname(folder)) != folder:
+        folder = parent
+        if look.exists(os.path.join(folder, ".git")):
+            return True
+    return False
+
+
+def _main_checkout(look: Look, root: str) -> str | None:
+    """The repository's own folder, for a worktree of it: the CLI takes the definitions there for missing ones."""
+    git = os.path.join(root, ".git")
+    found = _words_in(look, git)
+    administration = os.path.join(root, found.removeprefix("gitdir:").strip()) if found.startswith("gitdir:") else None
+    if administration is None:
+        return None
+    back, common = (_words_in(look, os.path.join(administration, name)) for name in ("gitdir", "commondir"))
+    if not (back and common) or os.path.realpath(back) != os.path.realpath(git):
+        return None
+    repository = os.path.realpath(os.path.join(administration, common))
+    return os.path.dirname(repository) if os.path.basename(repository) == ".git" else None
+
+
+def _words_in(look: Look, path: str) -> str:
+    content = look.content(path, _MAX_POINTER)
+    return os.fsdecode(content).strip() if isinstance(content, bytes) else ""
+
+
+# --- Looking ------------------------------------------------------------------------------------------------
+
+
+def _left_out(folder: str) -> Problem:
+    reason = "belongs to no repository, and outside of one only the directory itself counts"
+    return Problem(folder, None, reason, True, HIDDEN)
+
+
+def _with_problems(found: list[Found], more: list[Problem]) -> list[Found]:
+    nearest = found[0]
+    return [nearest._replace(scan=nearest.scan._replace(problems=(*nearest.scan.problems, *more))), *found[1:]]
+
+
+def _found(look: Look, source: str, folder: str, project: str | None = None) -> Found:
+    found = look.stat(folder)
+    if found is None:
+        return Found(Place(source, folder, False, 0))
+    if not stat.S_ISDIR(found.st_mode):
+        problem = Problem(folder, None, "is not a directory", False, REFUSED)
+        return Found(Place(source, folder, False, 0), Scan((), (problem,)))
+    scanned = scan(look, folder, source, project)
+    return Found(Place(source, folder, True, len(scanned.entries)), scanned)
+
+
+# --- One folder ---------------------------------------------------------------------------------------------
+
+
+def names_in(folder: str) -> list[str]:
+    """Every name that means a definition in this folder."""
+    return sorted(entry.name for entry in scan(Look(), folder, PROJECT).entries)
+
+
+def find_in(folder: str, name: str) -> str | None:
+    """The file below a folder whose head gives this name, exactly as it is written there."""
+    return find_name(Look(), folder, name)

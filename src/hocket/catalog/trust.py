@@ -1,0 +1,276 @@
+"""What of a project's needs the user's approval before it may run, and whether it has it.
+
+A project may bring agents along. One that hides an agent of the user's own, or asks for more than the user gives to
+every agent, runs only when the user has approved exactly that file, or vouches for its folder. How an approval is
+written down is known to ``config.pins``; what there is to see before one is given is in ``explained``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from hocket.catalog.configs import is_seeded
+from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog, Entry
+from hocket.catalog.fields import cli_fields, read_definition, with_defaults
+from hocket.catalog.files import is_claude_agent_path
+from hocket.catalog.frontmatter import Head, decode, parse
+from hocket.catalog.wishes import asks_for, own_permission_mode, widening
+from hocket.config.settings import AgentConfig, Config, is_wider, not_trusted
+from hocket.errors import BadDefinition, NotTrusted
+from hocket.model import Agent, Definition
+
+CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
+"""Names that mean a CLI with no definition. Nobody expects a project's agent behind one."""
+_CLAUDE = "claude"
+_ASKING = ("hooks", "mcpServers", "permissionMode")
+_AGENTS = "/.claude/agents/"
+_OWN_FOLDERS = ("agents", "agents-library")
+
+
+class Reasons(NamedTuple):
+    """Why something needs approval: what it asks for, and what of the user's it takes the place of."""
+
+    wishes: tuple[str, ...] = ()
+    replaced: str | None = None
+    rival: str | None = None
+    """The definition whose place it takes, if it is one."""
+
+    def __bool__(self) -> bool:
+        return bool(self.wishes or self.replaced)
+
+    def in_words(self) -> list[str]:
+        return [
+            *(f"asks for {wish}" for wish in self.wishes),
+            *([f"takes the place of {self.replaced}"] if self.replaced else []),
+        ]
+
+
+# --- Definitions --------------------------------------------------------------------------------------------
+
+
+def reasons_of(
+    definition: Definition, owner: str | None, config: Config, rivals: Sequence[Entry] = (), own_mode: bool = True
+) -> Reasons:
+    """Why a definition needs approval, approved or not. None where it is the user's own (no ``owner``).
+
+    ``rivals`` are all that have its name, where it was reached by its name: a path hides nobody. Its permission mode
+    does not count where another stands above it (``own_mode`` false).
+    """
+    if owner is None:
+        return Reasons()
+    own = [rival for rival in rivals if _is_own(rival)]
+    wishes = _wishes(definition, config, own_mode)
+    if wishes and (_is_users(definition.path, config) or any(_same(definition.path, rival.path) for rival in own)):
+        wishes = []
+    first = own[0] if own else None
+    if first is not None and _same(definition.path, first.path):
+        return Reasons(tuple(wishes))
+    if not rivals:
+        return Reasons(tuple(wishes))
+    return Reasons(tuple(wishes), _replaced(definition.name, first, config), first.path if first else None)
+
+
+def check_definition(
+    definition: Definition, owner: str | None, config: Config, rivals: Sequence[Entry] = (), own_mode: bool = True
+) -> None:
+    """Raise unless a definition may run: it needs no approval, or it has one for exactly what it says."""
+    reasons = reasons_of(definition, owner, config, rivals, own_mode)
+    if not reasons or owner is None or config.lists(owner) or _was_approved(definition, config):
+        return
+    raise not_trusted(definition.path, reasons.wishes, definition.path, config, reasons.replaced)
+
+
+def _was_approved(definition: Definition, config: Config) -> bool:
+    """Whether the approved content says what was read: since then somebody may have put it back into its file."""
+    try:
+        content = config.pins.cover.file(definition.path) if config.pins else None
+    except NotTrusted:
+        return False
+    return content is not None and config.trusts_file(definition.path, content) and _says(content, definition)
+
+
+def _says(content: bytes, definition: Definition) -> bool:
+    head = parse(content)
+    if isinstance(head, Head):
+        stem = os.path.basename(definition.path).removesuffix(".md")
+        return dict(cli_fields(with_defaults(head, stem))) == dict(definition.fields)
+    return decode(content).strip() == definition.fields.get("prompt")
+
+
+def _wishes(definition: Definition, config: Config, own_mode: bool) -> list[str]:
+    mode = own_permission_mode(definition) if own_mode else None
+    return [
+        *asks_for(definition),
+        *([f"permission mode {mode}"] if mode and is_wider(mode, config.ceiling) else []),
+    ]
+
+
+def _is_own(entry: Entry) -> bool:
+    """Whether an entry is what the user chose: written by the user, or put there on purpose."""
+    if entry.project is not None:
+        return False
+    return entry.source in (GLOBAL, LIBRARY, ALIAS) or (entry.source == CONFIG and not is_seeded(entry))
+
+
+def _is_users(path: str, config: Config) -> bool:
+    """Whether a path leads to a file in the user's own folders: whoever links to it brings nothing of his own."""
+    if config.users_claude is None:
+        return False
+    folders = (os.path.realpath(os.path.join(config.users_claude, name)) for name in _OWN_FOLDERS)
+    real = os.path.realpath(path)
+    return any(real.startswith(f"{folder}/") for folder in folders)
+
+
+def _same(path: str, other: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def _replaced(name: str, first: Entry | None, config: Config) -> str | None:
+    """What the user would get under this name without the project."""
+    if first is not None:
+        return f"your own agent {first.path}"
+    if name in config.own_agents:
+        return f"your own name for it in {config.own_agents[name].source}"
+    return f"the {name} CLI" if name in CLI_NAMES else None
+
+
+# --- Aliases and arguments ----------------------------------------------------------------------------------
+
+
+def reasons_of_alias(name: str, alias: AgentConfig, config: Config, rivals: Sequence[Entry] = ()) -> Reasons:
+    """Why a name in a project's configuration needs the folder's approval, given or not; its arguments aside."""
+    if alias.project is None:
+        return Reasons()
+    mode, tools = alias.permission_mode, alias.allowed_tools
+    wishes = [
+        *([f"permission mode {mode}"] if mode and is_wider(mode, config.ceiling) else []),
+        *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
+    ]
+    own = next((rival for rival in rivals if _is_own(rival)), None)
+    # What it says is laid over whatever has the name, so it need not name another agent to be in the way.
+    return Reasons(tuple(wishes), _replaced(name, own, config))
+
+
+def check_alias(name: str, alias: AgentConfig, config: Config, rivals: Sequence[Entry], agent: Agent) -> None:
+    """Raise unless a name may mean what a project's configuration says. A plain program has no use for wishes."""
+    reasons = reasons_of_alias(name, alias, config, rivals)
+    if agent.provider != _CLAUDE:
+        reasons = reasons._replace(wishes=())
+    if reasons and alias.project and not config.trusts(alias.project):
+        what = f'{alias.source}: agent "{name}"'
+        raise not_trusted(what, reasons.wishes, alias.project, config, reasons.replaced)
+
+
+class Given(NamedTuple):
+    """Arguments that a configuration gives to an agent, and who says so."""
+
+    where: str
+    project: str | None
+    """The folder whose own file has them; None for what the user wrote or typed."""
+    args: Sequence[str]
+    before: Sequence[str] = ()
+    """What stands before them on the command line, from another place."""
+
+
+def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> None:
+    """Raise when a project that nobody vouches for gives Claude an argument by which it could do more."""
+    if agent.provider != _CLAUDE or given.project is None or config.trusts(given.project):
+        return
+    mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
+    found = widening(given.args, mode, given.before)
+    if found:
+        raise not_trusted(given.where, [f"{found.argument}, which {found.reason}"], given.project, config)
+
+
+# --- Entries of a catalog -----------------------------------------------------------------------------------
+
+
+class Needed(NamedTuple):
+    """Something that needs approval, and why."""
+
+    target: str
+    """A definition's path, or a folder."""
+    is_folder: bool
+    reasons: Reasons
+    approved: bool
+
+
+def approvals(entry: Entry, catalog: Catalog, config: Config) -> list[Needed]:
+    """What has to be approved before an entry can run under its name, whether it is or not."""
+    alias = config.agents.get(entry.name)
+    found = []
+    if alias and alias.project:
+        reasons = reasons_of_alias(entry.name, alias, config, catalog.ranked.get(entry.name, ()))
+        if not _is_claudes(entry, catalog):
+            reasons = reasons._replace(wishes=())
+        if reasons:
+            found.append(Needed(alias.project, True, reasons, config.trusts(alias.project)))
+    meant = _meant(entry, catalog, config)
+    definition = _read(meant.path, meant.entry) if meant else None
+    if meant and definition:
+        own_mode = not (alias and alias.permission_mode)
+        reasons = reasons_of(definition, meant.project, config, meant.rivals, own_mode)
+        if reasons:
+            found.append(Needed(meant.path, False, reasons, _is_approved(meant, config)))
+    return found
+
+
+def _is_approved(meant: _Meant, config: Config) -> bool:
+    return config.lists(meant.project) or config.trusts_file(meant.path)
+
+
+def needs(entry: Entry, catalog: Catalog, config: Config) -> list[str]:
+    """Why an entry cannot run before somebody approves it, in words; nothing when it can."""
+    return [words for one in approvals(entry, catalog, config) if not one.approved for words in one.reasons.in_words()]
+
+
+class _Meant(NamedTuple):
+    """The definition of a project's that an entry stands for."""
+
+    path: str
+    project: str
+    rivals: tuple[Entry, ...]
+    """All of its name, if it is reached by that."""
+    entry: Entry | None
+
+
+def _meant(entry: Entry, catalog: Catalog, config: Config) -> _Meant | None:
+    """None for what is the user's own, or no definition at all."""
+    if entry.source == PROJECT and entry.project is not None:
+        return _Meant(entry.path, entry.project, catalog.ranked.get(entry.name, ()), entry)
+    if entry.source != ALIAS or not entry.target:
+        return None
+    path = _claude_path(entry.target, catalog, config)
+    if path is not None:
+        return _Meant(path, path.rpartition(_AGENTS)[0] or "/", (), None)
+    behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
+    return _meant(behind, catalog, config) if behind else None
+
+
+def _claude_path(target: str, catalog: Catalog, config: Config) -> str | None:
+    """The file that an alias names, if it names a definition by its path."""
+    if target.startswith("~/") and config.users_home:
+        target = config.users_home.rstrip("/") + target[1:]
+    path = os.path.normpath(os.path.join(catalog.cwd or "/", target))
+    if "/" not in target or not is_claude_agent_path(path):
+        return None
+    return path if path.endswith(".md") else f"{path}.md"
+
+
+def _is_claudes(entry: Entry, catalog: Catalog) -> bool:
+    """Whether it is Claude that runs: a plain program has no use for permission modes."""
+    target = entry.target or entry.name
+    others = (one for one in catalog.find(target) if one.source != ALIAS)
+    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(target) or any(others)
+
+
+def _read(path: str, entry: Entry | None) -> Definition | None:
+    """The definition behind an entry. Most ask for nothing, and what is known of them already is enough."""
+    if entry and not any(key in entry.metadata for key in _ASKING):
+        return Definition(entry.name, {}, path)
+    with suppress(BadDefinition):
+        return read_definition(path, os.path.basename(path).removesuffix(".md"))
+    return None

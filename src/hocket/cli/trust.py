@@ -1,0 +1,307 @@
+"""``hocket trust``: look at what a project brings along, and approve exactly that. Never starts a server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from hocket import config
+from hocket.catalog.discovery import discover
+from hocket.catalog.entries import PROJECT, Catalog, Entry
+from hocket.catalog.explained import APPROVED, CHANGED, Explanation, explain_file, explain_folder, pins_of
+from hocket.catalog.fields import read_definition
+from hocket.catalog.files import is_claude_agent_path
+from hocket.catalog.trust import Needed, Reasons, approvals, reasons_of
+from hocket.cli import access
+from hocket.cli.format import harmless, moment, one_line, table
+from hocket.cli.usage import CWD, FLAG, JSON, Argument, Misused, Option, command
+from hocket.config.loading import load
+from hocket.config.pins import FILE, FOLDER, Pin, approve, withdraw
+from hocket.config.settings import Config, meant
+from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, UsageError
+
+DECLINED = 1
+_ALWAYS = "always"
+_AGENTS = "/.claude/agents/"
+
+
+@command(
+    Argument("targets", "[TARGET]...", many=True, required=False),
+    Option("-y", "--yes", kind=FLAG, help="Approve without being asked once more."),
+    Option("--dry-run", kind=FLAG, help="Only show what there is to approve."),
+    Option("--list", name="listing", kind=FLAG, help="List what is approved, and what has changed since."),
+    Option("--remove", kind=FLAG, help="Take approvals back."),
+    CWD,
+    JSON,
+    examples=(
+        "hocket trust reviewer",
+        "hocket trust ~/src/shop/.claude/agents/reviewer.md",
+        "hocket trust ~/src/shop",
+        "hocket trust --list",
+        "hocket trust --remove ~/src/shop",
+    ),
+)
+def trust(
+    targets: Sequence[str], yes: bool, dry_run: bool, listing: bool, remove: bool, cwd: str | None, as_json: bool
+) -> int:
+    """Approve what a project brings along, by its content: a byte that changes asks again.
+
+    TARGET is an agent's name, the file of its definition, or a folder, whose approval covers its settings, hooks,
+    servers and Hocket's own files; without one it is the current directory.
+    """
+    if sum((dry_run, listing, remove)) > 1 or (listing and targets):
+        raise Misused("--list stands alone, and --dry-run and --remove do not go together")
+    desk = Desk(access.directory(cwd))
+    if listing:
+        return _list(desk, as_json)
+    if not dry_run:
+        _refuse_inside_a_run()
+    if remove:
+        return _remove(desk, targets, as_json)
+    found = [one for target in targets or ["."] for one in desk.explain(target)]
+    return _show(found, as_json) if dry_run else _approve(found, yes or as_json, as_json)
+
+
+def _refuse_inside_a_run() -> None:
+    if config.caller().run:
+        raise UsageError("an agent cannot vouch for itself or for another", "type this in a terminal of your own")
+
+
+# --- What is meant ------------------------------------------------------------------------------------------
+
+
+class Desk:
+    """Where somebody sits who looks at agents: a directory, and the user's environment."""
+
+    def __init__(self, cwd: str) -> None:
+        if not os.path.isdir(cwd):
+            raise BadDirectory(f"the directory {cwd} does not exist")
+        self.cwd = cwd
+        self.home = config.home()
+        self.env = config.caller_environment()
+
+    def config(self, folder: str) -> Config:
+        return load(folder, self.home, self.env, check=False)
+
+    def catalog(self, folder: str) -> tuple[Catalog, Config]:
+        settings = self.config(folder)
+        return discover(folder, self.env, self.home, settings), settings
+
+    def explain(self, target: str) -> list[Explanation]:
+        """What there is to approve about a target; nothing when it needs no approval."""
+        path = os.path.normpath(os.path.join(self.cwd, target))
+        if "/" not in target and target not in (".", ".."):
+            catalog, settings = self.catalog(self.cwd)
+            entries = catalog.find(target)
+            if entries:
+                return _of_entry(entries[0], catalog, settings)
+            if not os.path.exists(path):
+                raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", meant(target, catalog.ranked))
+        if os.path.isdir(path):
+            return explain_folder(path, self.config(path))
+        return self._of_file(path)
+
+    def _of_file(self, path: str) -> list[Explanation]:
+        file = path if path.endswith(".md") or os.path.exists(path) else f"{path}.md"
+        if not os.path.exists(file):
+            raise AgentNotFound(f"{path} does not exist", "give an agent's name, its file, or a folder")
+        if not file.endswith(".md"):
+            raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
+        if not is_claude_agent_path(file):
+            return _explained(Needed(file, False, _wishes(file, self.config(self.cwd)), False), self.config(self.cwd))
+        catalog, settings = self.catalog(file.rpartition(_AGENTS)[0] or "/")
+        entry = _entry_of(file, catalog)
+        if entry is None:
+            return _explained(Needed(file, False, _wishes(file, settings), False), settings)
+        return [one for one in _of_entry(entry, catalog, settings) if one.kind == FILE]
+
+
+def _entry_of(file: str, catalog: Catalog) -> Entry | None:
+    """The entry of a file that could be used, whether it is the one that wins or not."""
+    entries = [entry for ranked in catalog.ranked.values() for entry in ranked if entry.source == PROJECT]
+    by_path = (entry for entry in entries if entry.path == file)
+    return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
+
+
+def _wishes(file: str, settings: Config) -> Reasons:
+    definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
+    return reasons_of(definition, os.path.dirname(file), settings)
+
+
+def _of_entry(entry: Entry, catalog: Catalog, settings: Config) -> list[Explanation]:
+    return [one for needed in approvals(entry, catalog, settings) for one in _explained(needed, settings)]
+
+
+def _explained(needed: Needed, settings: Config) -> list[Explanation]:
+    if needed.is_folder:
+        return explain_folder(needed.target, settings)
+    return [explain_file(needed.target, settings, needed.reasons)] if needed.reasons else []
+
+
+# --- Approving ----------------------------------------------------------------------------------------------
+
+
+def _approve(found: Sequence[Explanation], without_asking: bool, as_json: bool) -> int:
+    """Show each, ask where somebody can answer, and write down what was shown."""
+    home = config.home()
+    may: Callable[[Explanation], bool] = (lambda _: True) if without_asking or not _can_ask() else _asked
+    approved: list[tuple[Explanation, Pin]] = []
+    pending = [one for one in found if one.state != APPROVED]
+    for one in pending:
+        if not as_json:
+            access.write(shown(one))
+            sys.stdout.flush()
+        if may(one):
+            approved.append((one, approve(home, one.kind, one.path, one.content)))
+            if not as_json:
+                access.write(f"approved {one_line(one.path)}\n")
+    if as_json:
+        access.write_json(_as_json(found, approved))
+    elif not pending:
+        _say_nothing_to_do(found)
+    return 0 if len(approved) == len(pending) else DECLINED
+
+
+def _can_ask() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _asked(one: Explanation) -> bool:
+    print(f"Approve {one_line(one.path)}? [y/N] ", end="", file=sys.stderr, flush=True)
+    answer = sys.stdin.readline()
+    if not answer.endswith("\n"):
+        print(file=sys.stderr)
+    return answer.strip().lower() in {"y", "yes"}
+
+
+def _say_nothing_to_do(found: Sequence[Explanation]) -> None:
+    for one in found:
+        access.write(f"approved already {one_line(one.path)}\n")
+    if not found:
+        access.write("nothing to approve\n")
+
+
+def _show(found: Sequence[Explanation], as_json: bool) -> int:
+    if as_json:
+        access.write_json(_as_json(found, []))
+    else:
+        access.write("".join(map(shown, found)) or "nothing to approve\n")
+    return 0
+
+
+def _as_json(found: Sequence[Explanation], approved: Sequence[tuple[Explanation, Pin]]) -> dict[str, Any]:
+    return {
+        "approved": [{"path": one.path, "kind": one.kind, "sha256": pin.sha256, "at": pin.at} for one, pin in approved],
+        "explained": [
+            {
+                "path": one.path,
+                "kind": one.kind,
+                "state": one.state,
+                "asks": [{"what": ask.what, "details": list(ask.details)} for ask in one.asks],
+                "replaced": one.replaced,
+                "against": one.against,
+                "diff": list(one.diff),
+                "files": list(one.files),
+            }
+            for one in found
+        ],
+    }
+
+
+def shown(one: Explanation) -> str:
+    """An explanation for a person to read, with nothing in it that a terminal would obey or that looks like ours."""
+    # A line end within a hook's command could begin a line that says something else.
+    told = "".join(f"{' ' * depth}{one_line(line)}\n" for depth, line in _lines(one))
+    if one.against is None:
+        return told
+    difference = "".join(f"    {harmless(line)}\n" for line in one.diff) or "    no difference\n"
+    return f"{told}  compared with {one_line(one.against)}:\n{difference}"
+
+
+def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
+    """Each with its indentation."""
+    words = {APPROVED: "approved as it is", CHANGED: "changed since you approved it"}.get(one.state, "not approved yet")
+    yield 0, f"{one.path}: {words}"
+    if one.files:
+        yield 2, f"covered: {', '.join(one.files)}"
+    for ask in one.asks:
+        yield 2, f"asks for {ask.what}" if one.kind == FILE else ask.what
+        yield from ((6, detail) for detail in ask.details)
+    if one.replaced:
+        yield 2, f"takes the place of {one.replaced}"
+    if one.kind == FOLDER:
+        yield 2, "programs that these files name are not covered; agents are approved one by one, by their names"
+
+
+# --- What is approved ---------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """One approval, and what has become of what was approved."""
+
+    path: str
+    kind: str
+    at: float | None
+    state: str
+
+
+def _list(desk: Desk, as_json: bool) -> int:
+    rows = list(_rows(desk))
+    if as_json:
+        access.write_json([row._asdict() for row in rows])
+    elif not rows:
+        access.write("nothing is approved\n")
+    else:
+        cells = [[row.state, row.kind, moment(row.at), one_line(row.path)] for row in rows]
+        access.write("".join(f"{line}\n" for line in table([["STATE", "KIND", "SINCE", "PATH"], *cells])))
+    return 0
+
+
+def _rows(desk: Desk) -> Iterator[Row]:
+    """What the configuration vouches for, then what is approved by its content."""
+    settings = _own_settings(desk)
+    yield from (Row(folder, FOLDER, None, _ALWAYS) for folder in settings.trusted_folders)
+    pins = pins_of(settings)
+    if pins.approved.trouble:
+        raise pins.approved.trouble
+    for kind in (FOLDER, FILE):
+        for path, pin in sorted(pins.approved.of(kind).items()):
+            yield Row(path, kind, pin.at, pins.state(kind, path))
+
+
+def _own_settings(desk: Desk) -> Config:
+    """Also where the files of the directory cannot be used: they have no say in what is approved."""
+    try:
+        return desk.config(desk.cwd)
+    except ConfigError:
+        return Config(home=desk.home)
+
+
+def _remove(desk: Desk, targets: Sequence[str], as_json: bool) -> int:
+    removed = [one for target in targets or ["."] for one in _withdraw(desk, target)]
+    if as_json:
+        access.write_json({"removed": [{"path": path, "kind": kind} for path, kind in removed]})
+    else:
+        access.write("".join(f"no longer approved: {one_line(path)}\n" for path, _ in removed))
+    return 0
+
+
+def _withdraw(desk: Desk, target: str) -> list[tuple[str, str]]:
+    path = os.path.normpath(os.path.join(desk.cwd, target))
+    paths = dict.fromkeys([path, os.path.realpath(path), *_named(desk, target)])
+    gone = [(one, kind) for one in paths for kind in (FILE, FOLDER) if withdraw(desk.home, kind, one)]
+    if not gone:
+        raise UsageError(f"{target} is not approved", "hocket trust --list shows what is")
+    return gone
+
+
+def _named(desk: Desk, target: str) -> list[str]:
+    """The definitions that a name stands for here."""
+    if "/" in target or target in (".", ".."):
+        return []
+    try:
+        return [os.path.realpath(entry.path) for entry in desk.catalog(desk.cwd)[0].find(target)]
+    except (ConfigError, NotTrusted):
+        return []

@@ -1,0 +1,416 @@
+"""What the user has approved, by its content: the record of it in HOCKET_HOME, and what an approval covers.
+
+An approval is void as soon as a byte of what was approved is another. Who needs one is decided in ``catalog.trust``,
+who asks for it is the command line; here it is only written down, and compared with what is there now.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+from hocket.config import Record
+from hocket.config.reading import read_bounded
+from hocket.errors import HomeError, NotTrusted
+
+RECORD = "trust.json"
+KEPT = "trust"
+VERSION = 1
+FILE, FOLDER = "file", "folder"
+_SECTIONS = {FILE: "files", FOLDER: "folders"}
+
+MAX_RECORD = 8 * 1024 * 1024
+MAX_KEPT = 256 * 1024
+"""Of what was approved, so that a later change can be shown; what is larger is only known by its hash."""
+MAX_FILE = 1024 * 1024
+MAX_ALL = 16 * 1024 * 1024
+MAX_ENTRIES = 5000
+
+
+class Pin(Record):
+    """One approval: of what, and when."""
+
+    sha256: str
+    at: float
+
+
+class Approved(Record):
+    """The whole record; when it cannot be used it is empty, and says why."""
+
+    files: Mapping[str, Pin] = MappingProxyType({})
+    folders: Mapping[str, Pin] = MappingProxyType({})
+    trouble: HomeError | None = None
+
+    def of(self, kind: str) -> Mapping[str, Pin]:
+        return self.files if kind == FILE else self.folders
+
+
+def digest(content: bytes) -> str:
+    return sha256(content).hexdigest()
+
+
+# --- What an approval covers --------------------------------------------------------------------------------
+
+MCP = ".mcp.json"
+LOCAL = ".claude/settings.local.json"
+NAMED = (".claude/settings.json", LOCAL, MCP, "hocket.toml", "forge/chains.json")
+"""The files by which a folder can make Claude or Hocket do things by itself."""
+_ALSO = ("agents", "commands", "skills")
+_ASKING = (b"hooks", b"mcpServers", b"permissionMode", b"allowed-tools", b"\\")
+"""A text below ``.claude`` in which none of these stands brings nothing along; a backslash could hide any of them."""
+
+
+Part = tuple[str, bytes]
+"""A file's name within its folder, and its content."""
+
+
+class Cover:
+    """What counts as a folder's own, for one user: never what is the user's."""
+
+    def __init__(self, users: Sequence[str] = ()) -> None:
+        self._users = frozenset(os.path.realpath(folder) for folder in users)
+        """The configuration directory of the user's Claude, which may look like that of a project."""
+
+    def file(self, path: str) -> bytes:
+        """A definition as it is now."""
+        return _content(os.path.realpath(path))
+
+    def folder(self, folder: str) -> bytes | None:
+        """All of a folder that an approval covers, as one text; None when there is nothing of the sort."""
+        parts = self.parts(folder)
+        return joined(parts) if parts else None
+
+    def parts(self, folder: str) -> list[Part]:
+        """The files of a folder that an approval covers, each with its name within the folder."""
+        parts, size = list[Part](), 0
+        for name, path in self._files(folder):
+            content = read_bounded(path, MAX_FILE, NotTrusted)
+            if content is None or (path.endswith(".md") and not _asks(content)):
+                continue
+            size += len(content)
+            if size > MAX_ALL:
+                raise NotTrusted(f"{folder} has too much in it to be approved by its content")
+            parts.append((name, content))
+        return parts
+
+    def _files(self, folder: str) -> Iterator[tuple[str, str]]:
+        """What is looked at, by its name within the folder."""
+        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self._users
+        for name in NAMED:
+            if not (is_users and name.startswith(".claude/")):
+                yield name, os.path.join(folder, name)
+        main = _main_tree(folder)
+        if main and os.path.realpath(os.path.join(main, ".claude")) not in self._users:
+            yield os.path.join(main, LOCAL), os.path.join(main, LOCAL)
+        for below in () if is_users else _ALSO:
+            for path in _texts(os.path.join(folder, ".claude", below)):
+                yield os.path.relpath(path, folder), path
+
+    def watched(self, folder: str) -> list[str]:
+        """Every path by which the trust in a folder may change, whether it is there or not."""
+        folders = repository(folder)
+        return [
+            *(path for one in folders for _, path in self._files(one)),
+            *(os.path.join(one, ".claude", below) for one in folders for below in _ALSO),
+        ]
+
+
+def joined(parts: Sequence[Part]) -> bytes:
+    """Several files as one text. With its length in front no content can look like the beginning of another file."""
+    heads = (f"=== {name}, {len(content)} bytes\n".encode("utf-8", "surrogateescape") for name, content in parts)
+    return b"".join(head + content + b"\n" for head, (_, content) in zip(heads, parts, strict=True))
+
+
+def _content(path: str) -> bytes:
+    content = read_bounded(path, MAX_KEPT, NotTrusted)
+    if content is None:
+        raise NotTrusted(f"{path} does not exist")
+    return content
+
+
+def _asks(content: bytes) -> bool:
+    return any(word in content for word in _ASKING)
+
+
+def _texts(folder: str) -> list[str]:
+    """The texts below a folder as Claude finds them: links are followed, each folder is entered once."""
+    waiting, entered, found, seen = [folder], set[tuple[int, int]](), list[str](), 0
+    while waiting:
+        current = waiting.pop()
+        try:
+            there = os.stat(current)
+            if (there.st_dev, there.st_ino) in entered:
+                continue
+            entered.add((there.st_dev, there.st_ino))
+            names = sorted(os.listdir(current))
+        except OSError:
+            continue
+        seen += len(names)
+        if seen > MAX_ENTRIES:
+            raise NotTrusted(f"{folder} has too many files in it to be approved by their content")
+        paths = [os.path.join(current, name) for name in names]
+        waiting += [path for path in paths if os.path.isdir(path)]
+        found += [path for path in paths if path.endswith(".md") and os.path.isfile(path)]
+    return sorted(found)
+
+
+def repository(folder: str) -> list[str]:
+    """A folder and those above it, up to its repository's root; outside of one the folder alone."""
+    folders = above(folder)
+    root = next((number for number, one in enumerate(folders) if os.path.exists(os.path.join(one, ".git"))), 0)
+    return folders[: root + 1]
+
+
+def above(folder: str) -> list[str]:
+    """A folder and all those that it really lies in."""
+    folders = [os.path.realpath(folder)]
+    while (parent := os.path.dirname(folders[-1])) != folders[-1]:
+        folders.append(parent)
+    return folders
+
+
+def _main_tree(folder: str) -> str | None:
+    """Of a second working tree of a repository the first one, whose local settings Claude reads as well."""
+    with suppress(OSError, ValueError, NotTrusted):
+        link = read_bounded(os.path.join(folder, ".git"), 4096, NotTrusted) or b""
+        if not link.startswith(b"gitdir:"):
+            return None
+        own = os.path.join(folder, os.fsdecode(link[len(b"gitdir:") :].strip()))
+        common = read_bounded(os.path.join(own, "commondir"), 4096, NotTrusted) or b""
+        if common:
+            return os.path.dirname(os.path.realpath(os.path.join(own, os.fsdecode(common.strip()))))
+    return None
+
+
+# --- What holds now -----------------------------------------------------------------------------------------
+
+
+class Pins:
+    """The approvals of one user, read when somebody asks for the first time."""
+
+    def __init__(self, home: str, users: Sequence[str] = ()) -> None:
+        self.home = home
+        self.cover = Cover(users)
+        self._approved: Approved | None = None
+
+    def __repr__(self) -> str:
+        return f"Pins({self.home!r})"
+
+    @property
+    def approved(self) -> Approved:
+        if self._approved is None:
+            self._approved = read(self.home)
+        return self._approved
+
+    def has_file(self, path: str, content: bytes | None = None) -> bool:
+        """Whether a definition is approved as it is: with the content that somebody has read, else with its present."""
+        pin = self.approved.files.get(os.path.realpath(path))
+        return pin is not None and _same(pin, lambda: self.cover.file(path) if content is None else content)
+
+    def has_folder(self, folder: str) -> bool:
+        """Whether this folder alone is approved as it is."""
+        real = os.path.realpath(folder)
+        pin = self.approved.folders.get(real)
+        return pin is not None and _same(pin, lambda: self.cover.folder(real))
+
+    def covers(self, folder: str) -> bool:
+        """Whether all is approved that a folder and those above it, up to the repository's root, bring along."""
+        if not self.approved.folders:
+            return False
+        states = [self._state(one) for one in repository(folder)]
+        return any(states) and all(state is not False for state in states)
+
+    def _state(self, folder: str) -> bool | None:
+        """None when there is nothing to approve."""
+        try:
+            content = self.cover.folder(folder)
+        except NotTrusted:
+            return False
+        if content is None:
+            return None
+        pin = self.approved.folders.get(folder)
+        return pin is not None and pin.sha256 == digest(content)
+
+    def state(self, kind: str, path: str) -> str:
+        """What has become of something that was approved: it is as it was, it has changed, it is gone."""
+        try:
+            content = self.cover.file(path) if kind == FILE else self.cover.folder(path)
+        except NotTrusted:
+            return "changed" if os.path.lexists(path) else "gone"
+        if content is None:
+            return "gone"
+        pin = self.approved.of(kind).get(path)
+        return "approved" if pin and pin.sha256 == digest(content) else "changed"
+
+
+def _same(pin: Pin, content: Callable[[], bytes | None]) -> bool:
+    try:
+        present = content()
+    except NotTrusted:
+        return False
+    return present is not None and digest(present) == pin.sha256
+
+
+# --- Servers that are written above -------------------------------------------------------------------------
+
+
+def servers_above(folder: str, vouches: Callable[[str], bool]) -> tuple[str, ...]:
+    """Names of servers that Claude would start here because of a file that nobody vouches for.
+
+    It reads such a file in every folder above, to the root of the file system, and of two servers of one name it
+    starts the nearer.
+    """
+    names: dict[str, bool] = {}
+    for one in above(folder):
+        path = os.path.join(one, MCP)
+        raw = read_bounded(path, MAX_FILE, NotTrusted) if os.path.lexists(path) else None
+        if raw is not None:
+            is_fine = vouches(one)
+            names = {**dict.fromkeys(_servers_in(raw), is_fine), **names}
+    return tuple(sorted(name for name, is_fine in names.items() if not is_fine))
+
+
+def _servers_in(raw: bytes) -> list[str]:
+    """None for what Claude could not read either."""
+    try:
+        servers = json.loads(raw.decode("utf-8-sig", "replace"))["mcpServers"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return list(servers) if isinstance(servers, dict) else []
+
+
+# --- The record ---------------------------------------------------------------------------------------------
+
+
+def read(home: str) -> Approved:
+    """What is written down. Of a record that cannot be understood nothing counts."""
+    path = os.path.join(home, RECORD)
+    try:
+        raw = read_bounded(path, MAX_RECORD, HomeError)
+        return Approved() if raw is None else _parse(raw, path)
+    except HomeError as error:
+        return Approved(trouble=error)
+
+
+def _parse(raw: bytes, path: str) -> Approved:
+    damaged = HomeError(
+        f"{path} is damaged, so nothing counts as approved", "move it away, and approve again what you still want"
+    )
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise damaged from error
+    if not isinstance(found, dict) or type(found.get("version")) is not int:
+        raise damaged
+    if found["version"] > VERSION:
+        raise HomeError(
+            f"{path} was written by a newer Hocket, so nothing counts as approved here",
+            "install that version, or move the file away and approve again what you still want",
+        )
+    try:
+        return Approved(files=_pins(found["files"]), folders=_pins(found["folders"]))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise damaged from error
+
+
+def _pins(raw: Any) -> dict[str, Pin]:
+    pins = {path: Pin(str(entry["sha256"]), float(entry["at"])) for path, entry in raw.items()}
+    if not all(path.startswith("/") and _is_digest(pin.sha256) for path, pin in pins.items()):
+        raise ValueError("not an approval")
+    return pins
+
+
+def _is_digest(text: str) -> bool:
+    return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
+
+
+def approve(home: str, kind: str, path: str, content: bytes) -> Pin:
+    """Write down that this content, which somebody has seen, may count at this real path."""
+    with _changing(home) as sections:
+        pin = Pin(digest(content), time.time())
+        _keep(home, pin.sha256, content)
+        sections[kind][path] = pin
+    return pin
+
+
+def withdraw(home: str, kind: str, path: str) -> bool:
+    """Whether there was anything to take back."""
+    if path not in read(home).of(kind):
+        return False
+    with _changing(home) as sections:
+        return sections[kind].pop(path, None) is not None
+
+
+def kept(home: str, pin: Pin) -> bytes | None:
+    """The content that was approved, if it is still there."""
+    with suppress(HomeError):
+        content = read_bounded(os.path.join(home, KEPT, pin.sha256), MAX_KEPT, HomeError)
+        if content is not None and digest(content) == pin.sha256:
+            return content
+    return None
+
+
+@contextmanager
+def _changing(home: str) -> Iterator[dict[str, dict[str, Pin]]]:
+    """The record, to be changed: nobody else changes it meanwhile, and whoever reads sees all of it or nothing."""
+    import fcntl
+
+    try:
+        for folder in (home, os.path.join(home, KEPT)):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        lock = os.open(os.path.join(home, f"{KEPT}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = read(home)
+            if before.trouble:
+                raise before.trouble
+            sections = {kind: dict(before.of(kind)) for kind in _SECTIONS}
+            yield sections
+            _write(home, sections)
+            _sweep(home, {pin.sha256 for pins in sections.values() for pin in pins.values()})
+        finally:
+            os.close(lock)
+    except OSError as error:
+        raise HomeError(
+            f"cannot write down what is approved in {home}: {error.strerror}", "choose another place with HOCKET_HOME"
+        ) from error
+
+
+def _write(home: str, sections: Mapping[str, Mapping[str, Pin]]) -> None:
+    document = {
+        "version": VERSION,
+        **{
+            _SECTIONS[kind]: {path: {"sha256": pin.sha256, "at": pin.at} for path, pin in sorted(pins.items())}
+            for kind, pins in sections.items()
+        },
+    }
+    _replace(os.path.join(home, RECORD), json.dumps(document, indent=1).encode() + b"\n")
+
+
+def _keep(home: str, name: str, content: bytes) -> None:
+    if len(content) <= MAX_KEPT:
+        _replace(os.path.join(home, KEPT, name), content)
+
+
+def _sweep(home: str, wanted: set[str]) -> None:
+    """What nobody's approval is of is of no use any more."""
+    for name in os.listdir(os.path.join(home, KEPT)):
+        if name not in wanted:
+            os.unlink(os.path.join(home, KEPT, name))
+
+
+def _replace(path: str, content: bytes) -> None:
+    """Whole or not at all, also after a crash. Only the holder of the lock writes, so one spare name is enough."""
+    spare = f"{path}.new"
+    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(spare, path)

@@ -1,0 +1,299 @@
+"""Hocket's own agents: their files, what is refused in them, and whose instructions they follow."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.catalog.configs import (
+    DEFAULTS,
+    AgentFile,
+    configs,
+    folder,
+    get_config,
+    is_seeded,
+    list_configs,
+    packaged,
+    require_config,
+    spec_of,
+)
+from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Scan
+from hocket.catalog.look import Look
+from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
+from hocket.providers.claude import tools_of
+
+DEVELOPER = {
+    "name": "developer",
+    "specPath": "agents/developer.md",
+    "allowedTools": "Bash(file-tools *)",
+    "permissionMode": "bypassPermissions",
+}
+
+
+def write(home: Path, stem: str, content: Any) -> Path:
+    path = home / "data/agents" / f"{stem}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def scanned(home: Path) -> Scan:
+    (found,) = configs(Look(), str(home))
+    assert found.place == (CONFIG, folder(str(home)), (home / "data/agents").is_dir(), len(found.scan.entries))
+    return found.scan
+
+
+def entry(home: Path, stem: str, **values: Any) -> Entry:
+    write(home, stem, {"name": stem, **values})
+    (found,) = scanned(home).entries
+    return found
+
+
+# --- Files ---
+
+
+@pytest.mark.req("S2-16", "S2-17", "S2-21")
+def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
+    path = write(home, "developer", DEVELOPER)
+    found = get_config(str(home), "developer")
+    assert found == AgentFile("developer", "agents/developer.md", "Bash(file-tools *)", "bypassPermissions")
+    assert found is not None
+    assert found.as_json() == DEVELOPER
+    (listed,) = scanned(home).entries
+    assert listed == Entry(
+        "developer",
+        CONFIG,
+        str(path),
+        description="Writes the change that a task asks for, with its tests, and says what was done.",
+        metadata=DEVELOPER,
+        target="agents/developer.md",
+    )
+
+
+@pytest.mark.req("S2-22", "S2-24")
+def test_an_unknown_agent_is_nothing_and_an_error_only_for_whoever_needs_it(home: Path) -> None:
+    assert get_config(str(home), "unknown") is None
+    with pytest.raises(AgentNotFound, match="unknown"):
+        require_config(str(home), "unknown")
+    write(home, "developer", DEVELOPER)
+    assert require_config(str(home), "developer").name == "developer"
+
+
+@pytest.mark.req("S2-23")
+def test_every_json_file_of_the_folder_is_listed_and_nothing_else(home: Path) -> None:
+    for stem in ("b", "a"):
+        write(home, stem, {"name": stem})
+    (home / "data/agents/notes.txt").write_text("no config")
+    (home / "data/agents/.a.json").write_text("{half")
+    assert [found.name for found in list_configs(str(home))] == ["a", "b"]
+    assert [found.name for found in scanned(home).entries] == ["a", "b"]
+
+
+def test_a_home_without_configs_has_none(home: Path) -> None:
+    assert list_configs(str(home)) == []
+    assert scanned(home) == Scan()
+
+
+@pytest.mark.req("S2-16")
+@pytest.mark.parametrize("values", [{}, {"name": None, "specPath": None, "allowedTools": None}, {"more": [1]}])
+def test_what_is_missing_is_nothing_and_what_is_unknown_is_left_alone(home: Path, values: Any) -> None:
+    write(home, "bare", values)
+    assert get_config(str(home), "bare") == AgentFile("bare")
+
+
+@pytest.mark.req("S2-24")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("{", "JSON"),
+        ("[]", "object"),
+        ("null", "object"),
+        ("[" * 30_000, "JSON"),
+        ({"name": "other"}, "called bad.json"),
+        ({"name": 5}, "name is 5"),
+        ({"allowedTools": "Bash(\ud800)"}, "allowedTools"),
+        ({"allowedTools": ["Bash"]}, "allowedTools"),
+        ({"permissionMode": "yolo"}, "permissionMode"),
+        ({"specPath": 1}, "specPath"),
+        ({"specPath": ""}, "specPath"),
+        ({"specPath": "/etc/passwd"}, "specPath"),
+        ({"specPath": "../up.md"}, "specPath"),
+        ({"specPath": "a/../../up.md"}, "specPath"),
+        ({"specPath": "a\0b"}, "specPath"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_malformed_config_is_refused_and_hides_no_other(home: Path, content: Any, reason: str) -> None:
+    path = write(home, "bad", content)
+    write(home, "good", {"name": "good"})
+    found = scanned(home)
+    assert [entry.name for entry in found.entries] == ["good"]
+    (problem,) = found.problems
+    assert (problem.path, problem.kind, problem.claude_loads) == (str(path), REFUSED, False)
+    assert reason in problem.reason
+    for ask in (lambda: get_config(str(home), "bad"), lambda: list_configs(str(home))):
+        with pytest.raises(ConfigError, match=r"bad\.json, line 1"):
+            ask()
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line(home: Path) -> None:
+    write(home, "bad", "").write_bytes(b'{\n"name": "\xff"}')
+    with pytest.raises(ConfigError, match="line 2: is not UTF-8"):
+        get_config(str(home), "bad")
+
+
+@pytest.mark.req("S2-24")
+def test_a_file_that_cannot_be_read_is_an_error_of_the_home(home: Path) -> None:
+    os.mkfifo(write(home, "good", "{}").with_name("fifo.json"))
+    with pytest.raises(HomeError, match=r"fifo\.json"):
+        get_config(str(home), "fifo")
+    write(home, "large", " " * 70_000)
+    with pytest.raises(HomeError, match=r"large\.json is larger"):
+        get_config(str(home), "large")
+    assert {os.path.basename(problem.path) for problem in scanned(home).problems} == {"fifo.json", "large.json"}
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_of_the_home(home: Path) -> None:
+    (home / "data").mkdir()
+    (home / "data/agents").write_text("a file")
+    with pytest.raises(HomeError, match="cannot list"):
+        list_configs(str(home))
+
+
+@pytest.mark.req("S2-26")
+@pytest.mark.parametrize("name", ["../secret", "a/b", "", ".", "..", "a\n", "a\0", "-x", "x" * 65, "a.b"])
+def test_a_name_that_is_no_file_name_is_refused_before_any_file_is_opened(home: Path, name: str) -> None:
+    (home / "data").mkdir()
+    (home / "data/secret.json").write_text("{}")
+    with pytest.raises(ValidationError):
+        get_config(str(home), name)
+
+
+@pytest.mark.req("S2-26")
+def test_a_file_whose_name_cannot_be_an_agents_is_a_problem(home: Path) -> None:
+    write(home, "a b", {})
+    assert [(p.kind, "'a b'" in p.reason) for p in scanned(home).problems] == [(REFUSED, True)]
+
+
+# --- The five ---
+
+
+@pytest.mark.req("S2-19", "S2-62")
+def test_the_five_may_hand_over_and_never_work_unasked() -> None:
+    names = [default.name for default in DEFAULTS]
+    assert names == ["developer", "developer-review", "qa", "planner", "orchestrator"]
+    for default in DEFAULTS:
+        assert (default.spec_path, default.permission_mode) == (f"agents/{default.name}.md", "acceptEdits")
+        assert default.allowed_tools is not None
+        assert "Bash(hocket handoff *)" in default.allowed_tools
+        assert "Bash(scripts/agent/handoff.sh *)" in default.allowed_tools
+        assert "Bash" in tools_of(default.allowed_tools)
+        assert "Bash" not in default.allowed_tools.split()
+
+
+@pytest.mark.req("S2-19")
+def test_only_those_who_write_may_edit() -> None:
+    writing = {default.name for default in DEFAULTS if "Edit" in tools_of(default.allowed_tools or "")}
+    assert writing == {"developer", "qa"}
+
+
+@pytest.mark.parametrize("name", [default.name for default in DEFAULTS])
+def test_the_five_know_how_to_hand_over(name: str) -> None:
+    told = packaged(name)
+    assert 15 <= len(told.splitlines()) <= 30
+    for words in ('hocket handoff AGENT "PROMPT"', "HOCKET_TASK", "final message", "description: "):
+        assert words in told.replace("final\n  message", "final message")
+
+
+def test_one_of_the_five_is_seeded_until_somebody_changes_it(home: Path) -> None:
+    write(home, "qa", next(default for default in DEFAULTS if default.name == "qa").as_json())
+    write(home, "developer", DEVELOPER)
+    assert {entry.name: is_seeded(entry) for entry in scanned(home).entries} == {"qa": True, "developer": False}
+
+
+# --- Instructions ---
+
+
+@pytest.mark.req("S2-25", "S2-54")
+def test_instructions_lie_below_the_root_of_the_repository(home: Path, project: Path) -> None:
+    (project / ".git").mkdir()
+    (project / "sub/deep").mkdir(parents=True)
+    (project / "agents").mkdir()
+    (project / "agents/mine.md").write_text("Do this.\n")
+    (project / "sub/deep/agents").mkdir()
+    (project / "sub/deep/agents/mine.md").write_text("Not this.\n")
+    found = spec_of(entry(home, "mine", specPath="agents/mine.md"), str(project / "sub/deep"), {})
+    assert (found.definition.name, found.definition.path) == ("mine", str(project / "agents/mine.md"))
+    assert found.definition.fields == {"description": "mine", "prompt": "Do this."}
+    assert (found.project, found.problems) == (str(project), ())
+
+
+@pytest.mark.req("S2-25")
+def test_outside_of_a_repository_they_lie_below_the_directory_itself(home: Path, project: Path) -> None:
+    (project / "sub").mkdir()
+    (project / "mine.md").write_text("Not this.\n")
+    (project / "sub/mine.md").write_text("Do this.\n")
+    found = spec_of(entry(home, "mine", specPath="mine.md"), str(project / "sub"), {})
+    assert found.definition.fields["prompt"] == "Do this."
+
+
+def test_a_projects_instructions_may_narrow_what_the_config_allows_and_never_widen_it(
+    home: Path, project: Path
+) -> None:
+    head = (
+        "---\nname: else\ndescription: does it\nmodel: opus\ntools: Read\nhooks: {}\n"
+        "mcpServers: [x]\npermissionMode: bypassPermissions\nskills: [s]\n---\nDo it.\n"
+    )
+    (project / "mine.md").write_text(head)
+    found = spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})
+    assert found.definition.name == "mine"
+    assert found.definition.fields == {"description": "does it", "model": "opus", "tools": ["Read"], "prompt": "Do it."}
+    lines = [(problem.line, problem.reason.split()[0], problem.kind) for problem in found.problems]
+    assert lines == [(6, "hooks", ODD), (7, "mcpServers", ODD), (8, "permissionMode", ODD)]
+
+
+@pytest.mark.req("S2-19", "S2-54")
+@pytest.mark.parametrize("default", DEFAULTS, ids=lambda default: default.name)
+def test_the_five_have_instructions_where_the_project_has_none(home: Path, project: Path, default: AgentFile) -> None:
+    seeded = entry(home, default.name, **default.as_json())
+    found = spec_of(seeded, str(project), {})
+    assert found.project is None
+    assert found.definition.fields["prompt"].startswith("You are the ")
+    assert found.definition.fields["description"] in packaged(default.name)
+    (project / "agents").mkdir()
+    (project / f"agents/{default.name}.md").write_text("Ours.")
+    assert spec_of(seeded, str(project), {}).definition.fields["prompt"] == "Ours."
+
+
+@pytest.mark.req("S2-55")
+@pytest.mark.parametrize("stem", ["mine", "qa"])
+def test_instructions_that_somebody_chose_and_that_are_missing_are_an_error(
+    home: Path, project: Path, stem: str
+) -> None:
+    with pytest.raises(BadDefinition, match=r"gone\.md does not exist"):
+        spec_of(entry(home, stem, specPath="gone.md"), str(project), {})
+
+
+@pytest.mark.req("S2-55")
+@pytest.mark.parametrize("content", ["", "---\nname: x\n---\n", "---\na: [b\n  - c: }\n---\nDo it.\n"], ids=repr)
+def test_instructions_that_say_nothing_or_cannot_be_read_are_an_error(home: Path, project: Path, content: str) -> None:
+    (project / "mine.md").write_text(content)
+    with pytest.raises(BadDefinition, match=r"mine\.md"):
+        spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})
+
+
+def test_a_config_without_instructions_is_an_error(home: Path, project: Path) -> None:
+    with pytest.raises(BadDefinition, match="no specPath"):
+        spec_of(entry(home, "mine"), str(project), {})
+
+
+@pytest.mark.req("S2-25", "S2-26")
+def test_instructions_behind_a_link_out_of_the_project_are_not_read(home: Path, project: Path, world: Path) -> None:
+    (world / "secret.md").write_text("secret")
+    (project / "mine.md").symlink_to(world / "secret.md")
+    with pytest.raises(SecurityError, match=r"secret\.md"):
+        spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})

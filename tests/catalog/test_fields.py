@@ -1,0 +1,321 @@
+"""What the keys of a definition mean, to the CLI and to Hocket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog.writing import agent, put
+
+from hocket.catalog.entries import ODD, PROJECT, REFUSED
+from hocket.catalog.fields import (
+    allowed_agents,
+    allowed_servers,
+    complaint,
+    entry_of,
+    normalise_model,
+    odd_fields,
+    read_definition,
+    shown,
+    thinking_budget,
+)
+from hocket.catalog.frontmatter import Head, parse
+from hocket.errors import BadDefinition
+
+
+def fields(tmp_path: Path, more: str) -> dict[str, Any]:
+    return dict(read_definition(str(agent(tmp_path, "a", more=more))).fields)
+
+
+def refused(path: Path, **more: Any) -> BadDefinition:
+    with pytest.raises(BadDefinition) as caught:
+        read_definition(str(path), **more)
+    assert caught.value.exit_code == 2
+    assert str(path) in caught.value.message
+    return caught.value
+
+
+def head(more: str = "", name: str = "a", description: str = "d") -> Head:
+    found = parse(f"---\nname: {name}\ndescription: {description}\n{more}\n---\n".encode())
+    assert isinstance(found, Head), found
+    return found
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def test_a_definition_has_what_the_cli_understands_and_its_body(tmp_path: Path) -> None:
+    path = put(
+        tmp_path / "file.md",
+        "name: rev\ndescription: Looks\\nhard\nmodel: opus\ncolor: red\ntags: [x]\ntools: Read, Bash(git *)\n"
+        "disallowedTools: [Write]\npermissionMode: plan\nmaxTurns: 3\nskills: a, b\neffort: high\nbackground: true\n"
+        "isolation: worktree\nmemory: user\ninitialPrompt: Go\nmcpServers: [one, {two: {command: x}}]\n"
+        "hooks: {Stop: [{hooks: [{type: command, command: x}]}]}",
+        "You look.",
+    )
+    found = read_definition(str(path))
+    assert (found.name, found.path) == ("rev", str(path))
+    assert found.fields == {
+        "description": "Looks\nhard",
+        "tools": ["Read", "Bash(git *)"],
+        "disallowedTools": ["Write"],
+        "model": "opus",
+        "permissionMode": "plan",
+        "mcpServers": ["one", {"two": {"command": "x"}}],
+        "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]},
+        "maxTurns": 3,
+        "skills": ["a", "b"],
+        "initialPrompt": "Go",
+        "memory": "user",
+        "effort": "high",
+        "background": True,
+        "isolation": "worktree",
+        "prompt": "You look.",
+    }
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("model: 5", "model:", "permissionMode: everything", "maxTurns: many", "maxTurns: 0", "maxTurns: true"),
+        *("effort: banana", "effort: 1.5", "background: 'yes'", "isolation: none", "memory: x", "initialPrompt: 5"),
+        *("mcpServers: 7", "mcpServers: {a: {command: x}}", "mcpServers: [5, {a: b}]", "skills: 5", "hooks:"),
+        *("hooks: {Foo: bar}", "hooks: {Stop: [{}]}", "hooks: {}", "color: red", "whatever: 1"),
+    ],
+)
+def test_a_field_that_the_cli_would_stumble_over_is_left_out(tmp_path: Path, line: str) -> None:
+    assert fields(tmp_path, line) == {"description": "d", "prompt": "Body."}
+
+
+@pytest.mark.parametrize(
+    ("line", "tools"),
+    [("tools:", []), ('tools: ""', []), ("tools: []", []), ("tools: {a: 1}", []), ("tools: *", ["*"]), ("x: 1", None)],
+)
+def test_no_tools_are_another_thing_than_no_word_about_tools(
+    tmp_path: Path, line: str, tools: list[str] | None
+) -> None:
+    assert fields(tmp_path, line).get("tools") == tools
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "words"),
+    [
+        ("name: a\ndescription: d\nhooks: 5", 4, "hooks"),
+        ("model: x\nname: 12\ndescription: d", 3, "not a text"),
+        ("name: a:b\ndescription: d", 2, "colon"),
+        ("name: a\ndescription: one\ntwo", 4, "is not YAML"),
+    ],
+)
+def test_a_bad_definition_names_file_line_and_reason(tmp_path: Path, head: str, line: int, words: str) -> None:
+    error = refused(put(tmp_path / "a.md", head))
+    assert f", line {line}: " in error.message
+    assert words in error.message
+
+
+@pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "large", "device"])
+def test_only_regular_files_of_a_sane_size_are_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.md"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "large":
+        put(path, "name: a\ndescription: d", "x" * 300_000)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    refused(path)
+
+
+@pytest.mark.req("S1-06", "S1-07")
+def test_a_file_named_by_its_path_goes_by_that_name_where_it_gives_none(tmp_path: Path) -> None:
+    bare = tmp_path / "bare.md"
+    bare.write_text("You are bare.\n")
+    found = read_definition(str(bare), stem="bare")
+    assert (found.name, found.fields) == ("bare", {"description": "bare", "prompt": "You are bare."})
+    assert read_definition(str(put(tmp_path / "b.md", "description: d")), stem="b").name == "b"
+    assert read_definition(str(put(tmp_path / "c.md", "name: real")), stem="c").fields["description"] == "c"
+    assert read_definition(str(put(tmp_path / "d.md", "name: real\ndescription: d")), stem="d").name == "real"
+
+
+@pytest.mark.parametrize("content", ["", " \n", "---\nname: a\n", "---\nname: a\nx: b: c: d\n  y\n---\n"])
+def test_a_head_that_cannot_be_read_is_an_error_even_then(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "a.md"
+    path.write_text(content)
+    refused(path, stem="a")
+
+
+# --- Entries ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-07")
+def test_an_entry_has_what_its_head_says() -> None:
+    found = head(
+        "tags: go, test\ndelegates_to: [reviewer, qa]\nversion: 2.0.1\nmodel: opus\nx: 1", description="Does\\nit"
+    )
+    entry = entry_of(found, "/p/a.md", PROJECT, "/p")
+    assert (entry.name, entry.path, entry.source, entry.project) == ("a", "/p/a.md", PROJECT, "/p")
+    assert (entry.description, entry.tags, entry.delegates_to) == ("Does\nit", ("go", "test"), ("reviewer", "qa"))
+    assert (entry.version, entry.model) == ("2.0.1", "opus")
+    assert entry.metadata["x"] == 1
+    assert entry.lines["x"] == 8
+
+
+@pytest.mark.req("S4-07")
+def test_what_a_head_does_not_say_has_its_default() -> None:
+    entry = entry_of(head(), "/p/a.md", PROJECT)
+    assert (entry.tags, entry.delegates_to, entry.version, entry.model) == ((), (), "1.0.0", None)
+
+
+@pytest.mark.req("S4-49")
+@pytest.mark.parametrize("written", ["a, b,a", "[a, b]", "[a, ' b ', a]", "\n  - a\n  - b", '"a,b"'])
+def test_tags_and_delegates_may_be_a_list_or_a_text_with_commas(written: str) -> None:
+    entry = entry_of(head(f"tags: {written}\ndelegates_to: {written}"), "/p/a.md", PROJECT)
+    assert entry.tags == entry.delegates_to == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("written", "tags"), [("[2024, 1.5, x]", ("2024", "1.5", "x")), ("5", ("5",)), ("true", ()), ("{a: b}", ())]
+)
+def test_numbers_may_be_tags_too(written: str, tags: tuple[str, ...]) -> None:
+    assert entry_of(head(f"tags: {written}"), "/p/a.md", PROJECT).tags == tags
+
+
+@pytest.mark.parametrize(
+    ("written", "version"),
+    [
+        *(("1.10", "1.10"), ("2", "2"), ("'3.0'", "3.0"), ("1.2.3-beta", "1.2.3-beta"), ("0x10", "0x10")),
+        *(("", "1.0.0"), ('""', "1.0.0"), ("[1]", "1.0.0"), ("~", "1.0.0")),
+    ],
+)
+def test_a_version_is_the_text_that_was_written(written: str, version: str) -> None:
+    assert entry_of(head(f"version: {written}"), "/p/a.md", PROJECT).version == version
+
+
+@pytest.mark.req("S3-11", "S3-12")
+@pytest.mark.parametrize(
+    ("written", "model"),
+    [
+        ("haiku", "claude-haiku-4-5-20251001"),
+        ("HAIKU", "claude-haiku-4-5-20251001"),
+        ("sonnet", "sonnet"),
+        ("inherit", "inherit"),
+        ("claude-haiku-4", "claude-haiku-4"),
+    ],
+)
+def test_a_model_is_taken_from_the_head_and_one_old_name_has_a_new_meaning(written: str, model: str) -> None:
+    assert normalise_model(written) == model
+    assert entry_of(head(f"model: {written}"), "/p/a.md", PROJECT).model == model
+
+
+@pytest.mark.req("S3-05", "S3-07", "S3-08")
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("x: 1", None),
+        ("{key}: ~", None),
+        ("{key}: [a, b, a]", ["a", "b"]),
+        ("{key}: a , b", ["a", "b"]),
+        ("{key}:\n  - a\n  - b", ["a", "b"]),
+        ("{key}: []", []),
+        ('{key}: ""', []),
+        ("{key}: 7", []),
+        ("{key}: {a: b}", []),
+    ],
+)
+def test_a_whitelist_is_absent_or_a_list_and_a_mistake_allows_nothing(line: str, allowed: list[str] | None) -> None:
+    assert allowed_agents(head(line.replace("{key}", "allowedAgents")).values) == allowed
+    assert allowed_servers(head(line.replace("{key}", "allowedMcpServers")).values) == allowed
+
+
+@pytest.mark.req("S3-05")
+@pytest.mark.parametrize(
+    ("written", "budget"),
+    [("8000", 8000), ("'8000'", 8000), ("0", None), ("-1", None), ("many", None), ("true", None), ("", None)],
+)
+def test_a_thinking_budget_is_a_number_or_nothing(written: str, budget: int | None) -> None:
+    assert thinking_budget(head(f"thinkingBudget: {written}").values) == budget
+
+
+# --- Complaints ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-06", "S4-44")
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("description: d", 1, "has no name"),
+        ("x: 1\nname:\ndescription: d", 3, "has no name"),
+        ("name: 12\ndescription: d", 2, "not a text"),
+        ("name: [a]\ndescription: d", 2, "not a text"),
+        ("name: -a\ndescription: d", 2, "dash"),
+        ("name: a:b\ndescription: d", 2, "colon"),
+        (f"name: {'n' * 257}\ndescription: d", 2, "longer than 256"),
+        (f"name: {chr(0x1F600) * 129}\ndescription: d", 2, "longer than 256"),
+        ("name: a", 1, "description"),
+        ("name: a\ndescription: [x]", 3, "description"),
+        ("name: a\ndescription: d\nhooks: 5", 4, "hooks"),
+        ("name: a\ndescription: d\nhooks: []", 4, "hooks"),
+    ],
+)
+def test_a_complaint_has_its_line_and_its_reason(text: str, line: int, words: str) -> None:
+    found = parse(f"---\n{text}\n---\n".encode())
+    assert isinstance(found, Head)
+    fault = complaint(found)
+    assert fault is not None
+    assert (fault.line, fault.ours) == (line, False)
+    assert words in fault.reason
+
+
+@pytest.mark.parametrize("hooks", ["", "{}", "~", "false", "0", '""', "{Stop: 5}"])
+def test_hooks_that_the_cli_overlooks_are_no_complaint(hooks: str) -> None:
+    assert complaint(head(f"hooks: {hooks}")) is None
+
+
+@pytest.mark.parametrize("name", ['"a\\tb"', '"a\\x07"', "|\n  a"])
+def test_control_characters_in_a_name_are_refused_by_us_alone(name: str) -> None:
+    fault = complaint(head(name=name))
+    assert fault is not None
+    assert (fault.kind, fault.ours) == (REFUSED, True)
+    assert fault.reason.isprintable()
+
+
+@pytest.mark.parametrize("name", ["n" * 256, "' '", "../evil", "LSP/Index Engineer", "FP&A", "no", chr(0x1F600) * 128])
+def test_names_that_the_cli_takes_are_no_complaint(name: str) -> None:
+    assert complaint(head(name=name)) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("permissionMode: everything", "permissionMode is 'everything'"),
+        ("maxTurns: many", "maxTurns is 'many'"),
+        ("mcpServers: 7", "mcpServers is 7"),
+        ("mcpServers: [a, 5]", "mcpServers is ['a', 5]"),
+        ("hooks: {Stop: 5}", "hooks is {'Stop': 5}"),
+        ("tools: {a: 1}", "tools is {'a': 1}"),
+        ("tools: [a, 5]", "tools is ['a', 5]"),
+        ("model: 5", "model is 5"),
+        ("name: b", "'name' stands there more than once"),
+    ],
+)
+def test_a_field_that_the_cli_drops_is_odd(line: str, words: str) -> None:
+    (fault,) = odd_fields(head(line))
+    assert (fault.line, fault.kind) == (4, ODD)
+    assert fault.reason.startswith(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["tools: a, b", "tools:", "tools: []", "tools: [a]", "model: x", "mcpServers: []", "whatever: 1", "hooks: {}"],
+)
+def test_what_the_cli_takes_or_never_heard_of_is_not_odd(line: str) -> None:
+    assert list(odd_fields(head(line))) == []
+
+
+def test_what_is_shown_of_a_file_is_short_and_harmless() -> None:
+    assert shown("x" * 1000).endswith("...'")
+    assert len(shown(list(range(1000)))) < 70
+    assert shown("a\x1b[2J\nb") == "'a\\x1b[2J\\nb'"
+    assert shown(7) == "7"

@@ -1,0 +1,364 @@
+"""Paths that name an agent, and what is said about every file below a folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from catalog.writing import put
+
+from hocket.catalog import files
+from hocket.catalog.entries import (
+    DUPLICATE,
+    HIDDEN,
+    LIBRARY,
+    LINKED,
+    ODD,
+    PROJECT,
+    REFUSED,
+    RENAMED,
+    RESCUED,
+    SKIPPED,
+    Problem,
+    Scan,
+)
+from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, scan, users_folder
+from hocket.catalog.look import Look
+from hocket.errors import BadDirectory, UsageError
+
+
+def define(folder: Path, file: str, name: str | None = None, more: str = "") -> Path:
+    return put(folder / file, f"name: {name or Path(file).stem}\ndescription: d\n{more}")
+
+
+def scanned(folder: Path, source: str = PROJECT) -> Scan:
+    return scan(Look(), str(folder), source)
+
+
+def names(found: Scan) -> list[str]:
+    return [entry.name for entry in found.entries]
+
+
+def only(folder: Path, source: str = PROJECT) -> Problem:
+    """The one problem of a folder."""
+    (problem,) = scanned(folder, source).problems
+    return problem
+
+
+# --- Paths --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1-01", "S1-03", "S1-15")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/p/.claude/agents/x", True),
+        ("/p/.claude//agents/./x", True),
+        ("/p/.claude/agents/a/b", True),
+        ("/p/.claude/x", False),
+        ("/p/claude/agents/x", False),
+        ("/p/.claude/agents2/x", False),
+    ],
+)
+def test_claude_agents_are_known_by_their_path(path: str, expected: bool) -> None:
+    assert is_claude_agent_path(path) is expected
+
+
+@pytest.mark.req("S1-05", "S1-06", "S1-07", "S1-16", "S1-18")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/p/q/.claude/agents/reviewer", ("/p/q", "reviewer")),
+        ("/p/q/.claude/agents/reviewer.md", ("/p/q", "reviewer")),
+        ("/a/.claude/agents/b/.claude/agents/name", ("/a/.claude/agents/b", "name")),
+        ("/.claude/agents/x", ("/", "x")),
+        ("/p//.claude/./agents//x_-9", ("/p", "x_-9")),
+        ("/p/../q/.claude/agents/x", ("/p/../q", "x")),
+        ("/p/.claude/x/../agents/y", ("/p", "y")),
+        ("/p/.claude/agents/../agents/y", ("/p", "y")),
+        ("/usr/bin/my-tool", None),
+        ("/p/.claude/agents", None),
+    ],
+)
+def test_a_path_gives_its_project_and_its_name(path: str, expected: tuple[str, str] | None) -> None:
+    assert parse_claude_path(path) == expected
+
+
+@pytest.mark.req("S1-19", "S1-20")
+@pytest.mark.parametrize(
+    "rest", ["a/b", "a b", "a.b", "x.md.md", "", ".md", "n" * 65, "\u00e9", "a\n", "a:b", "../x/y"]
+)
+def test_what_is_not_one_simple_name_is_an_error_and_no_program(rest: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_claude_path(f"/p/.claude/agents/{rest}" if rest != "../x/y" else "/p/.claude/agents/x/../y/z")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.req("S1-21")
+def test_a_missing_project_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadDirectory, match=f"{tmp_path}/gone does not exist"):
+        check_project(f"{tmp_path}/gone")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadDirectory, match="is not a directory"):
+        check_project(f"{tmp_path}/file")
+
+
+@pytest.mark.req("S1-13")
+def test_a_project_is_spelled_plainly_unless_a_link_makes_that_another_one(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "p").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep/er")
+    assert check_project(f"{tmp_path}/a/../p") == f"{tmp_path}/p"
+    assert check_project(f"{tmp_path}/link/..") == f"{tmp_path}/deep"
+
+
+def test_the_users_folder_may_be_moved() -> None:
+    assert users_folder("/p", {"HOME": "/h"}) == "/h/.claude/agents"
+    assert users_folder("/p", {"HOME": "/h", "CLAUDE_CONFIG_DIR": "/c"}) == "/c/agents"
+    assert users_folder("/p", {"CLAUDE_CONFIG_DIR": "cfg"}) == "/p/cfg/agents"
+    assert users_folder("/p", {}) is None
+
+
+# --- Walking ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-03", "S4-13", "S4-51")
+def test_definitions_are_found_in_any_depth_and_called_as_their_heads_say(tmp_path: Path) -> None:
+    define(tmp_path, "z/deep/er/file.md", "deep")
+    define(tmp_path, "b.md", "upper")
+    define(tmp_path, "a.md", "Upper")
+    define(tmp_path, "a/.hidden.md", "hidden")
+    found = scanned(tmp_path)
+    assert names(found) == ["Upper", "upper", "hidden", "deep"]
+    assert found.entries[3].path == str(tmp_path / "z/deep/er/file.md")
+    assert found.problems == ()
+
+
+def test_other_files_are_no_matter(tmp_path: Path) -> None:
+    for file in ("z.txt", "u.MD", "x.md.bak", "x.deprecated", "notes", "x.md~"):
+        define(tmp_path, file)
+    assert scanned(tmp_path) == Scan()
+
+
+def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "agents", tmp_path / "dotfiles"
+    define(folder, "good.md")
+    define(elsewhere, "linked.md")
+    define(elsewhere / "deep", "far.md")
+    (folder / "link.md").symlink_to(elsewhere / "linked.md")
+    (folder / "more").symlink_to(elsewhere / "deep")
+    (folder / "round").symlink_to(".")
+    found = scanned(folder)
+    assert names(found) == ["good", "linked", "far"]
+    assert [(problem.path, problem.kind, problem.claude_loads) for problem in found.problems] == [
+        (str(folder / "link.md"), LINKED, True),
+        (str(folder / "more"), LINKED, True),
+        (str(folder / "round"), LINKED, True),
+    ]
+    assert found.problems[0].reason == f"is a link to {elsewhere / 'linked.md'}"
+
+
+def test_a_folder_that_is_a_link_itself_is_told_once(tmp_path: Path) -> None:
+    define(tmp_path / "real", "a.md")
+    (tmp_path / "agents").symlink_to("real")
+    problem = only(tmp_path / "agents")
+    assert (problem.path, problem.kind) == (str(tmp_path / "agents"), LINKED)
+
+
+def test_a_folder_is_found_where_it_is_before_it_is_found_by_a_link(tmp_path: Path) -> None:
+    define(tmp_path / "z", "a.md")
+    (tmp_path / "link").symlink_to("z")
+    assert scanned(tmp_path).entries[0].path == str(tmp_path / "z/a.md")
+
+
+def test_a_link_to_no_definition_says_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("root:x:0:0\n")
+    folder = tmp_path / "agents"
+    folder.mkdir()
+    (folder / "shadow.md").symlink_to(tmp_path / "secret")
+    problem = only(folder)
+    assert (problem.kind, problem.claude_loads) == (SKIPPED, False)
+    assert problem.reason == f"does not begin with a line of three dashes (a link to {tmp_path / 'secret'})"
+
+
+def test_what_is_no_file_is_refused_unopened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.md")
+    (tmp_path / "dev.md").symlink_to("/dev/zero")
+    (tmp_path / "gone.md").symlink_to("nowhere")
+    (tmp_path / "loop.md").symlink_to("loop.md")
+    (tmp_path / "dir.md").mkdir()
+    define(tmp_path / "dir.md", "inside.md")
+    found = scanned(tmp_path)
+    assert names(found) == ["inside"]
+    assert {Path(problem.path).name: problem.reason for problem in found.problems} == {
+        "dev.md": "is a device, not a file (a link to /dev/zero)",
+        "dir.md": "is a directory, not a file",
+        "fifo.md": "is a FIFO, not a file",
+        "gone.md": "is a link that leads nowhere",
+        "loop.md": "is a link that leads nowhere",
+    }
+    assert not any(problem.claude_loads for problem in found.problems)
+
+
+def test_a_file_name_that_is_no_text_is_told_in_one_that_is(tmp_path: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.md")
+    define(tmp_path, name, "a")
+    (tmp_path / os.fsdecode(b"d\xe9")).mkdir()
+    found = scanned(tmp_path)
+    assert found.entries == ()
+    assert [problem.path for problem in found.problems] == [f"{tmp_path}/caf\ufffd.md", f"{tmp_path}/d\ufffd"]
+
+
+def test_a_strange_folder_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_FILES", 3)
+    for number in range(5):
+        define(tmp_path, f"n{number}.md")
+    found = scanned(tmp_path)
+    assert names(found) == ["n0", "n1", "n2"]
+    assert (found.problems[0].path, found.problems[0].claude_loads) == (str(tmp_path), True)
+
+
+# --- Judging ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-04")
+def test_retired_files_are_hidden_and_it_is_told_whether_the_cli_hides_them_too(tmp_path: Path) -> None:
+    define(tmp_path, "good.md")
+    define(tmp_path, "x.deprecated.md", "x")
+    define(tmp_path, "y.md.deprecated", "y")
+    (tmp_path / "z.deprecated.md").write_text("no head")
+    define(tmp_path / "dir.deprecated", "kept.md")
+    found = scanned(tmp_path)
+    assert names(found) == ["good", "kept"]
+    assert [(Path(problem.path).name, problem.kind, problem.claude_loads) for problem in found.problems] == [
+        ("x.deprecated.md", HIDDEN, True),
+        ("y.md.deprecated", HIDDEN, False),
+        ("z.deprecated.md", SKIPPED, False),
+    ]
+    assert "it describes 'x'" in found.problems[0].reason
+
+
+@pytest.mark.req("S4-06", "S4-44", "S4-48")
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        (b"", 1, "is empty"),
+        (b"# Read me\n", 1, "does not begin"),
+        (b"\n---\nname: a\ndescription: d\n---\n", 1, "does not begin"),
+        (b"---\nname: a\ndescription: d\n", 1, "no closing"),
+        (b"---\ndescription: d\n---\n", 1, "has no name"),
+        (b"---\nname: 12\ndescription: d\n---\n", 2, "not a text"),
+        (b"---\nx: 1\nname: a:b\ndescription: d\n---\n", 3, "colon"),
+        (b"---\nname: a\ndescription: d\nhooks: 5\n---\n", 4, "hooks"),
+        (b"---\nname: a\ndescription: one\ntwo\n---\n", 4, "is not YAML"),
+        (b"---\n- a\n---\n", 2, "not a list of keys"),
+    ],
+)
+def test_a_file_that_is_no_definition_is_skipped_with_its_reason_and_the_rest_goes_on(
+    tmp_path: Path, content: bytes, line: int, words: str
+) -> None:
+    define(tmp_path, "good.md")
+    (tmp_path / "bad.md").write_bytes(content)
+    assert names(scanned(tmp_path)) == ["good"]
+    problem = only(tmp_path)
+    assert (problem.path, problem.line) == (str(tmp_path / "bad.md"), line)
+    assert (problem.kind, problem.claude_loads) == (SKIPPED, False)
+    assert words in problem.reason
+
+
+GOOD = b"---\nname: a\ndescription: d\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "claude_loads"),
+    [
+        (GOOD + b"---\n" + b"x" * 300_000, "larger than 256 kB", True),
+        (b"no head" + b"x" * 300_000, "larger than 256 kB", False),
+        (GOOD + b"---\n" + b"x" * 1_100_000, "larger than 256 kB", False),
+        (GOOD + b"x: " + b"y" * 70_000 + b"\n---\n", "head is larger than 64 kB", True),
+        (b"---\nname: a\nx: " + b"y" * 70_000 + b"\n---\n", "head is larger than 64 kB", False),
+        (GOOD + b"x: " + b"y" * 300_000 + b"\n---\n", "larger than 256 kB", True),
+        (GOOD + b"x: " + b"[" * 21 + b"]" * 21 + b"\n---\n", "nested more than 20", True),
+        (GOOD + b"x: " + b"[" * 60_000 + b"\n---\n", "nested more than 20", True),
+        (b"---\nname: 5\nx: " + b"[" * 21 + b"]" * 21 + b"\n---\n", "nested more than 20", False),
+        (GOOD + b"a: &a x\nb: [" + b"*a, " * 1001 + b"]\n---\n", "more than 1000 values by aliases", True),
+        (GOOD.replace(b"a\n", b'"a\\tb"\n') + b"---\n", "control character", True),
+    ],
+)
+def test_what_only_we_refuse_says_whether_the_cli_loads_it(
+    tmp_path: Path, content: bytes, words: str, claude_loads: bool
+) -> None:
+    (tmp_path / "a.md").write_bytes(content)
+    problem = only(tmp_path)
+    assert (problem.kind, problem.claude_loads) == (REFUSED, claude_loads)
+    assert words in problem.reason
+
+
+def test_a_bomb_is_too_much_for_the_cli_as_well(tmp_path: Path) -> None:
+    levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
+    put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "l0: &l0 [a, b]", *levels]))
+    problem = only(tmp_path)
+    assert (problem.kind, problem.claude_loads, problem.line) == (REFUSED, False, 7)
+
+
+def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", "name: a\ndescription: Use when: x")
+    assert names(scanned(tmp_path)) == ["a"]
+    problem = only(tmp_path)
+    assert (problem.kind, problem.line, problem.claude_loads) == (RESCUED, 3, True)
+    assert "is not YAML" in problem.reason
+
+
+@pytest.mark.req("S4-41", "S4-44")
+def test_a_name_that_cannot_be_typed_is_listed_as_it_is_with_what_to_type(tmp_path: Path) -> None:
+    define(tmp_path, "a.md", "LSP/Index Engineer")
+    assert names(scanned(tmp_path)) == ["LSP/Index Engineer"]
+    problem = only(tmp_path)
+    assert (problem.kind, problem.line, problem.claude_loads) == (RENAMED, 2, True)
+    assert "LSP-Index-Engineer" in problem.reason
+
+
+@pytest.mark.req("S4-50")
+def test_of_two_definitions_of_a_name_the_first_path_counts_and_the_other_is_told(tmp_path: Path) -> None:
+    define(tmp_path, "b.md", "x")
+    define(tmp_path, "c.md", "x")
+    define(tmp_path, "a/x.md", "x")
+    found = scanned(tmp_path)
+    assert [entry.path for entry in found.entries] == [str(tmp_path / "b.md")]
+    assert [(problem.path, problem.kind, problem.line) for problem in found.problems] == [
+        (str(tmp_path / "a/x.md"), DUPLICATE, 2),
+        (str(tmp_path / "c.md"), DUPLICATE, 2),
+    ]
+    assert all(str(tmp_path / "b.md") in problem.reason for problem in found.problems)
+
+
+def test_a_field_that_the_cli_drops_is_told_with_its_line(tmp_path: Path) -> None:
+    define(tmp_path, "a.md", more="maxTurns: many\ncolor: red")
+    problem = only(tmp_path)
+    assert (problem.kind, problem.line, problem.claude_loads) == (ODD, 4, True)
+
+
+def test_a_reason_shows_no_more_of_a_file_than_it_must(tmp_path: Path) -> None:
+    put(tmp_path / "a.md", f"name: a\ndescription: d\nmaxTurns: {'secret ' * 50}\nname: x\x1b[2J:y")
+    for problem in scanned(tmp_path).problems:
+        assert problem.reason.isprintable()
+        assert len(problem.reason) < 160
+
+
+@pytest.mark.req("S4-08", "S4-09")
+def test_a_folder_without_definitions_has_none_and_nothing_to_tell(tmp_path: Path) -> None:
+    assert scanned(tmp_path) == Scan()
+    assert scanned(tmp_path / "gone") == Scan()
+
+
+@pytest.mark.req("S3-02")
+def test_in_the_library_a_files_own_name_is_enough_and_the_cli_loads_nothing(tmp_path: Path) -> None:
+    put(tmp_path / "stem.md", "model: sonnet")
+    define(tmp_path, "x.deprecated.md")
+    define(tmp_path, "odd.md", more="maxTurns: many")
+    found = scanned(tmp_path, LIBRARY)
+    assert names(found) == ["odd", "stem"]
+    assert [problem.kind for problem in found.problems] == [ODD, HIDDEN]
+    assert not any(problem.claude_loads for problem in found.problems)

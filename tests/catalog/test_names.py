@@ -1,0 +1,96 @@
+"""Names that can be typed, what the others are called, and paths that stay where they must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.catalog.names import address_of, is_address, validate_agent_name, validate_agent_path
+from hocket.errors import SecurityError, ValidationError
+
+
+@pytest.mark.req("S4-41", "S4-42")
+@pytest.mark.parametrize("name", ["a", "A-b_9", "9", "n" * 64])
+def test_a_name_of_letters_digits_dashes_and_underscores_is_its_own_address(name: str) -> None:
+    assert validate_agent_name(name) == name
+    assert is_address(name)
+    assert address_of(name) == name
+
+
+@pytest.mark.req("S4-41", "S4-42", "S4-43")
+@pytest.mark.parametrize(
+    "name",
+    ["", " ", "a b", "a.b", "a/b", "../a", "-a", "_a", "a\n", "\u00e9", "n" * 65, None, 5, b"a", ["a"], True],
+    ids=repr,
+)
+def test_any_other_name_is_refused_before_it_is_used(name: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        validate_agent_name(name)
+    assert caught.value.exit_code == 2
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("LSP/Index Engineer", "LSP-Index-Engineer"),
+        ("SRE (Site Reliability Engineer)", "SRE-Site-Reliability-Engineer"),
+        ("FP&A Analyst", "FP-A-Analyst"),
+        ("dotnet-framework-4.8-expert", "dotnet-framework-4-8-expert"),
+        ("../evil", "evil"),
+        ("--x--", "x"),
+        ("caf\u00e9", "cafe"),
+        ("n" * 100, "n" * 64),
+    ],
+)
+def test_a_name_that_cannot_be_typed_gets_the_nearest_one_that_can(name: str, address: str) -> None:
+    assert address_of(name) == address
+
+
+def test_a_name_without_a_single_letter_gets_one_that_nobody_else_changes() -> None:
+    first, second = address_of("\u5ba1\u67e5"), address_of("\u6d4b\u8bd5")
+    assert first != second
+    assert first == address_of("\u5ba1\u67e5", {"agent", second})
+    assert is_address(first)
+
+
+def test_an_address_that_is_taken_is_numbered() -> None:
+    assert address_of("a b", {"a-b"}) == "a-b-2"
+    assert address_of("a b", {"a-b", "a-b-2"}) == "a-b-3"
+    assert address_of("n" * 70, {"n" * 64}) == "n" * 62 + "-2"
+
+
+@given(st.text(max_size=80), st.sets(st.sampled_from(["a", "b", "a-2", "agent"])))
+def test_every_name_has_an_address_that_is_free(name: str, taken: set[str]) -> None:
+    address = address_of(name, taken)
+    assert is_address(address)
+    assert address not in taken
+
+
+@pytest.mark.req("S4-39")
+def test_a_path_within_its_base_is_given_back_resolved(tmp_path: Path) -> None:
+    base = tmp_path / "agents"
+    (base / "sub").mkdir(parents=True)
+    (base / "link").symlink_to("sub")
+    assert validate_agent_path(f"{base}/sub/../x.md", str(base)) == str(base / "x.md")
+    assert validate_agent_path(f"{base}/link/x.md", str(base)) == str(base / "sub/x.md")
+    assert validate_agent_path(f"{base}/x.md", f"{tmp_path}/./agents/") == str(base / "x.md")
+
+
+@pytest.mark.req("S4-39", "S4-40")
+@pytest.mark.parametrize(
+    "path", ["../x.md", "sub/../../x.md", "out/x.md", "../agents-evil/x.md", "/etc/passwd", "a\0b"]
+)
+def test_a_path_that_leads_out_of_its_base_is_refused_by_name(tmp_path: Path, path: str) -> None:
+    base = tmp_path / "agents"
+    base.mkdir()
+    (tmp_path / "agents-evil").mkdir()
+    (base / "out").symlink_to(tmp_path)
+    with pytest.raises(SecurityError) as caught:
+        validate_agent_path(str(base / path), str(base))
+    assert caught.value.exit_code == 2
+    assert str(base) in caught.value.message
+    assert path.replace("\0", "\\x00").removeprefix("..") in caught.value.message

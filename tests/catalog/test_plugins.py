@@ -1,0 +1,411 @@
+"""Agents of the CLI's plugins: which plugins count, what their agents are called, and what is wrong with the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog.plugged import ALPHA, User, head, put
+
+from hocket.catalog.entries import DUPLICATE, HIDDEN, ODD, PLUGIN, REFUSED, RESCUED, SKIPPED, Place
+from hocket.catalog.plugins import definition
+from hocket.errors import BadDefinition
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+# --- Which plugins count ---
+
+
+def test_a_user_without_plugins_has_none(tmp_path: Path) -> None:
+    user = User(tmp_path)
+    assert user.found() == []
+    user.env = {}
+    assert user.found() == []
+
+
+def test_a_plugin_that_is_switched_on_gives_its_agents(user: User) -> None:
+    folder = user.offer("alpha", {"agents/one.md": head("one", "does one", model="haiku", tags="a, b")})
+    assert user.names() == []
+    user.switch(ALPHA)
+    (found,) = user.found()
+    assert found.place == Place(PLUGIN, str(folder / "agents"), True, 1)
+    (entry,) = found.scan.entries
+    assert (entry.name, entry.source, entry.path) == ("alpha:one", PLUGIN, str(folder / "agents/one.md"))
+    assert (entry.description, entry.tags, entry.project) == ("does one", ("a", "b"), None)
+    assert entry.metadata["name"] == "one"
+    assert found.scan.problems == ()
+
+
+@pytest.mark.parametrize("on", [False, [], ["1.0.0"]], ids=repr)
+def test_a_plugin_that_is_not_simply_switched_on_is_off(user: User, on: Any) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA, on=on)
+    assert (user.names(), user.problems()) == ([], [])
+
+
+@pytest.mark.parametrize("on", ["yes", 1, None, {}], ids=repr)
+def test_one_wrong_value_makes_settings_count_for_nothing(user: User, on: Any) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    path = put(user.home / ".claude/settings.json", {"enabledPlugins": {ALPHA: True, "beta@market": on}})
+    assert user.names() == []
+    assert [(problem.path, problem.kind) for problem in user.problems()] == [(str(path), SKIPPED)]
+
+
+def test_broken_settings_are_a_problem_and_hide_nobody_elses(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    path = put(user.project / ".claude/settings.json", "{\n  broken")
+    assert user.names() == ["alpha:one"]
+    assert [(problem.path, problem.line) for problem in user.problems()] == [(str(path), 2)]
+
+
+def test_the_nearer_settings_have_the_last_word_and_the_administrators_above_all(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    said = []
+    for where, on in (("user", True), ("project", False), ("local", True), ("managed", False)):
+        user.switch(ALPHA, where=where, on=on)
+        said.append(bool(user.names()))
+    assert said == [True, False, True, False]
+
+
+def test_a_project_switches_nothing_on_or_off_unless_somebody_vouches_for_it(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.offer("beta", {"agents/two.md": head("two")})
+    user.switch(ALPHA)
+    put(user.project / ".claude/settings.json", {"enabledPlugins": {ALPHA: False, "beta@market": True}})
+    assert user.names(trusts=False) == ["alpha:one"]
+    assert user.names(trusts=True) == ["beta:two"]
+
+
+def test_only_the_settings_of_the_directory_itself_count(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA, where="project")
+    (user.project / ".git").mkdir()
+    (user.project / "sub").mkdir()
+    assert (user.names(), user.names(cwd=user.project / "sub")) == (["alpha:one"], [])
+
+
+def test_a_projects_own_marketplace_does_not_count(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    (user.kept / "known_marketplaces.json").unlink()
+    extra = {"market": {"source": {"source": "directory", "path": str(user.market)}}}
+    asked = {"enabledPlugins": {ALPHA: True}, "extraKnownMarketplaces": extra}
+    put(user.project / ".claude/settings.json", asked)
+    assert user.names() == []
+    put(user.home / ".claude/settings.json", asked)
+    assert user.names() == ["alpha:one"]
+
+
+def test_variables_move_the_settings_and_the_plugins(user: User, tmp_path: Path) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    (user.home / ".claude").rename(tmp_path / "moved")
+    assert user.names() == []
+    assert user.names(CLAUDE_CONFIG_DIR=str(tmp_path / "moved")) == ["alpha:one"]
+    assert user.names(CLAUDE_CONFIG_DIR="../moved") == ["alpha:one"]
+    (tmp_path / "moved/plugins").rename(tmp_path / "elsewhere")
+    moved = {"CLAUDE_CONFIG_DIR": str(tmp_path / "moved")}
+    assert user.names(**moved) == []
+    assert user.names(**moved, CLAUDE_CODE_PLUGIN_CACHE_DIR=str(tmp_path / "elsewhere")) == ["alpha:one"]
+
+
+# --- Where a plugin lies ---
+
+
+@pytest.fixture
+def remote(user: User, tmp_path: Path) -> User:
+    """A marketplace from far away, one of whose plugins was installed."""
+    user.offer("alpha", {"agents/offered.md": head("offered")})
+    user.switch(ALPHA)
+    put(user.kept / "known_marketplaces.json", {"market": user.known("github", user.market)})
+    for copy in ("a", "b"):
+        put(tmp_path / copy / "agents/x.md", head(copy))
+    return user
+
+
+def test_a_plugin_from_far_away_is_used_where_it_was_installed(remote: User, tmp_path: Path) -> None:
+    assert remote.names() == []
+    assert "not installed" in remote.problems()[0].reason
+    remote.installed(**{ALPHA: [remote.record(tmp_path / "a")]})
+    assert remote.names() == ["alpha:a"]
+    remote.installed(**{ALPHA: remote.record(tmp_path / "a")})
+    assert remote.names() == ["alpha:a"]
+
+
+def test_the_first_copy_that_is_there_and_meant_for_the_directory_is_used(remote: User, tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    elsewhere = remote.record(a, "project", projectPath=str(tmp_path / "proj"))
+    here = remote.record(a, "project", projectPath=str(remote.project))
+    gone, users = remote.record(tmp_path / "gone"), remote.record(b)
+    for records, names in (
+        ([elsewhere], []),
+        ([elsewhere, users], ["alpha:b"]),
+        ([gone, users], ["alpha:b"]),
+        ([here, users], ["alpha:a"]),
+        ([users, here], ["alpha:b"]),
+    ):
+        remote.installed(**{ALPHA: records})
+        assert remote.names() == names
+    (remote.project / "sub").mkdir()
+    remote.installed(**{ALPHA: [here]})
+    assert remote.names(cwd=remote.project / "sub") == ["alpha:a"]
+
+
+@pytest.mark.parametrize(
+    ("source", "root", "names"),
+    [
+        ("./alpha", None, ["alpha:one"]),
+        ("alpha", None, []),
+        ("alpha", "./", ["alpha:one"]),
+        ("./", None, ["alpha:top"]),
+        ("./../market/alpha", None, []),
+        (7, None, []),
+    ],
+    ids=repr,
+)
+def test_a_plugin_lies_within_its_marketplace(user: User, source: Any, root: str | None, names: list[str]) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")}, source=source)
+    put(user.market / "agents/top.md", head("top"))
+    user.publish(**({"metadata": {"pluginRoot": root}} if root else {}))
+    user.switch(ALPHA)
+    assert user.names() == names
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("known_marketplaces.json", "{broken"),
+        ("known_marketplaces.json", {"market": 5}),
+        ("../../../market/.claude-plugin/marketplace.json", "{broken"),
+        ("../../../market/.claude-plugin/marketplace.json", {"name": "market", "plugins": []}),
+        ("../../../market/.claude-plugin/marketplace.json", {"owner": {}, "plugins": [7, {"name": "else"}]}),
+        ("../../../market/alpha/.claude-plugin/plugin.json", "{broken"),
+        ("../../../market/alpha/.claude-plugin/plugin.json", {}),
+        ("../../../market/alpha/.claude-plugin/plugin.json", {"name": "al pha"}),
+        ("../../../market/alpha/.claude-plugin/plugin.json", {"name": "alpha", "version": 7}),
+        ("../../../market/alpha/.claude-plugin/plugin.json", {"name": "alpha", "agents": 5}),
+        ("../../../market/alpha/.claude-plugin/plugin.json", {"name": "alpha", "agents": ["./agents/"]}),
+    ],
+    ids=lambda value: repr(value)[-40:],
+)
+def test_a_plugin_that_the_cli_would_not_load_is_a_problem_of_who_switched_it_on(
+    user: User, file: str, content: Any
+) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    settings = user.switch(ALPHA)
+    put(user.kept / file, content)
+    assert user.names() == []
+    last = user.problems()[-1]
+    assert (last.path, last.kind, last.claude_loads) == (str(settings), SKIPPED, False)
+    assert "'alpha@market'" in last.reason
+
+
+def test_of_two_plugins_with_one_name_the_later_one_wins(user: User) -> None:
+    user.offer("alpha", {"agents/same.md": head("same", "first"), "agents/a.md": head("a")})
+    user.offer("beta", {"agents/same.md": head("same", "second")}, {"name": "alpha"})
+    user.switch(ALPHA, "beta@market")
+    assert user.entries()["alpha:same"].description == "second"
+    assert user.names() == ["alpha:a", "alpha:same"]
+
+
+# --- Which files count, and under which names ---
+
+
+def test_folders_are_a_part_of_the_name(user: User) -> None:
+    user.offer("alpha", {"agents/a.md": head("x"), "agents/s/b.md": head("x"), "agents/s/d.md/c.md": head("x")})
+    user.switch(ALPHA)
+    assert user.names() == ["alpha:s:d.md:x", "alpha:s:x", "alpha:x"]
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("plain", "plain"), ("a b", "a b"), ("'a:b'", "a:b"), ("-x", "-x"), ("../evil", "../evil"),
+        ("123", "123"), ("1.10", "1.1"), ("1.0", "1"), ("0x1F", "31"), ("1e3", "1000"), ("-0", "0"), ("1e21", "1e+21"),
+        ("12345678901234567890", "12345678901234567000"), (".5", "0.5"), ("0.00000001", "1e-8"), ("true", "true"),
+        ("[a, b]", "a,b"), ("{a: 1}", "[object Object]"), ("", "file"), ("''", "file"), ("null", "file"),
+        ("x" * 256, "x" * 256), ("x" * 257, "file"),
+    ],
+    ids=lambda value: value[:12],
+)  # fmt: skip
+def test_a_name_is_whatever_the_cli_makes_of_it_else_the_files(user: User, written: str, name: str) -> None:
+    user.offer("alpha", {"agents/file.md": head(written)})
+    user.switch(ALPHA)
+    assert user.names() == [f"alpha:{name}"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["just text\n", "", "---\nname: x\ndescription: d\n", "---\nname: x\n  a: [\n b: }\n---\nbody\n", "\n" + head("x")],
+    ids=repr,
+)
+def test_a_file_without_a_head_that_can_be_read_goes_by_its_own_name(user: User, content: str) -> None:
+    folder = user.offer("alpha", {"agents/file.md": content})
+    user.switch(ALPHA)
+    assert user.names() == ["alpha:file"]
+    (problem,) = user.problems()
+    assert (problem.path, problem.kind, problem.claude_loads) == (str(folder / "agents/file.md"), RESCUED, True)
+
+
+def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> None:
+    folder = user.offer(
+        "alpha",
+        {
+            "agents/x.deprecated.md": head("old"),
+            "agents/upper.MD": head("upper"),
+            "agents/notes.txt": "no agent",
+            "agents/.hidden.md": head("hidden"),
+            "agents/large.md": head("large") + "x" * 300_000,
+            "agents/eager.md": head("eager", permissionMode="bypassPermissions", hooks="{}", mcpServers="[x]"),
+        },
+    )
+    put(tmp_path / "outside.md", head("outside"))
+    (folder / "agents/link.md").symlink_to(tmp_path / "outside.md")
+    (folder / "agents/folder").symlink_to(tmp_path)
+    user.switch(ALPHA)
+    assert user.names() == ["alpha:eager", "alpha:hidden", "alpha:upper"]
+    told = [(os.path.basename(p.path), p.kind, p.claude_loads, p.line) for p in user.problems()]
+    assert told == [
+        ("eager.md", ODD, True, 4),
+        ("eager.md", ODD, True, 5),
+        ("eager.md", ODD, True, 6),
+        ("large.md", REFUSED, True, 1),
+        ("link.md", SKIPPED, False, None),
+        ("x.deprecated.md", HIDDEN, True, 1),
+    ]
+
+
+def test_names_that_cannot_be_written_down_are_not_listed(user: User) -> None:
+    folder = user.offer("alpha", {"agents/one.md": head("one"), "agents/half.md": head('"\\ud800"')})
+    os.mkdir(os.fsencode(folder / "agents") + b"/\xff")
+    put(folder / "agents" / os.fsdecode(b"\xff.md"), head("strange"))
+    user.offer("beta", {"agents/b.md": head("b")}, {"name": "be\ud800ta"})
+    user.switch(ALPHA, "beta@market")
+    for text in (*user.names(), *(problem.path + problem.reason for problem in user.problems())):
+        text.encode()
+    assert "alpha:one" in user.names()
+    assert [p.kind for p in user.problems() if "\ufffd" in p.path] == [REFUSED, REFUSED]
+
+
+def test_the_last_file_of_a_name_counts_and_the_others_are_told(user: User) -> None:
+    user.offer("alpha", {"agents/a.md": head("same", "a"), "agents/b.md": head("same", "b")})
+    user.switch(ALPHA)
+    assert user.entries()["alpha:same"].description == "b"
+    assert [(os.path.basename(p.path), p.kind) for p in user.problems()] == [("a.md", DUPLICATE)]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "entry", "names"),
+    [
+        (None, {}, ["alpha:n"]),
+        (False, {}, ["alpha:n"]),
+        ({"name": "other"}, {}, ["other:n"]),
+        ({"name": "alpha", "agents": "./x/y.md"}, {}, ["alpha:y"]),
+        ({"name": "alpha", "agents": []}, {}, []),
+        ({"name": "alpha", "agents": ["./x/y.md", "./x/gone.md"]}, {}, ["alpha:y"]),
+        ({"name": "alpha", "agents": ["./../beta/agents/b.md"]}, {}, []),
+        (None, {"agents": ["./x/y.md"]}, ["alpha:n", "alpha:y"]),
+        ({"name": "alpha", "agents": ["./x/z.md"]}, {"agents": ["./x/y.md"]}, ["alpha:y", "alpha:z"]),
+    ],
+    ids=repr,
+)
+def test_a_manifest_replaces_the_folder_and_a_marketplace_adds_to_it(
+    user: User, manifest: Any, entry: dict[str, Any], names: list[str]
+) -> None:
+    files = {"agents/n.md": head("n"), "x/y.md": head("y"), "x/z.md": head("z")}
+    user.offer("beta", {"agents/b.md": head("b")})
+    user.offer("alpha", files, manifest, **entry)
+    user.switch(ALPHA)
+    assert user.names() == names
+
+
+def test_too_many_files_have_an_end(user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.catalog.plugins.MAX_FILES", 3)
+    user.offer("alpha", {f"agents/a{number}.md": head(f"a{number}") for number in range(5)})
+    user.switch(ALPHA)
+    assert len(user.names()) == 3
+    assert [problem.kind for problem in user.problems()] == [REFUSED]
+
+
+def test_everything_that_a_result_depends_on_is_remembered(user: User) -> None:
+    from hocket.catalog.look import Look
+    from hocket.catalog.plugins import plugins
+
+    folder = user.offer("alpha", {"agents/s/one.md": head("one")})
+    settings, look = user.switch(ALPHA), Look()
+    plugins(look, str(user.project), user.env, trusts=True, managed=str(user.managed))
+    for path in (
+        settings,
+        user.project / ".claude/settings.json",
+        user.managed,
+        user.kept / "known_marketplaces.json",
+        user.kept / "installed_plugins.json",
+        user.market / ".claude-plugin/marketplace.json",
+        folder / ".claude-plugin/plugin.json",
+        folder / "agents",
+        folder / "agents/s",
+        folder / "agents/s/one.md",
+    ):
+        assert str(path) in look.seen
+
+
+# --- What they are told ---
+
+
+def defined(user: User, name: str) -> Any:
+    how: dict[str, Any] = {"trusts": True, "managed": str(user.managed)}
+    return definition(user.entries()[name], str(user.project), user.env, **how)
+
+
+def test_a_definition_has_what_the_cli_takes_of_it_and_its_places_filled_in(user: User) -> None:
+    wide = "permissionMode: plan\nhooks: {}\nmcpServers: [x]\n"
+    text = f"---\nname: one\ndescription: d\ntools: Read\nmodel: opus\n{wide}---\n"
+    folder = user.offer("alpha", {"agents/one.md": text + "In ${CLAUDE_PLUGIN_ROOT}, ${CLAUDE_PLUGIN_DATA}, $HOME.\n"})
+    user.switch(ALPHA)
+    made = defined(user, "alpha:one")
+    assert (made.name, made.path) == ("alpha:one", str(folder / "agents/one.md"))
+    prompt = f"In {folder}, {user.kept}/data/alpha-market, $HOME."
+    assert made.fields == {"description": "d", "tools": ["Read"], "model": "opus", "prompt": prompt}
+    json.dumps(made.fields)
+
+
+@pytest.mark.parametrize(
+    ("content", "prompt"),
+    [
+        ("just text\n", "just text"),
+        ("---\nname: x\n  a: [\n b: }\n---\nbody\n", "body"),
+        ("---\nname: x\n", "---\nname: x"),
+        ("---\nname: file\n---\nbody\n", "body"),
+    ],
+    ids=repr,
+)
+def test_a_definition_without_a_description_gets_the_clis(user: User, content: str, prompt: str) -> None:
+    user.offer("alpha", {"agents/file.md": content})
+    user.switch(ALPHA)
+    assert defined(user, "alpha:file").fields == {"description": "Agent from alpha plugin", "prompt": prompt}
+
+
+def test_a_name_that_only_a_plugin_may_have_loses_no_restriction(user: User) -> None:
+    user.offer("alpha", {"agents/file.md": head("'a:b'", tools="Read")})
+    user.switch(ALPHA)
+    assert defined(user, "alpha:a:b").fields["tools"] == ["Read"]
+
+
+def test_an_agent_whose_plugin_or_file_is_gone_cannot_run(user: User) -> None:
+    folder = user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    entry = user.entries()["alpha:one"]
+    (folder / "agents/one.md").unlink()
+    how: dict[str, Any] = {"trusts": True, "managed": str(user.managed)}
+    with pytest.raises(BadDefinition, match="does not exist"):
+        definition(entry, str(user.project), user.env, **how)
+    user.switch(ALPHA, on=False)
+    with pytest.raises(BadDefinition, match="no plugin that is switched on"):
+        definition(entry, str(user.project), user.env, **how)

@@ -1,0 +1,367 @@
+"""What a catalog says to people: counts, trace, report, and why one file won. On catalogs made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.catalog import report
+from hocket.catalog.entries import (
+    ALIAS,
+    DUPLICATE,
+    GLOBAL,
+    HIDDEN,
+    LIBRARY,
+    MANAGED,
+    ODD,
+    PROJECT,
+    REFUSED,
+    SKIPPED,
+    SOURCES,
+    Catalog,
+    Entry,
+    Place,
+    Problem,
+)
+from hocket.catalog.table import routing_table
+from hocket.config.settings import AgentConfig, ClaudeConfig, Config
+from hocket.errors import AgentNotFound
+
+MINE, THEIRS, SHELF = "/p/.claude/agents", "/u/.claude/agents", "/u/.claude/agents-library"
+FOLDERS = {PROJECT: MINE, GLOBAL: THEIRS, LIBRARY: SHELF, MANAGED: "/etc/claude-code/.claude/agents"}
+
+
+def entry(name: str, source: str, **more: Any) -> Entry:
+    project = "/p" if source == PROJECT else None
+    given = {"path": f"{FOLDERS.get(source, '/p')}/{name}.md", "project": project, "lines": {"name": 2}, **more}
+    return Entry(name, source, **given)
+
+
+def catalog(*entries: Entry, problems: tuple[Problem, ...] = (), missing: tuple[str, ...] = ()) -> Catalog:
+    """As discovery would put them in order."""
+    ranked: dict[str, list[Entry]] = {}
+    for one in sorted(entries, key=lambda one: (one.name, SOURCES.index(one.source))):
+        ranked.setdefault(one.name, []).append(one)
+    places = tuple(
+        Place(source, folder, source not in missing, sum(one.source == source for one in entries))
+        for source, folder in FOLDERS.items()
+    )
+    in_order = tuple(sorted(places, key=lambda place: SOURCES.index(place.source)))
+    names = {name: tuple(found) for name, found in ranked.items()}
+    return Catalog("/p", names, {name: name.replace(" ", "-") for name in names}, problems, in_order)
+
+
+def globals_named(*names: str) -> list[Entry]:
+    return [entry(name, GLOBAL) for name in names]
+
+
+def locals_named(*names: str) -> list[Entry]:
+    return [entry(name, PROJECT) for name in names]
+
+
+ARCHITECTS = globals_named("software-architect", "data-pipeline-architect", "security-auditor")
+
+
+def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
+    return routing_table(found, lambda _: needs)
+
+
+# --- Counts -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-23")
+def test_two_places_without_a_collision_are_told_in_one_line() -> None:
+    found = catalog(*ARCHITECTS, *locals_named("project-engineer", "custom-linter"))
+    assert report.summary(table_of(found)) == "5 agents: 3 global, 2 project-local, no conflicts"
+
+
+def test_overrides_other_sources_and_problems_are_counted_apart() -> None:
+    found = catalog(
+        *ARCHITECTS,
+        *locals_named("software-architect", "engineer"),
+        entry("spare", LIBRARY),
+        problems=(Problem(f"{MINE}/x.md", 3, "no name", False),),
+    )
+    told = report.summary(table_of(found))
+    assert told == "5 agents: 2 global, 2 project-local, 1 library, 1 override, 1 problem"
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ([], "no agents"),
+        (globals_named("a"), "1 agent: 1 global"),
+        (locals_named("a", "b"), "2 agents: 2 project-local"),
+    ],
+)
+def test_what_is_not_there_is_not_counted(entries: list[Entry], told: str) -> None:
+    assert report.summary(table_of(catalog(*entries))) == told
+
+
+# --- The folder that should be there ------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-26")
+def test_a_missing_global_folder_is_worth_a_word_while_others_have_agents() -> None:
+    found = catalog(*locals_named("a"), missing=(GLOBAL,))
+    assert report.missing_global_folder(table_of(found)) == THEIRS
+    steps = report.fix_steps("/u x/.claude/agents")
+    assert len(steps) == 3
+    assert "mkdir -p '/u x/.claude/agents'" in steps[0]
+
+
+def test_a_global_folder_that_is_there_or_of_no_use_is_not_worth_a_word() -> None:
+    assert report.missing_global_folder(table_of(catalog(*locals_named("a")))) is None
+    assert report.missing_global_folder(table_of(catalog(missing=(GLOBAL,)))) is None
+
+
+def test_only_what_loses_a_definition_counts_as_dropped() -> None:
+    kinds = (SKIPPED, REFUSED, DUPLICATE, HIDDEN, ODD)
+    problems = tuple(Problem(f"{MINE}/{kind}.md", None, "so", True, kind) for kind in kinds)
+    table = table_of(catalog(problems=problems))
+    assert [one["kind"] for one in report.dropped(table["problems"])] == [DUPLICATE, REFUSED, SKIPPED]
+
+
+# --- Trace --------------------------------------------------------------------------------------------------
+
+
+def places_in(lines: list[str], *beginnings: str) -> list[int]:
+    return [next(place for place, line in enumerate(lines) if line.startswith(begin)) for begin in beginnings]
+
+
+@pytest.mark.req("S4-45")
+def test_a_trace_tells_every_step_in_its_order() -> None:
+    found = catalog(*ARCHITECTS, *locals_named("software-architect", "engineer"))
+    lines = report.trace(table_of(found))
+    steps = (
+        "Starting global discovery",
+        "Found 3 global agents",
+        "Starting project-local discovery",
+        "Found 2 project-local agents",
+        "Merging",
+        "Total agents after merge: 4",
+        "Overrides detected: software-architect",
+        "Building the routing table",
+        "Discovery complete",
+    )
+    places = places_in(lines, *steps)
+    assert places == sorted(places)
+    assert lines[0].endswith(THEIRS)
+    assert lines[-1] == steps[-1]
+
+
+@pytest.mark.req("S4-45")
+@pytest.mark.parametrize(("missing", "why"), [((), "the folder has none"), ((PROJECT,), "there is no such folder")])
+def test_a_trace_says_that_nothing_was_found_and_why(missing: tuple[str, ...], why: str) -> None:
+    found = catalog(*ARCHITECTS, missing=missing)
+    lines = report.trace(table_of(found))
+    assert f"Found no project-local agents ({why})" in lines
+    assert "No overrides detected" in lines
+
+
+def test_a_trace_has_a_line_for_every_other_place() -> None:
+    found = catalog(*ARCHITECTS, entry("spare", LIBRARY), missing=(MANAGED,))
+    lines = report.trace(table_of(found), lambda path: path.replace("/u/", "~/"))
+    assert "Found 1 library agent: ~/.claude/agents-library" in lines
+    assert "Found no managed agents: /etc/claude-code/.claude/agents is not there" in lines
+    assert "Total agents after merge: 3 (and 1 from other sources)" in lines
+
+
+# --- Report -------------------------------------------------------------------------------------------------
+
+
+def section(text: str, title: str) -> str:
+    """From one heading to the next."""
+    return text.partition(f"## {title}")[2].partition("\n## ")[0]
+
+
+@pytest.mark.req("S4-46", "S4-47")
+def test_a_report_has_every_section_and_its_counts_agree_with_the_table() -> None:
+    found = catalog(*ARCHITECTS, *locals_named("software-architect", "engineer"))
+    table = table_of(found)
+    text = report.markdown(table)
+    assert text.startswith("# Agent discovery report\n\n**Total agents:** 4\n")
+    assert f"{table['global_count']} agents\n\ndata-pipeline-architect, security-auditor" in section(text, "Global")
+    assert f"{table['project_local_count']} agents\n\nengineer, software-architect" in section(text, "Project-local")
+    overrides = section(text, "Overrides")
+    assert "1 override\n\n- **software-architect**" in overrides
+    assert f"`{MINE}/software-architect.md`" in overrides
+    assert f"`{THEIRS}/software-architect.md`" in overrides
+
+
+@pytest.mark.req("S4-46", "S4-47")
+def test_an_empty_section_of_a_report_says_none() -> None:
+    found = catalog(*ARCHITECTS)
+    text = report.markdown(table_of(found))
+    assert section(text, "Project-local").rstrip().endswith("0 agents\n\nNone")
+    assert section(text, "Overrides").rstrip().endswith("0 overrides\n\nNone")
+    assert section(text, "Problems").rstrip().endswith("0 problems\n\nNone")
+    assert "Library" not in text
+
+
+def test_a_report_has_other_sources_and_problems_in_sections_of_their_own() -> None:
+    hidden = Problem(f"{THEIRS}/x.deprecated.md", None, "is marked as deprecated", True, HIDDEN)
+    found = catalog(*ARCHITECTS, entry("spare", LIBRARY), problems=(hidden,))
+    text = report.markdown(table_of(found))
+    assert "1 agent\n\nspare" in section(text, "Library")
+    assert f"- `{THEIRS}/x.deprecated.md`: is marked as deprecated (Claude loads it)" in section(text, "Problems")
+
+
+@pytest.mark.parametrize(
+    ("kind", "loads", "note"),
+    [(HIDDEN, True, " (Claude loads it)"), (HIDDEN, False, ""), (SKIPPED, True, " (Claude loads it)"), (ODD, True, "")],
+)
+def test_what_claude_loads_is_said_only_where_we_do_otherwise(kind: str, loads: bool, note: str) -> None:
+    assert report.loaded_note({"kind": kind, "claude_loads": loads}) == note
+
+
+# --- One agent ----------------------------------------------------------------------------------------------
+
+
+def test_an_agent_is_found_by_its_name_and_by_its_address() -> None:
+    found = catalog(entry("Code Reviewer", GLOBAL))
+    for word in ("Code Reviewer", "Code-Reviewer"):
+        assert report.find(found, word) == report.find_in_table(table_of(found), word) == "Code Reviewer"
+
+
+def test_an_unknown_agent_is_refused_with_what_was_meant() -> None:
+    with pytest.raises(AgentNotFound) as refused:
+        report.find(catalog(*ARCHITECTS), "security-auditer")
+    assert "security-auditer" in refused.value.message
+    assert "security-auditor" in (refused.value.hint or "")
+
+
+def test_an_agent_that_is_left_out_is_refused_with_the_reason() -> None:
+    problem = Problem(f"{MINE}/qa.md", 4, "the head has no name", False)
+    with pytest.raises(AgentNotFound) as refused:
+        report.find(catalog(*ARCHITECTS, problems=(problem,)), "qa")
+    assert f"{MINE}/qa.md:4: the head has no name" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["x.md", "x.deprecated.md", "x.md.deprecated"])
+def test_a_file_is_known_by_what_it_would_be_called(name: str) -> None:
+    assert report.stem(f"/a/{name}") == "x"
+
+
+@pytest.mark.req("S4-20", "S4-52")
+def test_an_override_names_its_location_both_files_and_the_reason() -> None:
+    found = catalog(*ARCHITECTS, *locals_named("software-architect"))
+    agent = table_of(found)["by_name"]["software-architect"]
+    assert report.selected(agent) == "Selected Agent: software-architect (project-local)"
+    told = report.note(agent) or ""
+    assert f"{MINE}/software-architect.md" in told
+    assert f"{THEIRS}/software-architect.md" in told
+    assert "because" in told
+
+
+@pytest.mark.req("S4-24", "S4-52")
+def test_an_agent_of_the_project_alone_is_told_as_such() -> None:
+    found = catalog(*ARCHITECTS, *locals_named("engineer"))
+    agents = table_of(found)["by_name"]
+    assert report.selected(agents["engineer"]) == "Selected Agent: engineer (project-local)"
+    assert "project alone" in (report.note(agents["engineer"]) or "")
+    assert report.note(agents["security-auditor"]) is None
+
+
+# --- Why ----------------------------------------------------------------------------------------------------
+
+
+def why(found: Catalog, name: str, config: Config | None = None, needs: tuple[str, ...] = ()) -> dict[str, Any]:
+    return report.why(found, table_of(found, needs), name, config or Config())
+
+
+def test_every_place_is_a_candidate_the_winner_first_in_rank() -> None:
+    found = catalog(
+        entry("a", PROJECT), entry("a", GLOBAL), entry("a", LIBRARY), entry("b", GLOBAL), missing=(MANAGED,)
+    )
+    rows = [(row["verdict"], row["source"], row["path"]) for row in why(found, "a")["candidates"]]
+    assert rows == [
+        ("absent", MANAGED, FOLDERS[MANAGED]),
+        ("used", PROJECT, f"{MINE}/a.md"),
+        ("shadowed", GLOBAL, f"{THEIRS}/a.md"),
+        ("shadowed", LIBRARY, f"{SHELF}/a.md"),
+    ]
+    assert [row["verdict"] for row in why(found, "b")["candidates"]] == ["absent", "none", "used", "none"]
+
+
+def test_a_file_that_is_left_out_is_a_candidate_with_its_reason() -> None:
+    skipped = Problem(f"{MINE}/a.md", 3, "the head has no description", False)
+    second = Problem(f"{THEIRS}/z.md", 2, f"has the name of {THEIRS}/a.md", False, DUPLICATE)
+    other = Problem(f"{THEIRS}/y.md", 2, f"has the name of {THEIRS}/b.md", False, DUPLICATE)
+    found = catalog(entry("a", GLOBAL), problems=(skipped, second, other))
+    rows = [(row["verdict"], row["path"], row["line"]) for row in why(found, "a")["candidates"]]
+    assert ("skipped", f"{MINE}/a.md", 3) in rows
+    assert ("skipped", f"{THEIRS}/z.md", 2) in rows
+    assert not any(path == f"{THEIRS}/y.md" for _, path, _ in rows)
+
+
+def test_an_entry_of_a_place_that_nobody_lists_is_still_a_candidate() -> None:
+    found = catalog(entry("a", ALIAS, path="/p/hocket.toml", target="/bin/a"), entry("a", GLOBAL))
+    rows = [(row["verdict"], row["source"]) for row in why(found, "a")["candidates"]]
+    assert rows[0] == ("used", ALIAS)
+    assert ("shadowed", GLOBAL) in rows
+
+
+def fields_of(found: Catalog, name: str, config: Config | None = None) -> dict[str, dict[str, Any]]:
+    return {field["field"]: field for field in why(found, name, config)["fields"]}
+
+
+def written(**metadata: Any) -> Entry:
+    lines = {key: place for place, key in enumerate(metadata, 2)}
+    return entry("a", PROJECT, description="does it", version="2.1", metadata=metadata, lines=lines)
+
+
+def test_each_property_has_its_file_and_line() -> None:
+    found = catalog(written(name="a", description="does it", model="opus", permissionMode="plan", version="2.1"))
+    fields = fields_of(found, "a")
+    told = {name: (field["value"], field["origin"], field["line"]) for name, field in fields.items()}
+    assert told["description"] == ("does it", "file", 3)
+    assert told["model"] == ("opus", "file", 4)
+    assert told["permission_mode"] == ("plan", "file", 5)
+    assert told["version"] == ("2.1", "file", 6)
+    assert told["tools"] == (None, "default", None)
+    assert fields["instructions"]["path"] == f"{MINE}/a.md"
+
+
+def test_what_nobody_says_is_the_default_or_the_configurations() -> None:
+    found = catalog(written(name="a"))
+    assert fields_of(found, "a")["permission_mode"]["value"] == "acceptEdits"
+    assert fields_of(found, "a")["permission_mode"]["origin"] == "default"
+    config = Config(claude=ClaudeConfig(permission_mode="plan", model="haiku"), files=("/u/config.toml",))
+    for field, value in (("permission_mode", "plan"), ("model", "haiku")):
+        told = fields_of(found, "a", config)[field]
+        assert (told["value"], told["origin"], told["path"]) == (value, "configuration", "/u/config.toml")
+
+
+def test_an_alias_that_only_adds_has_the_last_word_and_says_what_it_replaces() -> None:
+    found = catalog(written(name="a", model="opus"))
+    alias = AgentConfig("/p/hocket.toml", model="haiku", args=("--max-turns", "5"), default_prompt="Go on.")
+    fields = fields_of(found, "a", Config(agents={"a": alias}))
+    assert (fields["model"]["value"], fields["model"]["path"]) == ("haiku", "/p/hocket.toml")
+    assert fields["model"]["instead_of"] == "opus"
+    assert fields["args"]["value"] == ["--max-turns", "5"]
+    assert fields["prompt"]["value"] == "Go on."
+    assert fields["prompt"]["instead_of"] is None
+
+
+def test_an_alias_for_a_program_has_no_defaults_of_claudes() -> None:
+    program = entry("a", ALIAS, path="/p/hocket.toml", target="/bin/a", lines={})
+    assert "permission_mode" not in fields_of(catalog(program), "a")
+    claude = entry("a", ALIAS, path="/p/hocket.toml", target="/q/.claude/agents/b", lines={})
+    assert "permission_mode" in fields_of(catalog(claude), "a")
+
+
+def test_what_needs_trust_comes_with_the_line_to_type() -> None:
+    found = catalog(entry("a", PROJECT, path="/p x/.claude/agents/a.md"))
+    told = why(found, "a", needs=("it asks for hooks",))
+    assert told["needs_trust"] == ["it asks for hooks"]
+    assert told["trust"] == "hocket trust '/p x/.claude/agents/a.md'"
+    assert why(found, "a")["trust"] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "spelled"), [("permissionMode", "permission_mode"), ("tools", "tools"), ("allowed-tools", "allowed_tools")]
+)
+def test_keys_are_told_in_one_spelling(key: str, spelled: str) -> None:
+    assert report.spelled(key) == spelled

@@ -1,0 +1,168 @@
+"""MCP servers: from which files they come, which one of a name counts, and what a whitelist makes of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from catalog.plugged import put
+
+from hocket.catalog.entries import SKIPPED
+from hocket.catalog.look import Look
+from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select, unknown_servers
+
+SECRET = "s3cret-token"
+
+
+def server(tag: str) -> dict[str, Any]:
+    return {"command": "serve", "args": [tag], "env": {"TOKEN": SECRET}}
+
+
+class Place:
+    """A user with a repository, and a directory deep in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home = root / "user"
+        self.repository = root / "top/repository"
+        self.deep = self.repository / "a/b"
+        self.home.mkdir()
+        self.deep.mkdir(parents=True)
+        (self.repository / ".git").mkdir()
+
+    def users(self, projects: Any = None, **servers: Any) -> Path:
+        return put(self.home / ".claude.json", {"mcpServers": servers, "projects": projects or {}, "userID": SECRET})
+
+    def theirs(self, folder: Path, **servers: Any) -> Path:
+        return put(folder / ".mcp.json", {"mcpServers": servers})
+
+    def resolved(self, cwd: Path | None = None, *, project_too: bool = True, **env: str) -> Resolved:
+        environ = {"HOME": str(self.home), **env}
+        return resolve_servers(Look(), str(cwd or self.deep), environ, project_too=project_too)
+
+    def tags(self, cwd: Path | None = None, **how: Any) -> dict[str, str]:
+        return {name: found["args"][0] for name, found in self.resolved(cwd, **how).servers.items()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.mark.req("S3-54", "S3-55")
+def test_servers_of_all_files_are_merged_and_the_nearer_one_counts(place: Place) -> None:
+    local = {str(place.repository): {"mcpServers": {"l": server("local"), "z": server("local")}}}
+    place.users(local, u=server("user"), x=server("user"), y=server("user"), z=server("user"))
+    place.theirs(place.repository, r=server("root"), x=server("root"), y=server("root"), z=server("root"))
+    place.theirs(place.deep, y=server("deep"), z=server("deep"))
+    expected = {"u": "user", "r": "root", "l": "local", "x": "root", "y": "deep", "z": "local"}
+    assert place.tags() == expected
+    assert place.resolved().servers["u"] == server("user")
+    assert place.resolved().problems == ()
+
+
+@pytest.mark.req("S3-54")
+def test_a_project_that_nobody_vouches_for_adds_none(place: Place) -> None:
+    place.users({str(place.repository): {"mcpServers": {"l": server("local")}}}, x=server("user"))
+    place.theirs(place.repository, r=server("root"), x=server("root"))
+    assert place.tags(project_too=False) == {"x": "user", "l": "local"}
+
+
+def test_what_lies_above_the_repository_or_around_a_plain_directory_is_not_read(place: Place) -> None:
+    place.theirs(place.root / "top", above=server("above"))
+    assert place.tags() == {}
+    (place.repository / ".git").rmdir()
+    place.theirs(place.repository, r=server("root"))
+    assert (place.tags(), place.tags(place.repository)) == ({}, {"r": "root"})
+
+
+def test_the_users_own_for_a_project_are_found_by_its_real_path(place: Place) -> None:
+    (place.root / "link").symlink_to(place.repository)
+    place.users({str(place.repository): {"mcpServers": {"l": server("local")}}})
+    assert place.tags(place.root / "link") == {"l": "local"}
+    place.users({str(place.deep): {"mcpServers": {"l": server("local")}}})
+    assert place.tags() == {}
+
+
+def test_a_variable_moves_the_users_file_and_an_older_file_hides_it(place: Place) -> None:
+    place.users(u=server("user"))
+    put(place.root / "moved/.claude.json", {"mcpServers": {"m": server("moved")}})
+    assert place.tags(CLAUDE_CONFIG_DIR=str(place.root / "moved")) == {"m": "moved"}
+    put(place.home / ".claude/.config.json", {"mcpServers": {"o": server("older")}})
+    assert place.tags() == {"o": "older"}
+    assert resolve_servers(Look(), str(place.deep), {}, project_too=False) == Resolved({})
+
+
+def test_what_the_user_switched_off_stays_off(place: Place) -> None:
+    off = {"disabledMcpServers": ["u"], "disabledMcpjsonServers": ["r"]}
+    place.users({str(place.repository): off}, u=server("user"), v=server("user"))
+    place.theirs(place.repository, r=server("root"), s=server("root"), t=server("root"))
+    put(place.home / ".claude/settings.json", {"disabledMcpjsonServers": ["s"]})
+    assert place.tags() == {"v": "user", "t": "root"}
+
+
+@pytest.mark.req("S3-55")
+@pytest.mark.parametrize(
+    "content",
+    ["{broken", "[]", {"mcpServers": 7}, {"mcpServers": ["x"]}, b"\xff", "[" * 50_000],
+    ids=lambda v: repr(v)[:20],
+)
+def test_a_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) -> None:
+    place.users(u=server("user"))
+    path = put(place.repository / ".mcp.json", "" if isinstance(content, bytes) else content)
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    assert place.tags() == {"u": "user"}
+    assert [(p.path, p.kind, p.claude_loads) for p in place.resolved().problems] == [(str(path), SKIPPED, False)]
+
+
+@pytest.mark.req("S3-55")
+@pytest.mark.parametrize("bad", [{"nonsense": 1}, 5, None, {"command": 7}], ids=repr)
+def test_one_malformed_server_is_skipped_and_no_other(place: Place, bad: Any) -> None:
+    place.theirs(place.repository, bad=bad, good=server("good"), far={"type": "http", "url": "http://127.0.0.1:1/"})
+    found = place.resolved()
+    assert set(found.servers) == {"good", "far"}
+    assert ["'bad'" in problem.reason for problem in found.problems] == [True]
+
+
+def test_a_file_beyond_all_bounds_is_not_read(place: Place) -> None:
+    put(place.home / ".claude.json", json.dumps({"mcpServers": {"u": server("user")}}) + " " * (8 * 1024 * 1024))
+    found = place.resolved()
+    assert (found.servers, len(found.problems)) == ({}, 1)
+
+
+def test_no_problem_tells_a_secret_and_nothing_but_servers_is_kept(place: Place) -> None:
+    place.users(u=server("user"), bad={"env": {"TOKEN": SECRET}})
+    put(place.repository / ".mcp.json", f'{{"mcpServers": {{"x": {{"env": "{SECRET}" broken')
+    found = place.resolved()
+    assert len(found.problems) == 2
+    assert SECRET not in repr(found.problems)
+    assert found.servers == {"u": server("user")}
+
+
+# --- Whitelists ---
+
+
+@pytest.mark.req("S3-05", "S3-08", "S3-54")
+@pytest.mark.parametrize(
+    ("allowed", "chosen"),
+    [
+        (None, Chosen(None)),
+        ([], Chosen({})),
+        (["a"], Chosen({"a": {"command": "a"}})),
+        (["b", "nope", "a"], Chosen({"b": {"command": "b"}, "a": {"command": "a"}}, ("nope",))),
+        (["A"], Chosen({}, ("A",))),
+    ],
+    ids=repr,
+)
+def test_a_whitelist_selects_and_what_it_does_not_find_is_reported(allowed: list[str] | None, chosen: Chosen) -> None:
+    assert select({"a": {"command": "a"}, "b": {"command": "b"}}, allowed) == chosen
+
+
+@pytest.mark.req("S3-54")
+def test_an_unknown_server_is_a_problem_of_the_file_that_names_it() -> None:
+    (problem,) = unknown_servers("/p/rev.md", 4, ["x\x1b[31m"])
+    assert (problem.path, problem.line) == ("/p/rev.md", 4)
+    assert "\x1b" not in problem.reason

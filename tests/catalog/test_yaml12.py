@@ -1,0 +1,111 @@
+"""YAML as the CLI reads it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hocket.catalog import yaml12
+from hocket.catalog.yaml12 import TooMuch, Unusable, load
+
+
+def values(text: str) -> dict[str, Any]:
+    return load(text).values
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("x: 'a\n  b'", 'x: "a\n\n  b"', "x:\n  y: 'a\n   b'", "x:\n- 'a\n b'", "x:\n- y: 'a\n   b'"),
+        *("x: [\n  a\n]", "x: [a\n, b]", "x: [\n# c\n a]", "x:\n  y: [\n    a\n]", "{\na: b\n}"),
+    ],
+)
+def test_a_value_may_go_on_in_lines_that_stand_further_in(text: str) -> None:
+    assert values(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        *(("x: 'a\nb'", 1), ('x: "a\n\nb"', 2), ('x: "a\n"', 1), ("x:\n  y: 'a\n  b'", 2), ("x:\n- 'a\nb'", 2)),
+        *(("x: [a,\nb]", 1), ("x: {a:\nb}", 1), ("x:\n  y: [\n  a\n  ]", 2), ("x: [a, 'b\nc']", 1)),
+    ],
+)
+def test_a_line_that_does_not_stand_further_in_cannot_go_on_with_a_value(text: str, line: int) -> None:
+    with pytest.raises(Unusable) as caught:
+        load(text)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        *(("!!int 5", 5), ("!!float 5", 5), ("!!bool true", True), ("!!str 5", "5"), ('!!int "5"', "5")),
+        *(("-0x10", -16), ("-0o7", -7), ("+1", 1), ("1.", 1.0), ("+.5", 0.5), ("+", "+"), (".", "."), ("1e", "1e")),
+    ],
+)
+def test_a_scalar_is_what_the_cli_takes_it_for(text: str, expected: Any) -> None:
+    found = values(f"x: {text}")["x"]
+    assert (found, type(found)) == (expected, type(expected))
+
+
+def test_what_was_written_is_kept_beside_what_it_means() -> None:
+    found = load("version: 1.10\nx: [1]\ny: 'z'\nw:")
+    assert found.written == {"version": "1.10", "y": "z", "w": ""}
+    assert found.lines == {"version": 0, "x": 1, "y": 2, "w": 3}
+
+
+def test_too_many_repetitions_are_counted_to_the_end_and_too_deep_ones_are_not() -> None:
+    with pytest.raises(TooMuch) as caught:
+        load("a: &a [x, y]\nb: [" + "*a, " * 400 + "]\nc: 1")
+    assert caught.value.ours
+    with pytest.raises(TooMuch):
+        load("x: " + "[" * 50_000)
+
+
+LINES = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["k", "key", "x-y", "k2", "null", "_a", "", "<<", "# c", " k"]),
+    st.sampled_from([": ", ":  ", ":", " : "]),
+    st.text(alphabet=st.sampled_from(list("ab:- \"'[],{}#&*!|>%@`?<~.01+=_\u00e9\u00a0$/\\\U0001f600")), max_size=8),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(st.lists(LINES, min_size=1, max_size=4).map("\n".join))
+def test_the_quick_way_reads_exactly_what_the_parser_reads(text: str) -> None:
+    quick = yaml12._simple(text)
+    if quick is not None:
+        assert quick == yaml12._load(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: a\ndescription: Use it when (say) C# or http://x is met; it's fast, 100% so.\nmodel: opus",
+        "name: \"quoted: yes\"\n\n# a comment\ntools: Read, Bash(git:*)\ncolor: '#fff'",
+    ],
+)
+def test_ordinary_heads_need_no_parser(text: str) -> None:
+    assert yaml12._simple(text) == yaml12._load(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b: c", "a: b #c", "a: [b]", "a:\n  b", "a: |\n  b", "a: \tb", "a: b:", "- a", "a: *b"]
+)
+def test_others_are_left_to_it(text: str) -> None:
+    assert yaml12._simple(text) is None
+
+
+def test_the_parser_is_imported_only_when_it_is_needed() -> None:
+    code = (
+        "import sys; from hocket.catalog.frontmatter import parse; import hocket.catalog.resolve\n"
+        "assert parse(b'---\\nname: a\\ndescription: Use it.\\n---\\n').values['name'] == 'a'\n"
+        "sys.exit('yaml' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,546 @@
+"""``hocket agents``: what can run here, as the command tells it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Hocket
+
+from hocket.cli import main
+from hocket.cli.agents import shortened
+from hocket.cli.format import width
+
+UNWANTED = ("json", "re", "typing", "dataclasses", "yaml", "click", "rich", "socket", "hocket.catalog.discovery")
+
+
+@pytest.fixture(autouse=True)
+def repository(world: Path) -> None:
+    """All of this world is one repository, so that nothing above it on this machine counts."""
+    (world / ".git").mkdir()
+
+
+@pytest.fixture
+def mine(project: Path) -> Path:
+    """The project's own agents; the folder is not there yet."""
+    return project / ".claude/agents"
+
+
+@pytest.fixture
+def theirs(world: Path) -> Path:
+    """The user's agents; the folder is not there yet."""
+    return world / "user/.claude/agents"
+
+
+def define(folder: Path, *names: str, head: str = "", file: str | None = None) -> Path:
+    """Definitions, each in a file of its name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder
+    for name in names:
+        path = folder / (file or f"{name}.md")
+        path.write_text(f"---\nname: {name}\ndescription: What {name} does.\n{head}---\nDo it.\n", encoding="utf-8")
+    return path
+
+
+def table(hocket: Hocket, *words: str) -> dict[str, Any]:
+    done = hocket("agents", "--json", *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def counts(found: dict[str, Any]) -> tuple[int, int, int]:
+    return found["total_count"], found["global_count"], found["project_local_count"]
+
+
+def headline(hocket: Hocket, *words: str) -> str:
+    done = hocket("agents", *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout.partition("\n")[0]
+
+
+ARCHITECTS = ("software-architect", "data-pipeline-architect", "security-auditor")
+
+# --- The documented cases -----------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-21", "S4-27")
+def test_without_a_project_folder_there_are_the_global_agents_and_no_warning(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, *ARCHITECTS)
+    assert headline(hocket) == "3 agents: 3 global"
+    found = table(hocket)
+    assert counts(found) == (3, 3, 0)
+    assert found["overrides"] == []
+    assert found["by_location"].keys() >= {"global-only", "project-local-only", "project-local-override"}
+
+
+@pytest.mark.req("S4-22", "S4-30")
+@pytest.mark.parametrize("folder", [".claude", ".claude/agents"])
+def test_a_project_folder_without_agents_changes_nothing(
+    hocket: Hocket, theirs: Path, project: Path, folder: str
+) -> None:
+    define(theirs, "software-architect", "data-pipeline-architect")
+    (project / folder).mkdir(parents=True)
+    assert headline(hocket) == "2 agents: 2 global"
+    assert counts(table(hocket)) == (2, 2, 0)
+
+
+@pytest.mark.req("S4-23", "S4-28")
+def test_agents_of_both_places_are_there_together(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, *ARCHITECTS)
+    define(mine, "project-engineer", "custom-tool")
+    assert headline(hocket) == "5 agents: 3 global, 2 project-local, no conflicts"
+    found = table(hocket)
+    assert counts(found) == (5, 3, 2)
+    assert found["overrides"] == []
+
+
+@pytest.mark.req("S4-29", "S4-19")
+def test_a_projects_agent_stands_before_a_global_one_of_its_name(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, *ARCHITECTS)
+    define(mine, "software-architect", "project-engineer")
+    assert headline(hocket) == "4 agents: 2 global, 2 project-local, 1 override"
+    found = table(hocket)
+    assert counts(found) == (4, 2, 2)
+    (override,) = found["overrides"]
+    assert override["project_path"] == str(mine / "software-architect.md")
+    assert override["global_path"] == str(theirs / "software-architect.md")
+    agent = found["by_name"]["software-architect"]
+    assert (agent["location"], agent["source"], agent["overridden"]) == (
+        "project-local",
+        "project-local-override",
+        True,
+    )
+    assert "project ▲ global" in hocket("agents").stdout
+
+
+@pytest.mark.req("S4-31")
+def test_deprecated_files_are_hidden_and_told(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "software-architect", "data-pipeline-architect")
+    define(theirs, "old-tool", file="old-tool.md.deprecated")
+    define(mine, "project-engineer")
+    define(mine, "legacy-agent", file="legacy-agent.deprecated.md")
+    found = table(hocket)
+    assert counts(found) == (3, 2, 1)
+    assert not {"old-tool", "legacy-agent"} & found["by_name"].keys()
+    hidden = {Path(one["path"]).name: one["claude_loads"] for one in found["problems"]}
+    assert hidden == {"old-tool.md.deprecated": False, "legacy-agent.deprecated.md": True}
+    listed = [line for line in hocket("agents").stdout.splitlines() if "deprecated" in line]
+    assert [line.startswith("! ") for line in listed] == [True, True]
+    assert [line for line in listed if "Claude loads it" in line] == [line for line in listed if "legacy" in line]
+
+
+@pytest.mark.req("S4-25")
+@pytest.mark.parametrize("broken", [False, True])
+def test_nothing_anywhere_is_two_with_the_places_and_what_helps(hocket: Hocket, mine: Path, broken: bool) -> None:
+    if broken:
+        mine.mkdir(parents=True)
+        (mine / "broken.md").write_text("no head at all\n")
+    done = hocket("agents")
+    assert done.returncode == 2
+    assert done.stdout.startswith("no agents")
+    assert ("broken.md" in done.stdout) == broken
+    assert "hocket: no agents found" in done.stderr
+    for told in (str(mine), ".claude/agents", "1.", "2.", "3.", "help"):
+        assert told in done.stderr
+    as_json = hocket("agents", "--json")
+    assert as_json.returncode == 2
+    assert counts(json.loads(as_json.stdout)) == (0, 0, 0)
+    assert hocket("agents", "--json").returncode == 2  # what was kept must not turn a refusal into a success
+
+
+@pytest.mark.req("S4-26")
+def test_a_missing_global_folder_is_a_warning_while_there_are_others(hocket: Hocket, mine: Path, theirs: Path) -> None:
+    define(mine, "engineer")
+    done = hocket("agents")
+    assert done.returncode == 0
+    assert done.stdout.startswith("1 agent: 1 project-local\n")
+    assert str(theirs) in done.stderr
+    assert [f"  {number}. " in done.stderr for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert counts(table(hocket)) == (1, 0, 1)
+
+
+@pytest.mark.req("S4-26")
+def test_a_missing_global_folder_is_two_where_it_is_asked_for(hocket: Hocket, mine: Path, theirs: Path) -> None:
+    define(mine, "engineer")
+    done = hocket("agents", "--strict")
+    assert done.returncode == 2
+    assert str(theirs) in done.stderr
+    assert "mkdir -p" in done.stderr
+    theirs.mkdir(parents=True)
+    assert hocket("agents", "--strict").returncode == 0
+
+
+# --- What is wrong ------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_left_out_is_a_row_with_its_line_and_reason(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "good")
+    (theirs / "nameless.md").write_text("---\ndescription: x\n---\n")
+    done = hocket("agents")
+    assert done.returncode == 0
+    (row,) = [line for line in done.stdout.splitlines() if "nameless.md" in line]
+    assert row.startswith("✗ ~/.claude/agents/nameless.md")
+    assert "name" in row.partition("nameless.md")[2]
+
+
+def test_a_definition_that_is_left_out_is_one_only_where_it_is_asked_for(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "good")
+    (theirs / "nameless.md").write_text("---\ndescription: x\n---\n")
+    strict = hocket("agents", "--strict", "--json")
+    assert strict.returncode == 1
+    assert "good" in json.loads(strict.stdout)["by_name"]
+    (theirs / "nameless.md").rename(theirs / "nameless.md.deprecated")
+    assert hocket("agents", "--strict").returncode == 0
+
+
+@pytest.mark.parametrize("broken", ["[agents\n", "[agents.x]\nnonsense = 1\n", "\0"])
+def test_a_broken_configuration_is_a_problem_and_takes_nothing_down(
+    hocket: Hocket, theirs: Path, project: Path, broken: str
+) -> None:
+    define(theirs, "good")
+    (project / "hocket.toml").write_text(broken)
+    found = table(hocket)
+    assert "good" in found["by_name"]
+    (problem,) = found["problems"]
+    assert (problem["path"], problem["claude_loads"]) == (str(project / "hocket.toml"), False)
+    (project / "hocket.toml").write_text("")
+    assert table(hocket)["problems"] == []
+
+
+def test_what_a_definition_says_cannot_steer_the_terminal(hocket: Hocket, theirs: Path) -> None:
+    theirs.mkdir(parents=True)
+    evil = "\\e[2J\\e]0;owned\\a\\x9b31mred\\u202e"
+    (theirs / "x.md").write_text(f'---\nname: "x"\ndescription: "{evil}"\nmodel: "{evil}"\ntools: ["{evil}"]\n---\n')
+    (theirs / "\x1b[31mfile.md").write_text("---\nname: 5\n---\n")
+    for words in ([], ["x"], ["x", "--why"], ["--report"], ["--trace"]):
+        done = hocket("agents", *words)
+        assert done.returncode == 0
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(done.stdout), words
+    assert "\x1b" not in hocket("agents", "--json").stdout
+
+
+# --- Other projects -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S1-54")
+def test_the_agents_of_another_project_are_listed(hocket: Hocket, theirs: Path, world: Path) -> None:
+    define(theirs, "planner")
+    define(world / "other/.claude/agents", "their-engineer")
+    assert headline(hocket, "--project", "../other") == "2 agents: 1 global, 1 project-local, no conflicts"
+    assert counts(table(hocket, "--project", "../other")) == (2, 1, 1)
+    assert counts(table(hocket)) == (1, 1, 0)
+
+
+@pytest.mark.req("S1-54")
+def test_a_project_may_be_named_as_the_configuration_names_it(hocket: Hocket, home: Path, world: Path) -> None:
+    define(world / "other/.claude/agents", "their-engineer")
+    (home / "config.toml").write_text(f'[projects]\nshop = "{world / "other"}"\n')
+    assert counts(table(hocket, "--project", "shop")) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--why", "x"]])
+def test_a_project_that_is_not_there_is_two_with_its_path(hocket: Hocket, world: Path, words: list[str]) -> None:
+    done = hocket("agents", "--project", "../nosuch", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert str(world / "nosuch") in done.stderr
+
+
+# --- One agent ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-20", "S4-52")
+def test_an_override_is_shown_with_both_files_and_the_reason(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "builder")
+    define(mine, "builder")
+    done = hocket("agents", "builder")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Selected Agent: builder (project-local)\n")
+    for told in (".claude/agents/builder.md", "~/.claude/agents/builder.md", "because"):
+        assert told in done.stdout
+
+
+@pytest.mark.req("S4-24", "S4-52")
+def test_an_agent_of_the_project_alone_is_shown_as_project_local(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "planner")
+    define(mine, "engineer")
+    shown = hocket("agents", "engineer").stdout
+    assert shown.startswith("Selected Agent: engineer (project-local)\n")
+    assert "no global one" in shown
+    assert hocket("agents", "planner").stdout.startswith("Selected Agent: planner (global)\n")
+
+
+def test_a_name_that_cannot_be_typed_goes_by_its_address(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "Code Reviewer", file="cr.md")
+    address = table(hocket)["by_name"]["Code Reviewer"]["address"]
+    assert f"Code Reviewer ({address})" in hocket("agents").stdout
+    for word in ("Code Reviewer", address):
+        done = hocket("agents", word, "--json")
+        assert json.loads(done.stdout)["path"] == str(theirs / "cr.md")
+
+
+@pytest.mark.parametrize("word", ["", "bulider", "../builder", "..", "a/b", "x" * 300, "builder\n", "\uff0f"])
+def test_an_unknown_agent_is_two(hocket: Hocket, theirs: Path, word: str) -> None:
+    define(theirs, "builder")
+    for words in (["--json"], [], ["--why"]):
+        done = hocket("agents", word, *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("hocket: there is no agent ")
+    assert ("did you mean builder?" in hocket("agents", word).stderr) == (
+        word in ("bulider", "../builder", "builder\n")
+    )
+
+
+def test_why_tells_every_place_and_where_each_property_is_from(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "builder", head="model: opus\n")
+    define(mine, "builder", head="model: sonnet\ntools: Read, Edit\n")
+    told = hocket("agents", "--why", "builder")
+    assert told.stdout == hocket("agents", "builder", "--why").stdout
+    lines = [" ".join(line.split()) for line in told.stdout.splitlines()]
+    assert "✓ used project-local .claude/agents/builder.md:2" in lines
+    assert any(line.startswith("shadowed global ~/.claude/agents/builder.md:2") for line in lines)
+    assert "model sonnet (.claude/agents/builder.md:4)" in lines
+    assert "tools Read, Edit (.claude/agents/builder.md:5)" in lines
+    assert "permission mode acceptEdits (default)" in lines
+    assert any("agents-library" in line and "is not there" in line for line in lines)
+
+
+def test_why_is_data_too(hocket: Hocket, theirs: Path, mine: Path, home: Path) -> None:
+    define(theirs, "builder", head="model: opus\n")
+    (home / "config.toml").write_text('[agents.builder]\nmodel = "haiku"\n')
+    (mine / "sub").mkdir(parents=True)
+    (mine / "sub/builder.md").write_text("---\nname: builder\n---\n")
+    done = hocket("agents", "builder", "--why", "--json")
+    told = json.loads(done.stdout)
+    verdicts = [(one["verdict"], one["path"]) for one in told["candidates"]]
+    assert ("skipped", str(mine / "sub/builder.md")) in verdicts
+    assert ("used", str(theirs / "builder.md")) in verdicts
+    (model,) = [field for field in told["fields"] if field["field"] == "model"]
+    assert (model["value"], model["path"], model["instead_of"]) == ("haiku", str(home / "config.toml"), "opus")
+
+
+def test_what_needs_trust_is_marked_with_the_line_to_type(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "builder")
+    path = define(mine, "builder")
+    assert table(hocket)["by_name"]["builder"]["needs_trust"]
+    for words in ([], ["builder"], ["builder", "--why"]):
+        assert f"\n    hocket trust {path}\n" in hocket("agents", *words).stdout
+
+
+@pytest.mark.parametrize("words", [["--why"], ["x", "--report"], ["x", "--trace"], ["x", "y"], ["--nope"]])
+def test_what_does_not_go_together_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["agents", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "agents --help" in said.err
+
+
+# --- Trace and report ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-45")
+def test_a_trace_comes_before_the_table(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    define(theirs, "builder", "planner")
+    define(mine, "builder")
+    shown = hocket("agents", "--trace").stdout
+    trace, _, listed = shown.partition("\n\n")
+    assert trace.splitlines()[1] == "Found 2 global agents"
+    assert "Overrides detected: builder" in trace
+    assert trace.endswith("Discovery complete")
+    assert listed.startswith("2 agents: 1 global, 1 project-local, 1 override")
+    found = json.loads(hocket("agents", "--trace", "--json").stdout)
+    assert found["trace"][-1] == "Discovery complete"
+    assert counts(found) == (2, 1, 1)
+
+
+@pytest.mark.req("S4-46")
+def test_a_report_is_a_document(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, *ARCHITECTS)
+    done = hocket("agents", "--report")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("# Agent discovery report\n\n**Total agents:** 3\n")
+    assert "data-pipeline-architect, security-auditor, software-architect" in done.stdout
+    assert json.loads(hocket("agents", "--report", "--json").stdout)["report"].startswith("# Agent discovery report")
+
+
+@pytest.mark.req("S4-53")
+def test_moving_agents_from_one_project_to_everywhere_loses_none(hocket: Hocket, theirs: Path, mine: Path) -> None:
+    """The way of the guide: make the folder, move what is shared, keep what knows the project, compare."""
+    guide = Path(__file__).parents[2] / "docs/guides/agents.md"
+    assert "## From agents in one project to agents everywhere" in guide.read_text(encoding="utf-8")
+    define(mine, "planner", "engineer")
+    before = table(hocket)
+    theirs.mkdir(parents=True)
+    (mine / "planner.md").rename(theirs / "planner.md")
+    after = table(hocket)
+    assert after["by_name"].keys() == before["by_name"].keys()
+    assert [counts(found) for found in (before, after)] == [(2, 0, 2), (2, 1, 1)]
+    assert hocket("agents", "--strict").returncode == 0
+
+
+# --- On a terminal ------------------------------------------------------------------------------------------
+
+
+def on_terminal(hocket: Hocket, columns: int, *words: str, **env: str) -> str:
+    """What a command shows on a terminal of that width."""
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hocket", "agents", *words],
+        cwd=hocket.cwd, stdin=its, stdout=its, stderr=its, env={**os.environ, "TERM": "xterm", **env},
+    )  # fmt: skip
+    os.close(its)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            shown += chunk
+    except OSError:
+        pass  # how Linux tells that the other end is closed
+    finally:
+        os.close(ours)
+        assert process.wait(15) == 0
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+@pytest.mark.parametrize("words", [[], ["builder"], ["builder", "--why"]])
+def test_nothing_but_a_command_to_type_is_wider_than_the_terminal(
+    hocket: Hocket, theirs: Path, mine: Path, columns: int, words: list[str]
+) -> None:
+    define(theirs, "builder", "a-name-that-is-longer-than-most-of-them-are", "表示する")
+    define(mine, "builder", head="tools: Read, Grep, Glob, Edit, Write, Bash\nmodel: sonnet\n")
+    (theirs / "broken.md").write_text("---\ndescription: x\n---\n")
+    shown = on_terminal(hocket, columns, *words, NO_COLOR="1")
+    lines = shown.splitlines()
+    assert len(lines) > 5
+    assert [line for line in lines if width(line) > columns and "hocket trust " not in line] == []
+    assert "\x1b" not in shown
+
+
+def test_colours_are_for_terminals_and_for_who_wants_them(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "builder")
+    assert "\x1b[1mbuilder" in on_terminal(hocket, 80)
+    assert "\x1b" not in hocket("agents").stdout
+    assert "\x1b[1mbuilder" in hocket("agents", env={"FORCE_COLOR": "1"}).stdout
+
+
+def test_a_description_has_what_room_there_is(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "builder", head="model: " + "m" * 40 + "\n")
+    assert "DESCRIPTION" in on_terminal(hocket, 80)
+    narrow = on_terminal(hocket, 40)
+    assert "SOURCE" in narrow
+    assert "TOOLS" not in narrow
+
+
+# --- Quickly ------------------------------------------------------------------------------------------------
+
+
+def settle(folder: Path) -> None:
+    """Makes files old enough for their times to tell a later change: what is younger is looked at again."""
+    deadline = time.time() + 5
+    newest = max(path.stat().st_ctime for path in [folder, *folder.rglob("*")])
+    while time.time() < newest + 0.2 and time.time() < deadline:
+        time.sleep(0.02)
+
+
+def imported_by(hocket: Hocket, *words: str) -> set[str]:
+    done = hocket(*words, command=[sys.executable, "-X", "importtime", "-m", "hocket"])
+    assert done.returncode == 0
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip() for line in lines}
+
+
+def test_what_has_not_changed_is_printed_again_without_looking(hocket: Hocket, theirs: Path, world: Path) -> None:
+    define(theirs, "builder", "planner")
+    settle(world)
+    first = hocket("agents", "--json").stdout
+    assert set(UNWANTED) & imported_by(hocket, "agents", "--json") == set()
+    assert hocket("agents", "--json").stdout == first
+
+
+@pytest.mark.parametrize("change", ["edit", "add", "remove", "configure"])
+def test_a_change_is_seen_at_once(hocket: Hocket, theirs: Path, world: Path, project: Path, change: str) -> None:
+    define(theirs, "builder", "planner")
+    settle(world)
+    before = table(hocket)["by_name"].keys()
+    if change == "edit":
+        define(theirs, "scribe", file="planner.md")
+    elif change == "add":
+        define(project / ".claude/agents", "scribe")
+    elif change == "remove":
+        (theirs / "planner.md").unlink()
+    else:
+        (project / "hocket.toml").write_text('[agents.scribe]\npath = "/bin/true"\n')
+    assert table(hocket)["by_name"].keys() != before
+
+
+def test_a_thousand_files_stay_quick(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, *(f"agent-{number}" for number in range(1000)))
+    begun = time.monotonic()
+    assert headline(hocket) == "1000 agents: 1000 global"
+    assert time.monotonic() - begun < 5
+
+
+def test_no_server_is_started_and_a_new_home_is_no_obstacle(hocket: Hocket, theirs: Path, world: Path) -> None:
+    define(theirs, "builder")
+    for words in ([], ["--json"], ["builder"], ["builder", "--why"], ["--report"], ["--trace"], ["--strict"]):
+        done = hocket("agents", *words, env={"HOCKET_HOME": str(world / "new")})
+        assert (done.returncode, done.stderr) == (0, ""), words
+    assert not (world / "new/server.lock").exists()
+
+
+def test_a_home_that_cannot_be_written_is_no_obstacle(hocket: Hocket, theirs: Path) -> None:
+    define(theirs, "builder")
+    done = hocket("agents", "--json", env={"HOCKET_HOME": "/proc/nothing"})
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", [[], ["--json"], ["--report"]])
+def test_a_reader_that_has_gone_ends_it_quietly(hocket: Hocket, theirs: Path, words: list[str]) -> None:
+    define(theirs, *(f"agent-{number}" for number in range(50)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "hocket", "agents", *words],
+            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=15,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("command", ["agents", "run", "spawn"])
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_shell_completes_agents(hocket: Hocket, theirs: Path, project: Path, command: str, broken: bool) -> None:
+    define(theirs, "builder", "planner")
+    if broken:
+        (project / "hocket.toml").write_text("[agents")
+    env = {"_HOCKET_COMPLETE": "bash_complete", "COMP_WORDS": f"hocket {command} bu", "COMP_CWORD": "2"}
+    program = "import sys; from hocket.cli import main; sys.argv[:] = ['hocket']; sys.exit(main([]))"
+    done = hocket(env=env, command=[sys.executable, "-c", program])
+    assert (done.stdout, done.stderr) == ("plain,builder\n", "")
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/u/p/.claude/agents/a.md", ".claude/agents/a.md"),
+        ("/u/.claude/agents/a.md", "~/.claude/agents/a.md"),
+        ("/u/px/a.md", "~/px/a.md"),
+        ("/ux/a.md", "/ux/a.md"),
+        ("/u", "/u"),
+    ],
+)
+def test_paths_are_written_as_somebody_there_would(path: str, shown: str) -> None:
+    assert shortened(path, "/u/p", "/u") == shown

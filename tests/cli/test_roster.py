@@ -1,0 +1,144 @@
+"""Agents laid out for a terminal, or for a pipe. On tables made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Problem
+from hocket.catalog.table import routing_table
+from hocket.cli.format import width
+from hocket.cli.roster import Page, detail, listing, reasons, tool_names
+
+PIPE = Page()
+
+
+def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
+    ranked = {entry.name: (entry,) for entry in entries}
+    addresses = {name: name.replace(" ", "-") for name in ranked}
+    return routing_table(Catalog("/p", ranked, addresses, problems), lambda _: needs)
+
+
+def agent(name: str, **metadata: Any) -> Entry:
+    model = metadata.get("model")
+    return Entry(name, GLOBAL, f"/u/{name}.md", description=f"What {name} does.", model=model, metadata=metadata)
+
+
+def cells(line: str) -> list[str]:
+    """What stands in the columns of a line; they are two spaces apart."""
+    return [cell.strip() for cell in line.split("  ") if cell.strip()]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (None, "all"),
+        ("", "none"),
+        ([], "none"),
+        ("Read", "Read"),
+        ("Read, Grep, Bash(git diff:*, git log)", "Read Grep Bash"),
+        (["Read", "Grep", "Glob", "Edit"], "Read Grep Glob +1"),
+    ],
+)
+def test_tools_are_told_in_few_words(written: Any, shown: str) -> None:
+    line = listing(table(agent("a", tools=written)), PIPE)[-1]
+    assert cells(line)[3] == shown
+
+
+def test_rules_in_brackets_belong_to_their_tool() -> None:
+    assert tool_names("Bash(git diff:*, git log),Read") == ["Bash(git diff:*, git log)", "Read"]
+
+
+@pytest.mark.parametrize(
+    ("written", "model", "shown"),
+    [("haiku", "claude-haiku-4-5-20251001", "haiku"), ("sonnet", "opus", "opus"), (None, None, "-"), ("", None, "-")],
+)
+def test_the_model_that_counts_is_told_in_the_definitions_own_word(
+    written: str | None, model: str | None, shown: str
+) -> None:
+    entry = Entry("a", GLOBAL, "/u/a.md", description="x", model=model, metadata={"model": written})
+    assert cells(listing(table(entry), PIPE)[-1])[2] == shown
+
+
+def test_on_a_terminal_a_column_that_says_nothing_is_left_out() -> None:
+    entries = [agent("all"), agent("-")]
+    assert cells(listing(table(*entries), Page(80))[2]) == ["NAME", "SOURCE", "DESCRIPTION"]
+    assert cells(listing(table(*entries), PIPE)[2]) == ["NAME", "SOURCE", "MODEL", "TOOLS", "DESCRIPTION"]
+    assert cells(listing(table(agent("a", model="opus")), Page(80))[2]) == ["NAME", "SOURCE", "MODEL", "DESCRIPTION"]
+
+
+def test_where_a_name_and_its_address_do_not_fit_there_is_what_to_type() -> None:
+    line = listing(table(agent("A Reviewer With Many Words")), Page(60))[-1]
+    assert line.startswith("A-Reviewer-With-Many-Words ")
+    assert (
+        "A Reviewer With Many Words (A-Reviewer-With-Many-Words)"
+        in listing(table(agent("A Reviewer With Many Words")), Page(160))[-1]
+    )
+
+
+def problems(kind: str, number: int, reason: str = "the same", loads: bool = True) -> tuple[Problem, ...]:
+    return tuple(Problem(f"/u/{kind}{place}.md", 3, reason, loads, kind) for place in range(number))
+
+
+def test_what_is_lost_comes_first_and_never_shares_a_row() -> None:
+    found = table(agent("a"), problems=(*problems(RESCUED, 4), *problems(SKIPPED, 4)))
+    rows = [line for line in listing(found, Page(80)) if line[:1] in "✗!"]
+    assert [row[0] for row in rows if row] == ["✗"] * 4 + ["!"]
+    assert rows[-1].startswith("! 4 files such as /u/rescued0.md:3")
+
+
+@pytest.mark.parametrize(("page", "number"), [(PIPE, 9), (Page(80), 3)])
+def test_a_pipe_has_a_row_for_each_file_and_so_have_a_few(page: Page, number: int) -> None:
+    found = table(agent("a"), problems=problems(RESCUED, number))
+    assert sum(line.startswith("! ") for line in listing(found, page)) == number
+
+
+def test_troubles_of_different_kinds_are_not_told_as_one() -> None:
+    mixed = (*problems(HIDDEN, 4, loads=False), *problems(RESCUED, 4))
+    rows = [line for line in listing(table(agent("a"), problems=mixed), Page(80)) if line.startswith("! ")]
+    assert len(rows) == 2
+
+
+@pytest.mark.parametrize("text", ["words and more words " * 9, "x" * 100, "表示" * 40, ""])
+@pytest.mark.parametrize("columns", [16, 40, 80])
+def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str, columns: int) -> None:
+    lines = Page(columns).wrapped(text.strip(), 0)
+    assert max(map(width, lines)) <= columns
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert PIPE.wrapped(text, 0) == [text]
+
+
+def test_a_command_to_type_is_never_cut() -> None:
+    path = "/p/" + "x" * 100 + ".md"
+    found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
+    for lines in (listing(found, Page(40)), detail(found["by_name"]["a"], Page(40))):
+        assert f"    hocket trust {path}" in lines
+
+
+def test_colour_changes_nothing_but_the_colour() -> None:
+    found = table(agent("a", tools="Read"), problems=problems(SKIPPED, 1))
+    coloured = "\n".join(listing(found, Page(80, colour=True)))
+    plain = "\n".join(listing(found, Page(80)))
+    assert "\x1b[" in coloured
+    for style in ("0", "1", "2", "31", "32", "33", "36"):
+        coloured = coloured.replace(f"\x1b[{style}m", "")
+    assert coloured == plain
+
+
+def test_reasons_say_what_a_configuration_replaces() -> None:
+    found = table(agent("a"))
+    field = {
+        "field": "args",
+        "value": ["--x", "a b"],
+        "origin": "configuration",
+        "path": "/p/hocket.toml",
+        "line": None,
+    }
+    why = {
+        "candidates": [],
+        "fields": [{**field, "instead_of": None}, {**field, "field": "model", "instead_of": "opus"}],
+    }
+    lines = reasons(found["by_name"]["a"], why, PIPE)
+    assert "args   --x 'a b'  (/p/hocket.toml)" in lines
+    assert "model  --x, a b  (/p/hocket.toml, instead of opus)" in lines

@@ -1,0 +1,313 @@
+"""``hocket trust``: shows what it approves, approves what it has shown, and is not for agents."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Hocket, processes_of
+
+HOOKS = '{"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}'
+
+
+def define(project: Path, name: str, body: str = "Hello.", **head: str) -> Path:
+    path = project / ".claude/agents" / f"{name}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{key}: {value}\n" for key, value in {"name": name, "description": "d", **head}.items())
+    path.write_text(f"---\n{lines}---\n{body}\n", encoding="utf-8")
+    return path
+
+
+def listed(hocket: Hocket) -> dict[str, Any]:
+    rows = json.loads(hocket("trust", "--list", "--json").stdout)
+    assert all(set(row) == {"path", "kind", "at", "state"} for row in rows)
+    return {row["path"]: row["state"] for row in rows}
+
+
+# --- Targets ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("S4-52")
+def test_an_agent_is_approved_by_its_name(hocket: Hocket, world: Path) -> None:
+    own = define(world / "user", "rev")
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    done = hocket("trust", "rev")
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in (f"{path}: not approved yet", "asks for hooks", "Stop: true", f"your own agent {own}", "+hooks:"):
+        assert words in done.stdout
+    assert done.stdout.endswith(f"approved {path}\n")
+    assert listed(hocket) == {str(path): "approved"}
+    assert hocket("trust", "rev").stdout == f"approved already {path}\n"
+
+
+@pytest.mark.parametrize("spelled", ["{path}", ".claude/agents/rev.md", ".claude/agents/rev", "{bare}"])
+def test_a_definition_is_approved_by_its_path(hocket: Hocket, spelled: str) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    done = hocket("trust", spelled.format(path=path, bare=path.with_suffix("")))
+    assert done.returncode == 0, done.stderr
+    assert listed(hocket) == {str(path): "approved"}
+
+
+def test_a_path_is_relative_to_the_directory_that_was_given(hocket: Hocket, world: Path) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    for target in ("rev", ".claude/agents/rev.md"):
+        assert hocket("trust", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
+        assert listed(hocket) == {str(path): "approved"}
+        assert hocket("trust", "--remove", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
+        assert listed(hocket) == {}
+
+
+def test_the_current_folder_is_approved_with_those_above_it(hocket: Hocket) -> None:
+    (hocket.cwd / ".git").mkdir()
+    below = hocket.cwd / "a/b"
+    below.mkdir(parents=True)
+    (below / ".mcp.json").write_text(json.dumps({"mcpServers": {"trap": {"command": "sh", "args": ["-c", "x"]}}}))
+    (hocket.cwd / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "a"}]\nuntil = "make test"\n')
+    done = hocket("trust", cwd=below)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "trap: sh -c x" in done.stdout
+    assert "gate: make test" in done.stdout
+    assert listed(hocket) == {str(below): "approved", str(hocket.cwd): "approved"}
+    (below / ".mcp.json").write_text("{}")
+    assert listed(hocket)[str(below)] == "changed"
+    changed = hocket("trust", below)
+    assert "compared with what you approved" in changed.stdout
+    assert '-{"mcpServers"' in changed.stdout
+
+
+def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) -> None:
+    (hocket.cwd / "hocket.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
+    assert hocket("run", "true", "--dry-run").returncode == 4
+    assert hocket("trust").returncode == 0
+    assert hocket("run", "true", "--dry-run").returncode == 0
+
+
+@pytest.mark.parametrize("target", ["calm", ".", "mine"])
+def test_what_needs_no_approval_is_said_to_need_none(hocket: Hocket, home: Path, world: Path, target: str) -> None:
+    define(hocket.cwd, "calm", tools="Read")
+    define(world / "user", "mine", hooks=HOOKS)
+    done = hocket("trust", target)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to approve\n", "")
+    assert not (home / "trust.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ("nobody", "there is no agent 'nobody'"),
+        ("./nothing", "nothing does not exist"),
+        ("./plain.txt", "neither a definition nor a folder"),
+        ("./.claude/agents/broken.md", "line 1"),
+    ],
+)
+def test_a_target_that_cannot_be_approved_is_refused_by_name(hocket: Hocket, target: str, words: str) -> None:
+    (hocket.cwd / "plain.txt").write_text("x")
+    define(hocket.cwd, "broken").write_text("---\nname: broken\n")
+    done = hocket("trust", target)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+
+
+def test_several_targets_are_approved_at_once(hocket: Hocket) -> None:
+    paths = [define(hocket.cwd, name, hooks=HOOKS) for name in ("a", "b", "c")]
+    assert hocket("trust", "a", paths[1], "c").returncode == 0
+    assert listed(hocket) == dict.fromkeys(map(str, paths), "approved")
+
+
+def test_twenty_commands_at_once_lose_no_approval(hocket: Hocket) -> None:
+    paths = [define(hocket.cwd, f"a{number}", hooks=HOOKS) for number in range(20)]
+    started = [hocket.start("trust", path) for path in paths]
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) == (0, "")
+    assert listed(hocket) == dict.fromkeys(map(str, paths), "approved")
+
+
+# --- Links --------------------------------------------------------------------------------------------------
+
+
+def test_a_link_is_approved_as_the_file_it_leads_to(hocket: Hocket, world: Path) -> None:
+    real = define(world / "elsewhere", "rev", hooks=HOOKS)
+    link = hocket.cwd / ".claude/agents/rev.md"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(real)
+    assert hocket("trust", link).returncode == 0
+    assert listed(hocket) == {str(real): "approved"}
+    assert hocket("agents", "rev", "--json").returncode == 0
+
+
+# --- Taking back, listing -----------------------------------------------------------------------------------
+
+
+def test_an_approval_can_be_taken_back_also_of_what_is_gone(hocket: Hocket) -> None:
+    first, second = define(hocket.cwd, "a", hooks=HOOKS), define(hocket.cwd, "b", hooks=HOOKS)
+    hocket("trust", "a", "b")
+    assert hocket("trust", "--remove", "a").stdout == f"no longer approved: {first}\n"
+    second.unlink()
+    assert listed(hocket) == {str(second): "gone"}
+    done = hocket("trust", "--remove", second, "--json")
+    assert json.loads(done.stdout) == {"removed": [{"path": str(second), "kind": "file"}]}
+    again = hocket("trust", "--remove", second)
+    assert (again.returncode, again.stdout) == (2, "")
+    assert "is not approved" in again.stderr
+
+
+def test_the_list_has_what_the_configuration_vouches_for(hocket: Hocket, home: Path) -> None:
+    assert hocket("trust", "--list").stdout == "nothing is approved\n"
+    (home / "config.toml").write_text(f'[trust]\nfolders = ["{hocket.cwd}"]\n')
+    assert listed(hocket) == {str(hocket.cwd): "always"}
+    assert hocket("trust", "--list").stdout.splitlines()[1].split() == ["always", "folder", "-", str(hocket.cwd)]
+
+
+def test_a_broken_configuration_does_not_hide_the_list(hocket: Hocket) -> None:
+    path = define(hocket.cwd, "a", hooks=HOOKS)
+    hocket("trust", "a")
+    (hocket.cwd / "hocket.toml").write_text("= =")
+    assert listed(hocket) == {str(path): "approved"}
+
+
+def test_a_damaged_record_is_told_and_not_overwritten(hocket: Hocket, home: Path) -> None:
+    define(hocket.cwd, "a", hooks=HOOKS)
+    (home / "trust.json").write_text("{")
+    for words in (("--list",), ("a",)):
+        done = hocket("trust", *words)
+        assert done.returncode == 2
+        assert f"{home}/trust.json is damaged" in done.stderr
+        assert "hint: move it away" in done.stderr
+    assert (home / "trust.json").read_text() == "{"
+
+
+def test_what_goes_together_and_what_does_not(hocket: Hocket) -> None:
+    for words in (("--list", "a"), ("--dry-run", "--remove")):
+        assert hocket("trust", *words).returncode == 2
+
+
+# --- Who is asked -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def asking(hocket: Hocket, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The command with a terminal for its question, from the moment that the question is there."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hocket", "trust", *words],
+        cwd=hocket.cwd,
+        stdin=slave,
+        stderr=slave,
+        stdout=subprocess.PIPE,
+    )
+    os.close(slave)
+    try:
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(master, 1024)
+        yield process, master
+    finally:
+        os.close(master)
+        process.kill()
+        process.communicate()
+
+
+def answer(process: subprocess.Popen[bytes], master: int, text: bytes) -> tuple[int, str]:
+    os.write(master, text)
+    stdout, _ = process.communicate(timeout=15)
+    return process.returncode, stdout.decode()
+
+
+@pytest.mark.parametrize("text", [b"n\n", b"\n", b"maybe\n", b"\x04"])
+def test_nothing_is_approved_without_a_yes(hocket: Hocket, text: bytes) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    with asking(hocket, "rev") as (process, master):
+        code, said = answer(process, master, text)
+    assert (code, "asks for hooks" in said, "\napproved" in said) == (1, True, False)
+    assert listed(hocket) == {}
+
+
+def test_what_was_shown_is_approved_and_not_what_is_there_by_then(hocket: Hocket, home: Path) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    shown = path.read_bytes()
+    with asking(hocket, "rev") as (process, master):
+        define(hocket.cwd, "rev", hooks=HOOKS, permissionMode="bypassPermissions")
+        assert answer(process, master, b"y\n")[0] == 0
+    record = json.loads((home / "trust.json").read_text())
+    assert record["files"][str(path)]["sha256"] == hashlib.sha256(shown).hexdigest()
+    assert listed(hocket) == {str(path): "changed"}
+
+
+def test_who_says_yes_beforehand_is_not_asked(hocket: Hocket) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    assert hocket("trust", "rev", "--yes").returncode == 0
+    assert listed(hocket) == {str(path): "approved"}
+
+
+def test_looking_approves_nothing(hocket: Hocket) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    done = hocket("trust", "rev", "--dry-run")
+    assert (done.returncode, "asks for hooks" in done.stdout) == (0, True)
+    found = json.loads(hocket("trust", "rev", "--dry-run", "--json").stdout)
+    assert (found["approved"], found["explained"][0]["asks"][0]["what"]) == ([], "hooks")
+    assert listed(hocket) == {}
+
+
+def test_programs_get_what_was_approved_as_data(hocket: Hocket) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    done = hocket("trust", "rev", "--json")
+    (approved,) = json.loads(done.stdout)["approved"]
+    assert (done.stderr, approved["path"], approved["kind"]) == ("", str(path), "file")
+    assert approved["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_an_agent_cannot_vouch_for_itself(hocket: Hocket, home: Path) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    for words in (("rev",), ("rev", "--yes"), ("--remove", "rev"), (".",)):
+        done = hocket("trust", *words, env={"HOCKET_RUN": "r1"})
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "cannot vouch" in done.stderr
+    assert not (home / "trust.json").exists()
+
+
+# --- Elsewhere ----------------------------------------------------------------------------------------------
+
+
+def test_no_server_is_started(hocket: Hocket, home: Path) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    for words in (("rev",), (".",), ("--list",), ("--remove", "rev")):
+        hocket("trust", *words)
+    assert processes_of(home) == {}
+    assert not (home / "sock").exists()
+
+
+def test_a_home_that_is_not_there_yet_is_made_private(hocket: Hocket, world: Path) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    new = world / "new/home"
+    assert hocket("trust", "rev", env={"HOCKET_HOME": str(new)}).returncode == 0
+    assert new.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_home_that_cannot_be_written_is_a_clear_error(hocket: Hocket, world: Path) -> None:
+    define(hocket.cwd, "rev", hooks=HOOKS)
+    (world / "file").write_text("")
+    done = hocket("trust", "rev", env={"HOCKET_HOME": str(world / "file/h")})
+    assert done.returncode == 2
+    assert f"cannot write down what is approved in {world}/file/h" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> None:
+    command = 'sh -c "\\u001b]0;x\\u0007\\u001b[2J"\\napproved everything'
+    hooks = f'{{"Stop": [{{"hooks": [{{"type": "command", "command": {json.dumps(command)}}}]}}]}}'
+    define(hocket.cwd, "rev", "one\x1b[1A\rtwo\u202ethree", hooks=hooks.replace("\\\\", "\\"))
+    define(Path(os.environ["HOME"]), "rev")
+    done = hocket("trust", "rev")
+    assert done.returncode == 0
+    assert not set("\x1b\r\x07\u202e") & set(done.stdout)
+    assert not any(line.startswith("approved everything") for line in done.stdout.splitlines())

@@ -1,0 +1,195 @@
+"""The catalog against the list of the CLI: what counts as the same, what as a difference, what is meant to differ."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from world import Bin
+
+from hocket.catalog.entries import (
+    ALIAS,
+    CONFIG,
+    GLOBAL,
+    HIDDEN,
+    LIBRARY,
+    MANAGED,
+    ODD,
+    PLUGIN,
+    PROJECT,
+    REFUSED,
+    Catalog,
+    Entry,
+    Problem,
+)
+from hocket.cli import verify
+from hocket.cli.verify import Comparison, User, ask_claude, brought_along, compare, shown, summary
+from hocket.errors import HocketError
+from hocket.providers.claude.listing import Listed
+
+BUILT_IN = [Listed("Explore", "looks around", "inherit"), Listed("claude", "does all", None)]
+
+
+def entry(name: str, source: str = PROJECT, model: str | None = None, path: str = "/f.md") -> Entry:
+    return Entry(name, source, path, model=model)
+
+
+def catalog(*entries: Entry, problems: tuple[Problem, ...] = ()) -> Catalog:
+    ranked: dict[str, tuple[Entry, ...]] = {}
+    for one in entries:
+        ranked[one.name] = (*ranked.get(one.name, ()), one)
+    return Catalog("/", ranked, problems=problems)
+
+
+def compared(ours: Catalog, *theirs: Listed) -> Comparison:
+    return compare(ours, [*theirs, *BUILT_IN], BUILT_IN)
+
+
+def names(rows: list[verify.Row]) -> list[str]:
+    return [row["name"] for row in rows]
+
+
+def test_the_same_names_are_equal_and_the_cli_s_own_do_not_count() -> None:
+    found = compared(catalog(entry("a"), entry("b", GLOBAL), entry("p:c", PLUGIN)), *listed("a", "b", "p:c"))
+    assert (found.same, found.equal, found[1:]) == (3, True, ([], [], []))
+
+
+def listed(*names: str) -> list[Listed]:
+    return [Listed(name, "d", None) for name in names]
+
+
+def test_what_one_side_alone_has_is_named_for_that_side() -> None:
+    found = compared(catalog(entry("ours"), entry("both")), *listed("both", "theirs"))
+    assert (found.same, names(found.only_claude), names(found.only_hocket)) == (1, ["theirs"], ["ours"])
+    assert not found.equal
+
+
+def test_what_only_we_have_comes_with_what_is_odd_about_its_file() -> None:
+    problems = (Problem("/f.md", 3, "is strange", True, ODD), Problem("/g.md", 1, "is elsewhere", False))
+    (row,) = compared(catalog(entry("ours"), problems=problems)).only_hocket
+    assert row == {"name": "ours", "source": "project", "path": "/f.md", "reason": "is strange"}
+
+
+def test_sources_of_our_own_are_not_compared_but_what_they_hide_is() -> None:
+    ours = catalog(entry("a", ALIAS), entry("b", CONFIG), entry("c", LIBRARY), entry("d", ALIAS), entry("d", GLOBAL))
+    assert compared(ours, *listed("d")) == (1, [], [], [])
+
+
+def test_one_of_the_cli_s_own_that_was_redefined_is_compared() -> None:
+    ours = catalog(entry("Explore"))
+    redefined = compare(ours, [Listed("Explore", "mine", None)], BUILT_IN)
+    assert (redefined.same, redefined.equal) == (1, True)
+    dropped = compare(ours, BUILT_IN, BUILT_IN)
+    assert (names(dropped.only_hocket), dropped.equal) == (["Explore"], False)
+
+
+def test_the_machine_s_own_agents_are_there_even_where_nobody_has_any() -> None:
+    everywhere = [*listed("m"), *BUILT_IN]
+    assert compare(catalog(entry("m", MANAGED)), everywhere, everywhere) == (1, [], [], [])
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "same"),
+    [
+        (None, None, True),
+        (None, "inherit", True),
+        ("Inherit", None, True),
+        ("claude-haiku-4-5-20251001", "Haiku", True),
+        ("opus", "opus", True),
+        (" opus", "opus", True),
+        ("opus", "sonnet", False),
+        (None, "opus", False),
+        ("opus", None, False),
+    ],
+)
+def test_models_are_the_same_when_they_mean_the_same(ours: str | None, theirs: str | None, same: bool) -> None:
+    found = compared(catalog(entry("a", model=ours)), Listed("a", "d", theirs))
+    rows = [] if same else [{"name": "a", "hocket": ours, "claude": theirs, "path": "/f.md"}]
+    assert (found.models, found.same, found.equal) == (rows, int(same), same)
+
+
+def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:
+    old = world / "old.deprecated.md"
+    old.write_text("---\nname: old one\ndescription: d\n---\n")
+    hidden = Problem(str(old), 1, "is deprecated", True, HIDDEN)
+    broken = Problem(str(world / "gone.deprecated.md"), 1, "is deprecated", True, HIDDEN)
+    found = compared(catalog(problems=(broken, hidden)), *listed("old one"))
+    assert names(found.only_claude) == ["old one"]
+    assert (found.only_claude[0]["expected"], found.only_claude[0]["path"], found.equal) == (True, str(old), True)
+    assert "deprecated" in shown(found)
+
+
+def test_a_folder_that_only_we_leave_out_is_a_difference_that_is_meant(world: Path) -> None:
+    (world / "one.md").write_text("---\nname: one\ndescription: d\n---\n")
+    hidden = Problem(str(world), None, "is nobody's", True, HIDDEN)
+    found = compared(catalog(problems=(hidden,)), *listed("one", "other"))
+    assert [(row["name"], row["expected"]) for row in found.only_claude] == [("one", True), ("other", False)]
+
+
+def test_a_file_that_only_we_cannot_read_is_named_with_its_reason_and_is_not_meant() -> None:
+    refused = Problem("/a/huge.md", 1, "is too large", True, REFUSED)
+    found = compared(catalog(problems=(refused,)), *listed("huge"))
+    assert (found.only_claude[0]["expected"], found.equal) == (False, False)
+    assert shown(found) == "    only Claude: huge (/a/huge.md): is too large\n"
+
+
+def test_each_difference_is_one_harmless_line() -> None:
+    found = compared(catalog(entry("a\x1b[31m\nb"), entry("m", model="opus")), *listed("theirs", "m"))
+    lines = shown(found).splitlines()
+    assert [line.strip() for line in lines] == [
+        *("only Claude: theirs", "only Hocket: a b (project, /f.md)", "model of m: opus, Claude has None")
+    ]
+    assert (
+        summary(found) == "0 the same as Claude's own list, 1 only Claude has, 1 only Hocket has, 1 with another model"
+    )
+
+
+# --- Asking -------------------------------------------------------------------------------------------------
+
+TELLING = """
+import json, os, sys
+about = {"cwd": os.getcwd(), "env": dict(os.environ), "argv": sys.argv[1:], "asked": sys.stdin.read()}
+agents = [{"name": name, "description": json.dumps(about)} for name in os.listdir(".")]
+print(json.dumps({"type": "control_response", "response": {"response": {"agents": agents}}}))
+"""
+
+
+def test_it_is_asked_in_a_stand_in_without_keys_and_with_places_of_its_own(world: Path, agent: Bin) -> None:
+    cwd = world / "p"
+    (cwd / ".claude/agents").mkdir(parents=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(world / "user"), "ANTHROPIC_API_KEY": "k", "XDG_CACHE_HOME": "/c"}
+    moved = env | {"CLAUDE_CONFIG_DIR": str(world / "elsewhere")}
+    program = str(agent("claude", TELLING))
+    (found,) = ask_claude(program, str(cwd), User.of(moved, str(cwd)), moved)
+    about = json.loads(found.description)
+    root = about["cwd"].removesuffix(str(cwd))
+    assert (found.name, root != about["cwd"], Path(root).exists()) == (".claude", True, False)
+    told = about["env"]
+    assert (told["HOME"], told["CLAUDE_CONFIG_DIR"]) == (f"{root}{world}/user", f"{root}{world}/elsewhere")
+    assert set(told) & {"ANTHROPIC_API_KEY", "XDG_CACHE_HOME"} == set()
+    assert json.loads(about["asked"])["type"] == "control_request"
+
+
+def test_in_the_middle_of_nowhere_it_finds_nothing(agent: Bin) -> None:
+    env = {"PATH": os.environ["PATH"], "CLAUDE_CONFIG_DIR": "/mine"}
+    assert brought_along(str(agent("claude", TELLING)), env) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("print('I am too old for this')", "too old for this"),
+        ("import signal; signal.pause()", "did not list its agents within 0 s"),
+        ("#!/nowhere\n", "cannot be started"),
+    ],
+)
+def test_a_cli_that_does_not_answer_is_an_error_that_names_it(
+    agent: Bin, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    monkeypatch.setattr(verify, "SECONDS", 0.4 if "pause" in body else 20)
+    program = str(agent("claude", body))
+    with pytest.raises(HocketError, match=message) as caught:
+        brought_along(program, {"PATH": os.environ["PATH"]})
+    assert program in caught.value.message

@@ -1,0 +1,153 @@
+"""The real CLI says itself which agents it has loaded. Hocket must list the same ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from e2e.claude.oddities import definitions
+from e2e.claude.stage import ENVIRONMENT, real_cli
+
+from hocket.catalog.entries import Scan
+from hocket.catalog.look import Look
+from hocket.catalog.sources import projects
+
+CORPORA = os.environ.get("HOCKET_CORPORA")
+QUESTION = {"type": "control_request", "request_id": "1", "request": {"subtype": "initialize"}}
+NAME = re.compile(r"q[0-9]{3,5}")
+
+
+def ask(project: Path, home: Path) -> dict[str, str]:
+    """What the CLI lists in a directory: names and descriptions. It answers without any request to a model."""
+    env = {**ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(home), "PATH": "/usr/bin:/bin"}
+    argv = [str(real_cli()), "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
+    question = json.dumps(QUESTION).encode() + b"\n"
+    done = subprocess.run(argv, input=question, cwd=project, env=env, capture_output=True, timeout=60, check=False)
+    for line in done.stdout.splitlines():
+        said = json.loads(line)
+        if said["type"] == "control_response":
+            return {agent["name"]: agent["description"] for agent in said["response"]["response"]["agents"]}
+    raise AssertionError(done.stderr.decode())
+
+
+def listed_by_the_cli(project: Path, tmp_path: Path) -> dict[str, str]:
+    home, empty = tmp_path / "home", tmp_path / "empty"
+    for folder in (home, empty):
+        folder.mkdir()
+    own = ask(empty, home)
+    return {name: words for name, words in ask(project, home).items() if own.get(name) != words}
+
+
+def write(project: Path, contents: dict[str, bytes]) -> Path:
+    folder = project / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (project / ".git").mkdir()
+    for name, content in contents.items():
+        (folder / f"{name}.md").write_bytes(content)
+    return folder
+
+
+def scanned(project: Path) -> Scan:
+    (found,) = projects(Look(), str(project), {})
+    return found.scan
+
+
+def refused_by_us_alone(scan: Scan) -> set[str]:
+    """The names of files that we refuse and the CLI loads: each file is called like its agent."""
+    stems = (Path(problem.path).stem for problem in scan.problems if problem.kind == "refused" and problem.claude_loads)
+    return {match[0] for stem in stems if (match := NAME.match(stem))}
+
+
+@pytest.mark.req("S4-48")
+def test_odd_definitions_are_the_same_to_hocket_and_to_the_cli(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(project, definitions())
+    theirs, scan = listed_by_the_cli(project, tmp_path), scanned(project)
+    ours = {entry.name: entry.description for entry in scan.entries}
+    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_by_us_alone(scan)}
+    assert len(ours) > 200
+    assert {name: words for name, words in theirs.items() if name not in alone} == ours
+    assert {NAME.findall(name)[0] for name in alone} == refused_by_us_alone(scan)
+
+
+# --- Mutations ----------------------------------------------------------------------------------------------
+
+SIGNS = (*":-#\"'[]{}&*!|>%@`?,\\/<~=. \t\n\r0aZ_", "\u2028", "\u00a0", "\x07", "\n\n", "\n  ", "\n\t", ": ", " #")
+AROUND = (
+    "'{}'",
+    '"{}"',
+    "[{}]",
+    "{{{}}}",
+    "&a {}",
+    "*{}",
+    "!t {}",
+    "|\n  {}",
+    "`{}`",
+    "@{}",
+    "- {}",
+    "{}: x",
+    "**{}**",
+)
+FILES = 1000
+MOST_DIFFERENCES = FILES // 200
+"""Nobody's heads look like these. What is left are tabs and characters in places that nobody puts them in."""
+
+
+def real_heads() -> list[str]:
+    assert CORPORA
+    with tarfile.open(Path(CORPORA, "agents.tar.gz")) as archive:
+        files = sorted((file for file in archive if file.name.endswith(".md")), key=lambda file: file.name)
+        contents = [
+            found.read(8000).decode("utf-8", "replace") for file in files if (found := archive.extractfile(file))
+        ]
+    heads = [content.split("---", 2)[1].strip("\n") for content in contents if content.count("---") > 1]
+    return [head for head in heads if re.search("^name:", head, re.MULTILINE)]
+
+
+def mutated(head: str, chance: random.Random) -> str:
+    """The head with one to three small accidents."""
+    for _ in range(chance.randint(1, 3)):
+        lines = head.split("\n")
+        number, place = chance.randrange(len(lines)), chance.randrange(len(head) + 1)
+        key, colon, value = lines[number].partition(": ")
+        accident = chance.randrange(6)
+        if accident == 0:
+            head = head[:place] + chance.choice(SIGNS) + head[place:]
+            continue
+        if accident == 1:
+            head = head[:place] + head[place + chance.randint(1, 5) :]
+            continue
+        if accident == 2 and colon:
+            lines[number] = f"{key}: {chance.choice(AROUND).format(value)}"
+        elif accident == 3:
+            lines.insert(number, chance.choice(lines))
+        elif accident == 4:
+            lines[number] = chance.choice(("  ", "\t", " ")) + lines[number]
+        else:
+            lines[number] += chance.choice((":", " # c", '"', "'", ",", "\r", "]", " \\"))
+        head = "\n".join(lines)
+    return head
+
+
+@pytest.mark.slow
+@pytest.mark.req("S4-48")
+@pytest.mark.skipif(not CORPORA, reason="HOCKET_CORPORA names no folder with collections of real agents")
+@pytest.mark.parametrize("seed", range(3))
+def test_real_heads_with_accidents_are_the_same_to_both(tmp_path: Path, seed: int) -> None:
+    chance, heads = random.Random(seed), real_heads()
+    contents = {}
+    for number in range(FILES):
+        named = re.sub("^name:.*", f"name: q{number:05}", chance.choice(heads), count=1, flags=re.MULTILINE)
+        contents[f"q{number:05}"] = f"---\n{mutated(named, chance)}\n---\nb\n".encode()
+    project = tmp_path / "project"
+    write(project, contents)
+    theirs, scan = set(listed_by_the_cli(project, tmp_path)), scanned(project)
+    alone = {name for name in theirs if (match := NAME.search(name)) and match[0] in refused_by_us_alone(scan)}
+    assert len(theirs) > FILES // 4
+    assert len((theirs - alone) ^ {entry.name for entry in scan.entries}) <= MOST_DIFFERENCES
