@@ -12,6 +12,7 @@ import pytest
 from hocket.catalog.resolve import resolve
 from hocket.catalog.trust import Given, check_arguments
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
+from hocket.engine.seeding import seed
 from hocket.errors import (
     BadDefinition,
     BadDirectory,
@@ -352,6 +353,19 @@ def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_
         alias = aliases(**{name: AgentConfig("f", str(place.tool))})
         assert place.find(name, alias).provider == "executable"
     assert place.find("./tool", cwd=place.tool.parent).provider == "executable"
+
+
+@pytest.mark.req("S1-02", "S2-19")
+def test_an_agent_that_came_along_yields_to_a_program_and_one_that_was_written_does_not(place: Place) -> None:
+    home = place.home / "state"
+    home.mkdir()
+    seed(home)
+    config = Config(home=str(home))
+    assert place.find("planner", config).source == "config"
+    mine = program(place.tool.parent / "planner")
+    assert place.find("planner", config).path == str(mine)
+    (home / "data" / "agents" / "planner.json").write_text('{"name": "planner", "specPath": "agents/planner.md"}')
+    assert place.find("planner", config).source == "config"
 
 
 def test_a_name_found_further_up_works_in_its_project(place: Place) -> None:

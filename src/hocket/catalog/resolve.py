@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hocket.catalog import trust
-from hocket.catalog.configs import get_config, spec_of
+from hocket.catalog.configs import get_config, is_seeded, spec_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, REFUSED, SKIPPED, Catalog, Entry
 from hocket.catalog.fields import read_definition
@@ -100,12 +100,17 @@ def _by_name(name: str, caller: _Caller) -> Agent:
     candidates = caller.catalog().find(name)
     # An alias leads here by the name of what it stands for, never to another alias.
     entry = next((one for one in candidates if one.source != ALIAS), None)
-    if entry is not None:
+    if entry is not None and not _yields(entry, caller):
         return _of_entry(entry, candidates, caller)
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
     program = _on_path(name, caller)
     return _claude_at(program, caller) if is_claude_agent_path(program) else Agent(name, EXECUTABLE, program, "PATH")
+
+
+def _yields(entry: Entry, caller: _Caller) -> bool:
+    """Whether a program on PATH goes first: what Hocket brought along and nobody wrote hides nothing of the user's."""
+    return is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program is not None
 
 
 def _absolute(target: str, caller: _Caller) -> str:
