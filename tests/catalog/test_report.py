@@ -21,6 +21,7 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
+    Open,
     Place,
     Problem,
 )
@@ -64,7 +65,7 @@ ARCHITECTS = globals_named("software-architect", "data-pipeline-architect", "sec
 
 
 def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
-    return routing_table(found, lambda _: needs)
+    return routing_table(found, lambda one: Open(needs, (one.path,) if needs else ()))
 
 
 # --- Counts -------------------------------------------------------------------------------------------------

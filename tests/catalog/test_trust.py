@@ -51,7 +51,7 @@ class Ground(Land):
 
     def needs(self, name: str) -> list[str]:
         catalog, config = self.whole()
-        return needs(catalog.ranked[name][0], catalog, config)
+        return list(needs(catalog.ranked[name][0], catalog, config).reasons)
 
     def find(self, name: str) -> Agent:
         return resolve(name, str(self.project), self.env, self.settings())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Problem
+from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.table import routing_table
 from hocket.cli.format import width
 from hocket.cli.roster import Page, detail, listing, reasons, tool_names
@@ -17,7 +17,9 @@ PIPE = Page()
 def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
     ranked = {entry.name: (entry,) for entry in entries}
     addresses = {name: name.replace(" ", "-") for name in ranked}
-    return routing_table(Catalog("/p", ranked, addresses, problems), lambda _: needs)
+    return routing_table(
+        Catalog("/p", ranked, addresses, problems), lambda one: Open(needs, (one.path,) if needs else ())
+    )
 
 
 def agent(name: str, **metadata: Any) -> Entry:

@@ -208,7 +208,7 @@ class Instructions(NamedTuple):
 
 def spec_of(entry: Entry, cwd: str, env: Mapping[str, str]) -> Instructions:
     """The instructions of a config's agent: its project's file, else those that came with it. Raises without any."""
-    root = project_roots(Look(), cwd, env)[-1]
+    root = (project_roots(Look(), cwd, env) or [cwd])[-1]
     path = os.path.join(root, entry.target) if entry.target else None
     content = read_bounded(validate_agent_path(path, root), MAX_FILE, BadDefinition) if path else None
     if path and content is not None:

@@ -156,11 +156,16 @@ def _repeated(found: Found) -> Iterator[Problem]:
             yield Problem(entry.path, entry.lines.get("name"), reason, claude_loads=True, kind=DUPLICATE)
 
 
-def _addresses(ranked: Iterable[str]) -> dict[str, str]:
-    """What one types for each name. Whoever has a name that can be typed keeps it, so these come first."""
+def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """What one types for each name.
+
+    Whoever has a name that can be typed keeps it, so these come first; then what the user has, because what a project
+    brings along must not be reached by an address of the user's.
+    """
     taken: set[str] = set()
     addresses: dict[str, str] = {}
-    for name in sorted(ranked, key=lambda name: (not is_address(name), name)):
+    theirs = {name for name, entries in ranked.items() if all(entry.project is not None for entry in entries)}
+    for name in sorted(ranked, key=lambda name: (not is_address(name), name in theirs, name)):
         addresses[name] = address_of(name, taken)
         taken.add(addresses[name])
     return dict(sorted(addresses.items()))

@@ -64,6 +64,13 @@ class Problem:
     kind: str = SKIPPED
 
 
+class Open(NamedTuple):
+    """What has to be approved before an agent may run: why, in words, and what to approve."""
+
+    reasons: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
 class Scan(NamedTuple):
     """What one source has: in the order in which duplicates win, and what stands in the way."""
 

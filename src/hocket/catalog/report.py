@@ -281,8 +281,7 @@ def trust_line(agent: Mapping[str, Any]) -> str | None:
     """What to type before the agent may run; None when nothing stands in its way."""
     if not agent["needs_trust"]:
         return None
-    # An alias is approved with all else that its folder's files ask for.
-    return approval(agent["project"] if agent["location"] == LOCATIONS[ALIAS] else agent["path"])
+    return approval(*agent["trust_targets"])
 
 
 # --- Why ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from hocket.catalog.configs import is_seeded
-from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog, Entry
+from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog, Entry, Open
 from hocket.catalog.fields import cli_fields, read_definition, with_defaults
 from hocket.catalog.files import is_claude_agent_path
 from hocket.catalog.frontmatter import Head, decode, parse
@@ -222,9 +222,10 @@ def _is_approved(meant: _Meant, config: Config) -> bool:
     return config.lists(meant.project) or config.trusts_file(meant.path)
 
 
-def needs(entry: Entry, catalog: Catalog, config: Config) -> list[str]:
-    """Why an entry cannot run before somebody approves it, in words; nothing when it can."""
-    return [words for one in approvals(entry, catalog, config) if not one.approved for words in one.reasons.in_words()]
+def needs(entry: Entry, catalog: Catalog, config: Config) -> Open:
+    """Why an entry cannot run before somebody approves it; empty when it can."""
+    left = [one for one in approvals(entry, catalog, config) if not one.approved]
+    return Open(tuple(words for one in left for words in one.reasons.in_words()), tuple(one.target for one in left))
 
 
 class _Meant(NamedTuple):
@@ -264,7 +265,8 @@ def _is_claudes(entry: Entry, catalog: Catalog) -> bool:
     """Whether it is Claude that runs: a plain program has no use for permission modes."""
     target = entry.target or entry.name
     others = (one for one in catalog.find(target) if one.source != ALIAS)
-    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(target) or any(others)
+    path = os.path.join(catalog.cwd or "/", target)
+    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(path) or any(others)
 
 
 def _read(path: str, entry: Entry | None) -> Definition | None:

@@ -193,11 +193,11 @@ def not_trusted(
     return NotTrusted(f"{what} {' and '.join(deeds)}, and {_standing(target, config)}", f"{first}: {approval(target)}")
 
 
-def approval(target: str) -> str:
-    """The command that approves a definition or a folder, as it can be typed anywhere."""
+def approval(*targets: str) -> str:
+    """The command that approves definitions and folders, as it can be typed anywhere."""
     import shlex
 
-    return f"hocket trust {shlex.quote(target)}"
+    return shlex.join(("hocket", "trust", *targets))
 
 
 def _standing(target: str, config: Config | None) -> str:
