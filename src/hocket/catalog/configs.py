@@ -67,7 +67,11 @@ _DEFAULT_PATHS = {default.name: default.spec_path for default in DEFAULTS}
 
 def is_seeded(entry: Entry) -> bool:
     """Whether this is one of Hocket's own as it was brought along: nobody has written it."""
-    return entry.source == CONFIG and dict(entry.metadata) in [default.as_json() for default in DEFAULTS]
+    return entry.source == CONFIG and came_along(entry.metadata)
+
+
+def came_along(metadata: Mapping[str, Any]) -> bool:
+    return dict(metadata) in [default.as_json() for default in DEFAULTS]
 
 
 def packaged(name: str) -> str:
@@ -128,8 +132,8 @@ def list_configs(home: str) -> list[AgentFile]:
 
 
 def _is_config(name: str) -> bool:
-    # What begins with a dot is somebody's unfinished writing.
-    return name.endswith(".json") and not name.startswith(".")
+    # What begins with one dot is somebody's unfinished writing; with two, a name that somebody meant.
+    return name.endswith(".json") and (not name.startswith(".") or name.startswith(".."))
 
 
 def _files(look: Look, place: str) -> Iterator[str]:
