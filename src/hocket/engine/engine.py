@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -50,6 +51,7 @@ class Engine:
         self._chains = Chains(self._journal, self._new_run, self._processes)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
+        self._finding = ThreadPoolExecutor(1, "hocket-find")
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
@@ -60,6 +62,7 @@ class Engine:
         self._journal.listen(self.hub.publish)
         self._journal.listen(self._on_commit)
         self._processes.open()
+        self._finding.submit(int)  # Its thread exists from now on: later there might be no room for one.
         live = list(self._journal.live.values())
         for run in live:
             if run.kind is Kind.LEAF:
@@ -71,6 +74,7 @@ class Engine:
     async def close(self) -> None:
         """Let go. Runs live on with their keepers; the next server takes them over."""
         self.hub.close()
+        self._finding.shutdown(wait=False, cancel_futures=True)
         await self._chains.close()
         await self._processes.close()
         for future in (f for waiting in self._waiting.values() for f in waiting):
@@ -105,7 +109,7 @@ class Engine:
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
-        bound = await asyncio.to_thread(self._bind, request)
+        bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request)
         return await self._begin(bound, key, parent, depth)
 
     def _bind(self, request: StartRequest) -> BoundChain | Spec:
