@@ -245,7 +245,21 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-@pytest.mark.req("S1-01", "S1-05", "S1-08", "S1-09", "S1-13", "S1-14")
+@pytest.mark.req("S3-02", "S3-03", "S3-04")
+def test_the_library_comes_after_the_user_s_own_and_an_error_names_both_places(place: Place) -> None:
+    own, stock = place.home / ".claude" / "agents", place.home / ".claude" / "agents-library"
+    error = place.refused("reviewer")
+    assert isinstance(error, ProgramNotFound)
+    for folder in (own, stock):
+        assert str(folder) in error.message
+    stock.mkdir(parents=True)
+    (stock / "reviewer.md").write_text("---\ndescription: d\n---\nFrom stock.\n")
+    assert place.find("reviewer").source == "library"
+    describe(place.home, "reviewer")
+    assert place.find("reviewer").source == "global"
+
+
+@pytest.mark.req("S1-01", "S1-05", "S1-08", "S1-09", "S1-13", "S1-14", "S1-50")
 @pytest.mark.parametrize(
     "text",
     [
