@@ -323,7 +323,7 @@ LOGGING = frozenset(
 
 SPEAKING_CAMEL = (
     *("hocket.api.wire", "hocket.providers.claude", "hocket.rehearsal"),
-    *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.plugins"),
+    *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.hooks", "hocket.catalog.plugins"),
     *("hocket.catalog.explained", "hocket.catalog.servers", "hocket.catalog.trust", "hocket.catalog.wishes"),
     "hocket.config.pins",
 )

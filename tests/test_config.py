@@ -412,6 +412,12 @@ def test_an_unknown_chain_lists_the_available_ones(project: Path, home: Path) ->
         ({"chains": {"c": {"steps": [{"agent": "a", "promptFile": ""}]}}}, ["step 1", '"promptFile"']),
         ({"chains": {"c": {"steps": [{"agent": "a"}], "prompt": []}}}, ['chain "c"', '"prompt"']),
         ({"chains": {"c": {"steps": [{"agent": "a"}], "timeout": 0}}}, ['chain "c"', '"timeout"']),
+        ({"agents": {"a": {"path": "/x\0y"}}}, ['agent "a", "path"', "NUL", r"'/x\x00y'"]),
+        ({"agents": {"a": {"path": "/x\ud800"}}}, ['agent "a", "path"', "halves", r"'/x\ud800'"]),
+        ({"agents": {"a": {"model": "\udfff"}}}, ['agent "a", "model"']),
+        ({"chains": {"c": {"steps": [{"agent": "a\0"}]}}}, ["step 1", '"agent"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "promptFile": "\0"}]}}}, ["step 1", '"promptFile"']),
+        ({"projects": {"p": "/x\0"}}, ['project "p"', "NUL"]),
     ],
     ids=lambda value: json.dumps(value)[:60] if not isinstance(value, list) else "",
 )

@@ -374,6 +374,16 @@ def test_a_file_above_that_cannot_be_read_is_no_way_in(home: Path, project: Path
         load(str(below), str(home)).strangers(str(below))
 
 
+@pytest.mark.parametrize("odd", ["1" * 5_000, "[" * 100_000 + "]" * 100_000], ids=["digits", "brackets"])
+def test_a_file_above_that_only_claude_can_read_is_refused_by_its_name(home: Path, project: Path, odd: str) -> None:
+    below = project / "a"
+    below.mkdir()
+    file = put(project / ".mcp.json", servers("above").replace("{", f'{{"n": {odd}, ', 1))
+    with pytest.raises(NotTrusted) as caught:
+        load(str(below), str(home)).strangers(str(below))
+    assert str(file) in caught.value.message
+
+
 # --- What the configuration knows ---------------------------------------------------------------------------
 
 

@@ -115,6 +115,8 @@ class Agent:
     """The configuration file that gives it this name, if one does."""
     strangers: tuple[str, ...] = ()
     """Servers that its CLI would find around a trusted folder and that nobody trusts."""
+    changed: str | None = None
+    """The folder it works in, or one above, that was trusted until something in it changed."""
 
 
 @dataclass(frozen=True, slots=True)

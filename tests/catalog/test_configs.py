@@ -93,6 +93,13 @@ def test_every_json_file_of_the_folder_is_listed_and_nothing_else(home: Path) ->
     assert [found.name for found in scanned(home).entries] == ["a", "b"]
 
 
+@pytest.mark.req("S2-16")
+def test_a_file_whose_name_can_be_no_agents_is_told(home: Path) -> None:
+    path = write(home, "..evil", {})
+    (problem,) = scanned(home).problems
+    assert (problem.path, problem.kind, "'..evil'" in problem.reason) == (str(path), REFUSED, True)
+
+
 def test_a_home_without_configs_has_none(home: Path) -> None:
     assert list_configs(str(home)) == []
     assert scanned(home) == Scan()

@@ -35,6 +35,7 @@ def test_a_file_that_is_not_there_is_nothing_and_remembered_too(tmp_path: Path) 
         (b'{\n\n"a": "\xff"}', 3),
         (b'{"a": ' * 50_000, 1),
         (b'{"a": ' + b"9" * 10_000 + b"}", 1),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 1),
         (b"{" + b" " * 400_000 + b"}", 1),
     ],
     ids=lambda value: repr(value)[:20],

@@ -11,6 +11,7 @@ from catalog.writing import agent, put
 
 from hocket.catalog.entries import ODD, PROJECT, REFUSED
 from hocket.catalog.fields import (
+    MOST_ODD,
     allowed_agents,
     allowed_servers,
     complaint,
@@ -83,6 +84,7 @@ def test_a_definition_has_what_the_cli_understands_and_its_body(tmp_path: Path) 
         *("effort: banana", "effort: 1.5", "background: 'yes'", "isolation: none", "memory: x", "initialPrompt: 5"),
         *("mcpServers: 7", "mcpServers: {a: {command: x}}", "mcpServers: [5, {a: b}]", "skills: 5", "hooks:"),
         *("hooks: {Foo: bar}", "hooks: {Stop: [{}]}", "hooks: {}", "color: red", "whatever: 1"),
+        *("hooks: {Stop: [{hooks: [{type: command}]}]}", "hooks: {Stop: [{matcher: 3, hooks: []}]}"),
     ],
 )
 def test_a_field_that_the_cli_would_stumble_over_is_left_out(tmp_path: Path, line: str) -> None:
@@ -304,6 +306,14 @@ def test_a_field_that_the_cli_drops_is_odd(line: str, words: str) -> None:
     (fault,) = odd_fields(head(line))
     assert (fault.line, fault.kind) == (4, ODD)
     assert fault.reason.startswith(words)
+
+
+def test_a_file_full_of_oddities_has_few_rows_and_one_for_the_rest() -> None:
+    keys = [f"key{number}:" for number in range(MOST_ODD + 5)]
+    just, more = (list(odd_fields(head("\n".join(2 * keys[:many])))) for many in (MOST_ODD, MOST_ODD + 5))
+    assert (len(just), len(more)) == (MOST_ODD, MOST_ODD + 1)
+    assert [fault.reason for fault in more[:-1]] == [fault.reason for fault in just]
+    assert (more[-1].reason, more[-1].kind) == ("and 5 more of its fields are odd", ODD)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, scan, users_folder
-from hocket.catalog.look import Look
+from hocket.catalog.look import ABSENT, Look
 from hocket.errors import BadDirectory, UsageError
 
 
@@ -160,6 +161,16 @@ def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: P
     assert found.problems[0].reason == f"is a link to {elsewhere / 'linked.md'}"
 
 
+def test_every_link_is_looked_at_because_its_target_may_come_to_be(tmp_path: Path) -> None:
+    folder, look = tmp_path / "agents", Look()
+    folder.mkdir()
+    links = [folder / name for name in ("later", "later.md", "notes.txt", os.fsdecode(b"\xff"))]
+    for link in links:
+        link.symlink_to(tmp_path / "nowhere")
+    scan(look, str(folder), PROJECT)
+    assert {look.seen.get(str(link)) for link in links} == {ABSENT}
+
+
 def test_a_folder_that_is_a_link_itself_is_told_once(tmp_path: Path) -> None:
     define(tmp_path / "real", "a.md")
     (tmp_path / "agents").symlink_to("real")
@@ -279,6 +290,10 @@ GOOD = b"---\nname: a\ndescription: d\n"
         (GOOD + b"---\n" + b"x" * 1_100_000, "larger than 256 kB", False),
         (GOOD + b"x: " + b"y" * 70_000 + b"\n---\n", "head is larger than 64 kB", True),
         (b"---\nname: a\nx: " + b"y" * 70_000 + b"\n---\n", "head is larger than 64 kB", False),
+        (b"---\nname: a\ndescription: " + b"y" * 67_000 + b"\n---\n", "head is larger than 64 kB", True),
+        (b'---\nname: a\ndescription: "' + b"y " * 35_000 + b'"\n---\n', "head is larger than 64 kB", True),
+        (b"---\nname: a\ndescription: >\n" + b"  y y\n" * 12_000 + b"\n---\n", "head is larger than 64 kB", True),
+        (b"---\nname: a\ndescription: [" + b"y, " * 30_000 + b"]\n---\n", "head is larger than 64 kB", False),
         (GOOD + b"x: " + b"y" * 300_000 + b"\n---\n", "larger than 256 kB", True),
         (GOOD + b"x: " + b"[" * 21 + b"]" * 21 + b"\n---\n", "nested more than 20", True),
         (GOOD + b"x: " + b"[" * 60_000 + b"\n---\n", "nested more than 20", True),
@@ -301,6 +316,15 @@ def test_a_bomb_is_too_much_for_the_cli_as_well(tmp_path: Path) -> None:
     put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "l0: &l0 [a, b]", *levels]))
     problem = only(tmp_path)
     assert (problem.kind, problem.claude_loads, problem.line) == (REFUSED, False, 7)
+
+
+def test_a_bomb_that_the_cli_defuses_with_quotes_is_one_that_it_loads(tmp_path: Path) -> None:
+    keys = "abcdefghijklm"
+    levels = [f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]" for before, key in pairwise(keys)]
+    put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "a: &a [x, x]", *levels]))
+    problem = only(tmp_path)
+    assert (problem.kind, problem.claude_loads) == (REFUSED, True)
+    assert "aliases" in problem.reason
 
 
 def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:

@@ -66,6 +66,22 @@ def test_marks_line_ends_and_dashes_may_be_as_people_write_them(content: bytes) 
     assert found.values["name"] == "a"
 
 
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize(
+    ("before", "line"), [("\ufeff", 2), ("\n\ufeff", 3), ("\ufeff\n", 3), ("\ufeff\n\n\ufeff", 4), ("\ufeff# c\n", 3)]
+)
+def test_a_mark_may_stand_where_the_head_begins(before: str, line: int) -> None:
+    found = of(f"{before}name: a: b\ndescription: d")
+    assert isinstance(found, Head)
+    assert (found.values["name"], found.line_of("name")) == ("a: b", line)
+
+
+@pytest.mark.parametrize("before", ["\ufeff\ufeff", "# c\n\ufeff", " \ufeff"])
+def test_a_mark_anywhere_else_is_a_part_of_a_key(before: str) -> None:
+    found = of(f"{before}name: a")
+    assert isinstance(found, Fault) or "name" not in found.values
+
+
 @pytest.mark.req("S4-37")
 def test_the_first_three_dashes_end_the_head_even_inside_a_value() -> None:
     assert values("name: a\ndescription: this --- that\nmodel: opus") == {"name": "a", "description": "this"}

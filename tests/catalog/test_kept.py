@@ -7,11 +7,17 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import laws
 import pytest
+from catalog.land import write
+from catalog.plugged import ALPHA, User, head
 
 from hocket.catalog import kept, look
+from hocket.catalog.cache import table_of
+from hocket.catalog.discovery import discover
+from hocket.config.loading import load
 
 TEXT = b'{"by_name":{}}\n'
 
@@ -66,6 +72,21 @@ def test_a_directory_above_which_a_link_leads_elsewhere_is_the_real_one(shelf: S
     (tmp_path / "link").symlink_to(tmp_path / "deep" / "er")
     assert shelf.read(f"{tmp_path}/link/../project") is None
     assert shelf.read(f"{tmp_path}/link/../../project") == TEXT
+
+
+def test_a_directory_is_the_same_behind_a_link(shelf: Shelf, tmp_path: Path) -> None:
+    shelf.keep()
+    link = tmp_path / "link"
+    link.symlink_to(shelf.cwd)
+    assert shelf.read(str(link)) == TEXT
+    link.unlink()
+    link.symlink_to(tmp_path)
+    assert shelf.read(str(link)) is None
+
+
+def test_a_directory_that_cannot_be_there_has_nothing_kept(shelf: Shelf) -> None:
+    assert shelf.read("/a\0b") is None
+    assert kept.normal("/a\0b/") == "/a\0b"
 
 
 # --- Changes ------------------------------------------------------------------------------------------------
@@ -134,6 +155,34 @@ def test_a_folder_of_the_same_list_is_the_same(shelf: Shelf) -> None:
 def test_another_environment_has_another_answer(shelf: Shelf, name: str) -> None:
     shelf.keep()
     assert shelf.read(environ={**shelf.environ, name: "/elsewhere"}) is None
+
+
+class Watched(dict[str, str]):
+    """An environment that knows what of it was asked for."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.asked.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.asked.add(name)
+        return super().get(name, default)
+
+
+def test_every_variable_that_discovery_looks_at_tells_answers_apart(tmp_path: Path) -> None:
+    user = User(tmp_path)
+    user.offer("alpha", {"agents/x.md": head("x")})
+    user.switch(ALPHA)
+    write(user.project / ".claude/agents", "y", permissionMode="bypassPermissions")
+    env = Watched(user.env)
+    config = load(str(user.project), str(tmp_path / "state"), env)
+    table = table_of(discover(str(user.project), env, str(tmp_path / "state"), config), config)
+    assert sorted(table["by_name"]) == ["alpha:x", "y"]
+    assert env.asked == set(kept.VARIABLES)
 
 
 def test_a_variable_that_does_not_matter_does_not_matter(shelf: Shelf) -> None:

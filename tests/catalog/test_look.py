@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -118,6 +119,25 @@ def test_a_whole_file_is_given_up_to_its_limit(tmp_path: Path) -> None:
     assert isinstance(look.content(str(tmp_path), 10), Fault)
     file.write_bytes(b"y" * 100_000)
     assert look.content(str(file), MAX_FILE) == b"y" * 100_000
+
+
+def test_a_large_file_is_read_in_few_pieces(tmp_path: Path) -> None:
+    """Each piece is copied together with all before it, so many small ones would take for ever."""
+    file, reads = tmp_path / "f.json", 0
+
+    def count(_frame: object, event: str, called: object) -> None:
+        nonlocal reads
+        reads += event == "c_call" and called is os.read
+
+    content = os.urandom(8 * 1024 * 1024)
+    file.write_bytes(content)
+    sys.setprofile(count)
+    try:
+        found = Look().content(str(file), len(content))
+    finally:
+        sys.setprofile(None)
+    assert found == content
+    assert 0 < reads < 30
 
 
 def test_a_fifo_that_somebody_writes_to_is_left_alone_too(tmp_path: Path) -> None:

@@ -75,13 +75,69 @@ def test_the_nearer_settings_have_the_last_word_and_the_administrators_above_all
     assert said == [True, False, True, False]
 
 
-def test_a_project_switches_nothing_on_or_off_unless_somebody_vouches_for_it(user: User) -> None:
+def test_a_project_switches_nothing_on_unless_somebody_vouches_for_it(user: User) -> None:
     user.offer("alpha", {"agents/one.md": head("one")})
     user.offer("beta", {"agents/two.md": head("two")})
     user.switch(ALPHA)
-    put(user.project / ".claude/settings.json", {"enabledPlugins": {ALPHA: False, "beta@market": True}})
+    put(user.project / ".claude/settings.json", {"enabledPlugins": {"beta@market": True}})
     assert user.names(trusts=False) == ["alpha:one"]
-    assert user.names(trusts=True) == ["beta:two"]
+    assert user.names(trusts=True) == ["alpha:one", "beta:two"]
+
+
+@pytest.mark.parametrize("off", [False, ["1.0.0"]], ids=repr)
+@pytest.mark.parametrize("where", ["project", "local"])
+def test_a_project_that_nobody_vouches_for_may_switch_off(user: User, where: str, off: Any) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    user.switch(ALPHA, where=where, on=off)
+    assert (user.names(trusts=False), user.problems(trusts=False)) == ([], [])
+
+
+def test_a_project_that_takes_its_word_back_has_switched_nothing_off(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    user.switch(ALPHA, where="project", on=False)
+    user.switch(ALPHA, where="local", on=True)
+    assert user.names(trusts=False) == ["alpha:one"]
+    user.switch(ALPHA, on=False)
+    assert user.names(trusts=False) == []
+
+
+def test_the_local_settings_of_the_repositorys_root_have_the_last_word(user: User) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    (user.project / ".git").mkdir()
+    put(user.project / "sub/.claude/settings.local.json", {"enabledPlugins": {ALPHA: True}})
+    user.switch(ALPHA, where="local", on=False)
+    assert user.names(trusts=False, cwd=user.project / "sub") == []
+    user.switch(ALPHA, where="local", on=True)
+    put(user.project / "sub/.claude/settings.local.json", {"enabledPlugins": {ALPHA: False}})
+    assert user.names(trusts=False, cwd=user.project / "sub") == ["alpha:one"]
+
+
+def test_a_worktree_has_the_local_settings_of_its_repositorys_own_folder_and_not_of_its_root(
+    user: User, tmp_path: Path
+) -> None:
+    user.offer("alpha", {"agents/one.md": head("one")})
+    user.switch(ALPHA)
+    tree, administration = tmp_path / "tree", user.project / ".git/worktrees/tree"
+    put(administration / "commondir", "../..\n")
+    put(administration / "gitdir", f"{tree / '.git'}\n")
+    put(tree / ".git", f"gitdir: {administration}\n")
+    (tree / "sub").mkdir()
+    put(tree / ".claude/settings.local.json", {"enabledPlugins": {ALPHA: False}})
+    assert user.names(trusts=False, cwd=tree / "sub") == ["alpha:one"]
+    user.switch(ALPHA, where="local", on=False)
+    assert user.names(trusts=False, cwd=tree / "sub") == []
+
+
+def test_broken_settings_are_told_once_wherever_they_are_met(user: User) -> None:
+    (user.project / ".git").mkdir()
+    local = put(user.project / ".claude/settings.local.json", "{")
+    assert [problem.path for problem in user.problems()] == [str(local)]
+    local.unlink()
+    own = put(user.home / ".claude/settings.json", "{")
+    assert [problem.path for problem in user.problems(cwd=user.home)] == [str(own)]
 
 
 def test_only_the_settings_of_the_directory_itself_count(user: User) -> None:
@@ -396,6 +452,15 @@ def test_a_name_that_only_a_plugin_may_have_loses_no_restriction(user: User) -> 
     user.offer("alpha", {"agents/file.md": head("'a:b'", tools="Read")})
     user.switch(ALPHA)
     assert defined(user, "alpha:a:b").fields["tools"] == ["Read"]
+
+
+@pytest.mark.parametrize("spelled", ["{}/a/", "{}//a", "{}/./a//", "{}/b/../a"])
+def test_a_plugin_is_the_same_however_its_place_is_spelled(remote: User, tmp_path: Path, spelled: str) -> None:
+    put(tmp_path / "a/.claude-plugin/plugin.json", {"name": "alpha", "agents": ["./agents/x.md"]})
+    record = remote.record(tmp_path / "a") | {"installPath": spelled.format(tmp_path)}
+    remote.installed(**{ALPHA: [record]})
+    assert remote.entries()["alpha:a"].path == str(tmp_path / "a/agents/x.md")
+    assert defined(remote, "alpha:a").name == "alpha:a"
 
 
 def test_an_agent_whose_plugin_or_file_is_gone_cannot_run(user: User) -> None:

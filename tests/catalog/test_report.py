@@ -21,6 +21,7 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
+    Open,
     Place,
     Problem,
 )
@@ -64,7 +65,7 @@ ARCHITECTS = globals_named("software-architect", "data-pipeline-architect", "sec
 
 
 def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
-    return routing_table(found, lambda _: needs)
+    return routing_table(found, lambda one: Open(needs, (one.path,) if needs else ()))
 
 
 # --- Counts -------------------------------------------------------------------------------------------------
@@ -278,11 +279,13 @@ def test_every_place_is_a_candidate_the_winner_first_in_rank() -> None:
     rows = [(row["verdict"], row["source"], row["path"]) for row in why(found, "a")["candidates"]]
     assert rows == [
         ("absent", MANAGED, FOLDERS[MANAGED]),
-        ("used", PROJECT, f"{MINE}/a.md"),
+        ("used", "project-local", f"{MINE}/a.md"),
         ("shadowed", GLOBAL, f"{THEIRS}/a.md"),
         ("shadowed", LIBRARY, f"{SHELF}/a.md"),
     ]
-    assert [row["verdict"] for row in why(found, "b")["candidates"]] == ["absent", "none", "used", "none"]
+    others = why(found, "b")["candidates"]
+    assert [row["verdict"] for row in others] == ["absent", "none", "used", "none"]
+    assert others[1]["source"] == "project-local"
 
 
 def test_a_file_that_is_left_out_is_a_candidate_with_its_reason() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hocket.catalog.resolve import resolve
 from hocket.catalog.trust import Given, check_arguments
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
+from hocket.engine.seeding import seed
 from hocket.errors import (
     BadDefinition,
     BadDirectory,
@@ -354,6 +355,19 @@ def test_a_name_means_alias_then_project_then_the_users_own_then_the_cli_then_a_
     assert place.find("./tool", cwd=place.tool.parent).provider == "executable"
 
 
+@pytest.mark.req("S1-02", "S2-19")
+def test_an_agent_that_came_along_yields_to_a_program_and_one_that_was_written_does_not(place: Place) -> None:
+    home = place.home / "state"
+    home.mkdir()
+    seed(home)
+    config = Config(home=str(home))
+    assert place.find("planner", config).source == "config"
+    mine = program(place.tool.parent / "planner")
+    assert place.find("planner", config).path == str(mine)
+    (home / "data" / "agents" / "planner.json").write_text('{"name": "planner", "specPath": "agents/planner.md"}')
+    assert place.find("planner", config).source == "config"
+
+
 def test_a_name_found_further_up_works_in_its_project(place: Place) -> None:
     (place.project / ".git").mkdir()
     inner = place.project / "src"
@@ -458,11 +472,11 @@ def test_trust_is_in_the_folder_that_an_agent_works_in_and_a_link_leads_elsewher
     theirs.mkdir()
     (mine / "link").symlink_to(theirs)
     describe(mine, "reviewer")
-    for folders, in_mine, behind in [([mine], True, False), ([theirs], False, True), ([mine, theirs], True, True)]:
-        trusting = Config(trusted_folders=tuple(map(str, folders)))
-        found = place.find("reviewer", trusting, mine / "link")
-        assert (found.cwd, found.trusted) == (str(mine), in_mine)
+    for folder, behind in [(mine, False), (theirs, True)]:
+        trusting = Config(trusted_folders=(str(folder),))
         assert place.find("claude", trusting, mine / "link").trusted is behind
+    # The CLI goes up from where it really is, and so does whoever looks for its agents.
+    assert isinstance(place.refused("reviewer", NOTHING, mine / "link"), ProgramNotFound)
 
 
 def test_trust_in_a_subfolder_is_no_trust_in_the_project_above_it(place: Place) -> None:

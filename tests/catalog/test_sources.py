@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -47,14 +48,58 @@ def test_projects_count_from_the_directory_up_to_the_repositorys_root(tmp_path: 
     assert [entry.project for one in found for entry in one.scan.entries] == [str(inner), str(repository)]
 
 
-def test_outside_of_a_repository_only_the_directory_itself_counts_and_the_rest_is_told(tmp_path: Path) -> None:
-    inner = tmp_path / "a" / "b"
+@pytest.fixture
+def nested(tmp_path: Path) -> Path:
+    """A directory outside of any repository, and definitions on the way to it."""
+    inner = tmp_path / "top" / "a" / "b"
     agent(inner, "mine")
-    agent(tmp_path, "left-here")
-    (found,) = projects(Look(), str(inner), env(tmp_path))
-    assert names([found]) == [["mine"]]
-    told = [problem for problem in found.scan.problems if problem.path == str(tmp_path / ".claude/agents")]
-    assert [(problem.kind, problem.claude_loads) for problem in told] == [(HIDDEN, True)]
+    agent(tmp_path / "top", "left-here")
+    for folder in (inner, inner.parent, inner.parent.parent):
+        folder.chmod(0o755)
+    return inner
+
+
+def test_outside_of_a_repository_folders_above_count_while_they_are_the_users_alone(
+    tmp_path: Path, nested: Path
+) -> None:
+    found = projects(Look(), str(nested), env(tmp_path))
+    assert names(found) == [["mine"], [], ["left-here"]]
+    top = tmp_path / "top"
+    assert [one.place.path for one in found] == [f"{folder}/.claude/agents" for folder in (nested, top / "a", top)]
+    assert found[2].scan.entries[0].project == str(top)
+    assert project_roots(Look(), str(nested), env(tmp_path)) == [str(nested)]
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
+@pytest.mark.parametrize("shared", ["top", "top/a"])
+def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_rest_is_told(
+    tmp_path: Path, nested: Path, shared: str, mode: int
+) -> None:
+    (tmp_path / shared).chmod(mode)
+    found = projects(Look(), str(nested), env(tmp_path))
+    assert [name for one in names(found) for name in one] == ["mine"]
+    (problem,) = [problem for one in found for problem in one.scan.problems]
+    assert (problem.path, problem.kind, problem.claude_loads) == (
+        *(str(tmp_path / "top/.claude/agents"), HIDDEN),
+        True,
+    )
+    assert problem.reason.endswith(f"can write to {tmp_path / shared}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
+def test_outside_of_a_repository_somebody_elses_folder_ends_the_way(tmp_path: Path, nested: Path) -> None:
+    os.chown(nested.parent, 1234, -1)
+    found = projects(Look(), str(nested), env(tmp_path))
+    assert names(found) == [["mine"]]
+    assert [problem.kind for problem in found[0].scan.problems] == [HIDDEN]
+
+
+def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_path: Path, nested: Path) -> None:
+    look = Look()
+    projects(look, str(nested), env(tmp_path))
+    assert {str(nested.parent), str(tmp_path / "top")} <= look.seen.keys()
+    assert str(tmp_path) not in look.seen
+    assert look.seen[str(tmp_path / ".claude/agents")] == ABSENT
 
 
 def test_a_worktrees_git_file_ends_the_walk_as_well(tmp_path: Path) -> None:
@@ -92,6 +137,54 @@ def test_a_worktree_with_a_folder_of_its_own_has_no_others(tmp_path: Path, workt
 def test_a_worktree_that_its_repository_does_not_know_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
     (tmp_path / "main/.git/worktrees/tree" / broken).write_text("/elsewhere/.git/x\n")
     assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+
+
+@pytest.mark.parametrize("broken", ["gitdir", "commondir"])
+def test_a_worktree_whose_records_name_no_path_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
+    (tmp_path / "main/.git/worktrees/tree" / broken).write_text("a\0b")
+    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+    (worktree / ".git").write_text("gitdir: a\0b")
+    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+
+
+def test_a_worktree_may_be_named_from_where_its_records_lie(tmp_path: Path, worktree: Path) -> None:
+    (worktree / ".git").write_text("gitdir: ../main/.git/worktrees/tree\n")
+    (tmp_path / "main/.git/worktrees/tree/gitdir").write_text("../../../../tree/.git\n")
+    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[], ["main"]]
+
+
+def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_path: Path, repository: Path) -> None:
+    agent(repository, "root")
+    agent(repository / "a", "near")
+    (tmp_path / "other").mkdir()
+    agent(tmp_path / "other", "other")
+    (tmp_path / "other" / ".git").mkdir()
+    (tmp_path / "other" / "link").symlink_to(repository / "a")
+    found = projects(Look(), str(tmp_path / "other/link"), env(tmp_path))
+    assert names(found) == [["near"], ["root"]]
+    assert [entry.path for one in found for entry in one.scan.entries] == [
+        *(f"{repository}/a/.claude/agents/near.md", f"{repository}/.claude/agents/root.md")
+    ]
+
+
+def test_links_within_a_project_are_not_resolved(tmp_path: Path, repository: Path) -> None:
+    agent(tmp_path / "elsewhere", "x")
+    (repository / ".claude").symlink_to(tmp_path / "elsewhere/.claude")
+    (found,) = projects(Look(), str(repository), env(tmp_path))
+    assert [entry.path for entry in found.scan.entries] == [f"{repository}/.claude/agents/x.md"]
+
+
+@pytest.mark.parametrize("spelled", ["link", "home/", "home"])
+def test_the_users_home_is_none_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
+    agent(tmp_path / "home", "own")
+    (tmp_path / "link").symlink_to("home")
+    for cwd in ("link", "home"):
+        assert project_roots(Look(), str(tmp_path / cwd), {"HOME": f"{tmp_path}/{spelled}"}) == []
+
+
+def test_a_home_that_no_folder_can_be_is_nobodys(tmp_path: Path) -> None:
+    agent(tmp_path, "x")
+    assert names(projects(Look(), str(tmp_path), {"HOME": "/a\0b"})) == [["x"]]
 
 
 def test_the_users_home_and_what_is_above_it_are_no_projects(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
+    Open,
     Place,
     Problem,
 )
@@ -74,6 +75,7 @@ def test_a_global_agent_has_the_documented_fields() -> None:
         "overridden": False,
         "shadows": [],
         "needs_trust": [],
+        "trust_targets": [],
     }
 
 
@@ -222,8 +224,9 @@ def test_problems_are_sorted_by_path_and_line() -> None:
 
 def test_what_needs_approval_is_asked_for_the_winner() -> None:
     found = catalog(entry("a", PROJECT), entry("a"), entry("b"))
-    rows = routing_table(found, lambda one: ["shadows"] if one.project else ())["by_name"]
+    rows = routing_table(found, lambda one: Open(("shadows",), ("/f",)) if one.project else Open())["by_name"]
     assert (rows["a"]["needs_trust"], rows["b"]["needs_trust"]) == (["shadows"], [])
+    assert (rows["a"]["trust_targets"], rows["b"]["trust_targets"]) == (["/f"], [])
 
 
 @pytest.mark.req("S4-35")

@@ -21,8 +21,9 @@ from hocket.config import pins
 from hocket.config.loading import load
 from hocket.config.pins import FILE, FOLDER
 from hocket.config.settings import Config
-from hocket.errors import NotTrusted
-from hocket.model import Agent
+from hocket.engine.bind import StartRequest, bind
+from hocket.errors import NotTrusted, SecurityError
+from hocket.model import Agent, Spec
 
 HOOKS = {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}
 SERVERS = [{"trap": {"command": "sh", "args": ["-c", "x"]}}]
@@ -51,7 +52,7 @@ class Ground(Land):
 
     def needs(self, name: str) -> list[str]:
         catalog, config = self.whole()
-        return needs(catalog.ranked[name][0], catalog, config)
+        return list(needs(catalog.ranked[name][0], catalog, config).reasons)
 
     def find(self, name: str) -> Agent:
         return resolve(name, str(self.project), self.env, self.settings())
@@ -453,3 +454,127 @@ def test_what_is_being_changed_meanwhile_is_not_explained(ground: Ground, monkey
     with pytest.raises(NotTrusted, match="is being changed"):
         explain_file(str(path), config)
     assert os.path.exists(path)
+
+
+# --- Words that a project would take away -------------------------------------------------------------------
+
+
+def written(folder: Path, file: str, name: str, more: str = "") -> Path:
+    path = folder / f"{file}.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: {name}\ndescription: d\n{more}\n---\nBody\n")
+    return path
+
+
+@pytest.mark.parametrize("theirs", ["Code  Reviewer", "Code-Reviewer"])
+def test_an_address_of_the_user_s_leads_to_no_project_s_agent_unapproved(ground: Ground, theirs: str) -> None:
+    mine = written(ground.globals, "mine", "Code Reviewer")
+    written(ground.locals, "theirs", theirs)
+    try:
+        found = ground.find("Code-Reviewer").definition
+    except NotTrusted:
+        return
+    assert found is not None
+    assert found.path == str(mine)
+
+
+def test_no_address_of_a_project_s_agent_is_that_of_a_cli(ground: Ground) -> None:
+    written(ground.locals, "sly", "claude!")
+    assert ground.find("claude").definition is None
+
+
+def test_a_project_s_name_for_an_address_of_the_user_s_needs_approval(ground: Ground) -> None:
+    written(ground.globals, "mine", "Code Reviewer")
+    (ground.project / "hocket.toml").write_text('[agents.Code-Reviewer]\npath = "/bin/echo"\n')
+    with pytest.raises(NotTrusted, match="your own agent"):
+        ground.find("Code-Reviewer")
+
+
+def test_a_path_that_was_typed_means_that_file_whatever_a_project_calls_by_it(ground: Ground) -> None:
+    mine = written(ground.globals, "rev", "rev")
+    written(ground.locals, "rev", "rev")
+    (ground.project / "hocket.toml").write_text(f'[agents."{mine}"]\npath = "./.claude/agents/rev"\n')
+    found = ground.find(str(mine)).definition
+    assert found is not None
+    assert found.path == str(mine)
+
+
+def test_a_project_cannot_lead_the_user_s_own_name_elsewhere(ground: Ground) -> None:
+    shop = ground.project.parent / "shop"
+    written(shop / ".claude" / "agents", "rev", "rev")
+    ground.user_says(
+        f'[projects]\nshop = "{shop}"\n[agents.r]\nproject = "shop"\nagent = "rev"\n'
+        'permission_mode = "bypassPermissions"\n'
+    )
+    evil = ground.project / "evil"
+    written(evil / ".claude" / "agents", "rev", "rev")
+    (ground.project / "hocket.toml").write_text(f'[projects]\nshop = "{evil}"\n')
+    found = ground.find("r").definition
+    assert found is not None
+    assert found.path == str(shop / ".claude" / "agents" / "rev.md")
+
+
+def test_what_the_user_s_alias_may_do_is_not_for_a_project_s_agent_of_its_target_s_name(ground: Ground) -> None:
+    ground.program("mytool")
+    ground.user_says('[agents.x]\npath = "mytool"\npermission_mode = "bypassPermissions"\n')
+    assert ground.find("x").provider == "executable"
+    written(ground.locals, "mytool", "mytool")
+    agrees(ground, "x", [f"takes the place of your own agent {ground.home / 'config.toml'}"])
+
+
+def test_a_list_of_servers_is_told_approved_and_void_after_a_change(ground: Ground) -> None:
+    path = written(ground.locals, "a", "a", "allowedMcpServers: [mine]")
+    agrees(ground, "a", ["asks for MCP servers (mine)"])
+    ground.approve(path)
+    agrees(ground, "a", [])
+    path.write_text(path.read_text().replace("[mine]", "[other]"))
+    agrees(ground, "a", ["asks for MCP servers (other)"])
+    path.write_text(path.read_text().replace("[other]", "[]"))
+    agrees(ground, "a", [])
+
+
+def test_an_alias_that_cannot_be_typed_runs_by_its_address(ground: Ground) -> None:
+    ground.program("tool")
+    ground.user_says('[agents."my tool"]\npath = "tool"\nargs = ["-x"]\n')
+    assert ground.find("my-tool").args == ("-x",)
+
+
+def test_an_alias_for_an_agent_in_a_file_of_another_name_needs_what_the_agent_needs(ground: Ground) -> None:
+    written(ground.locals, "bar", "foo", "hooks: {Stop: [{hooks: [{type: command, command: x}]}]}")
+    ground.user_says('[agents.f]\npath = ".claude/agents/foo"\n')
+    agrees(ground, "f", ["asks for hooks (Stop)"])
+
+
+def test_a_link_out_of_its_folder_must_describe_an_agent(ground: Ground) -> None:
+    secret = ground.user / "key"
+    secret.write_text("BEGIN PRIVATE KEY\n")
+    elsewhere = written(ground.user / "dotfiles", "rev", "rev")
+    ground.locals.mkdir(parents=True)
+    (ground.locals / "helper.md").symlink_to(secret)
+    (ground.locals / "rev.md").symlink_to(elsewhere)
+    with pytest.raises(SecurityError, match=r"leads to .*key, which is outside of") as caught:
+        ground.find(".claude/agents/helper")
+    assert "PRIVATE" not in f"{caught.value.message}{caught.value.hint}"
+    assert ground.find(".claude/agents/rev").definition is not None
+    (ground.locals / "bare.md").write_text("Just do it.\n")
+    assert ground.find(".claude/agents/bare").definition is not None
+
+
+def test_whoever_starts_something_in_a_folder_that_changed_after_its_approval_is_told(ground: Ground) -> None:
+    (ground.project / ".mcp.json").write_text('{"mcpServers": {"s": {"command": "x"}}}')
+    ground.approve_folder(ground.project)
+    assert ground.find("claude").changed is None
+    (ground.project / ".mcp.json").write_text('{"mcpServers": {"s": {"command": "y"}}}')
+    found = ground.find("claude")
+    assert (found.trusted, found.changed) == (False, str(ground.project))
+    request = StartRequest(str(ground.project), ground.env, agent="claude", prompt="hi")
+    spec = bind(request, ground.settings())
+    assert isinstance(spec, Spec)
+    assert [f"hocket trust {ground.project}" in notice for notice in spec.notices] == [True]
+
+
+def test_an_alias_for_nothing_is_a_problem_of_its_file(ground: Ground) -> None:
+    ground.user_says('[agents.x]\npath = "/nowhere/x"\n[agents.y]\npath = "../gone/.claude/agents/y"\n')
+    catalog, _ = ground.whole()
+    told = [problem.reason for problem in catalog.problems if problem.path == str(ground.home / "config.toml")]
+    assert [reason.partition(":")[0] for reason in told] == ["agent 'x'", "agent 'y'"]

@@ -43,6 +43,26 @@ def test_a_line_that_does_not_stand_further_in_cannot_go_on_with_a_value(text: s
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        *(("x:\n>-\n  a", 1), ("x: \n|\n a", 1), ("x: # c\n>\n  a", 1), (" x:\n >\n  a", 1), ("? x\n:\n>\n  a", 2)),
+        *(("x:\n  y:\n  >-\n   a", 2), ("x:\n- y:\n  |\n   a", 2), ("x:\n-\n>-\n  a", 2), ("x:\n>-", 1)),
+    ],
+)
+def test_a_text_of_lines_does_not_begin_below_its_key(text: str, line: int) -> None:
+    with pytest.raises(Unusable) as caught:
+        load(text)
+    assert caught.value.line == line
+
+
+@pytest.mark.parametrize(
+    "text", ["x:\n >-\n a", "x: >-\n a", "? x\n: >-\n a", "x:\n- >-\n a", "x:\n-\n >-\n  a", " x:\n  >-\n  a"]
+)
+def test_a_text_of_lines_may_begin_further_in(text: str) -> None:
+    assert values(text)["x"] in ("a", ["a"])
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         *(("!!int 5", 5), ("!!float 5", 5), ("!!bool true", True), ("!!str 5", "5"), ('!!int "5"', "5")),

@@ -109,6 +109,27 @@ def test_a_second_checkout_leads_to_the_definitions_of_the_first(ground: Ground)
     assert told.stdout.strip() == str(ground.copied(ground.project / ".git"))
 
 
+def test_a_second_checkout_may_be_named_from_where_its_records_lie(ground: Ground) -> None:
+    real, second = agents_in(ground.project), ground.user / "second"
+    records = ground.project / ".git/worktrees/second"
+    records.mkdir(parents=True)
+    second.mkdir()
+    (second / ".git").write_text("gitdir: ../work/shop/.git/worktrees/second\n")
+    (records / "gitdir").write_text("../../../../../second/.git\n")
+    ground.stand_in(second)
+    assert os.readlink(ground.copied(real)) == str(real)
+
+
+def test_records_that_name_no_path_lead_nowhere(ground: Ground, world: Path) -> None:
+    other, records = agents_in(world / "other"), world / "other/.git/worktrees/x"
+    records.mkdir(parents=True)
+    (records / "gitdir").write_text("a\0b")
+    for said in (str(records), "a\0b"):
+        (ground.project / ".git").write_text(f"gitdir: {said}")
+        ground.stand_in()
+    assert not ground.copied(other).exists()
+
+
 def test_a_checkout_that_its_repository_knows_nothing_of_leads_nowhere(ground: Ground, world: Path) -> None:
     other = agents_in(world / "other")
     (world / "other/.git/worktrees/x").mkdir(parents=True)

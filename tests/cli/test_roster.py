@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
 
-from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Problem
+from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.table import routing_table
 from hocket.cli.format import width
-from hocket.cli.roster import Page, detail, listing, reasons, tool_names
+from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
+from hocket.config.settings import approval
 
 PIPE = Page()
 
@@ -17,7 +21,9 @@ PIPE = Page()
 def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
     ranked = {entry.name: (entry,) for entry in entries}
     addresses = {name: name.replace(" ", "-") for name in ranked}
-    return routing_table(Catalog("/p", ranked, addresses, problems), lambda _: needs)
+    return routing_table(
+        Catalog("/p", ranked, addresses, problems), lambda one: Open(needs, (one.path,) if needs else ())
+    )
 
 
 def agent(name: str, **metadata: Any) -> Entry:
@@ -107,6 +113,43 @@ def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str, columns: int) 
     assert max(map(width, lines)) <= columns
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert PIPE.wrapped(text, 0) == [text]
+
+
+ODD_PATHS = [
+    "/p/a b.md",
+    "/p/it's.md",
+    '/p/"x"$HOME`id`.md',
+    "/p/a\x1b]0;title\x07b.md",
+    "/p/it's\n\x1b[31m 'so'.md",
+    "/p/\x9b31m\u202egnp.md",
+    "/p/\udcff\t.md",
+    "/p/back\\x1b\x1b1.md",
+]
+
+
+@pytest.mark.parametrize("path", ODD_PATHS, ids=ascii)
+def test_a_command_to_type_steers_no_terminal_and_means_the_same_file(path: str) -> None:
+    found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
+    for lines in (listing(found, PIPE), detail(found["by_name"]["a"], PIPE)):
+        (line,) = [line.strip() for line in lines if line.startswith("    hocket trust ")]
+        assert line.isprintable()
+        assert _words(line.removeprefix("hocket trust ")) == [path]
+
+
+def _words(line: str) -> list[str]:
+    """The arguments that a shell makes of them."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash")
+    done = subprocess.run([bash, "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, timeout=10)
+    return [os.fsdecode(word) for word in done.stdout.split(b"\0")[:-1]]
+
+
+def test_apostrophes_of_a_sentence_are_no_quotes() -> None:
+    path = "/p/a\x07b"
+    told = typable(f"it isn't yours; the users' way: {approval(path)}")
+    assert told == "it isn't yours; the users' way: hocket trust '/p/a'$'\\x07''b'"
+    assert typable("plain 'text'") == "plain 'text'"
 
 
 def test_a_command_to_type_is_never_cut() -> None:

@@ -128,11 +128,28 @@ def test_a_folder_that_only_we_leave_out_is_a_difference_that_is_meant(world: Pa
     assert [(row["name"], row["expected"]) for row in found.only_claude] == [("one", True), ("other", False)]
 
 
-def test_a_file_that_only_we_cannot_read_is_named_with_its_reason_and_is_not_meant() -> None:
+def test_a_file_that_only_we_refuse_is_named_with_its_reason_and_is_meant() -> None:
     refused = Problem("/a/huge.md", 1, "is too large", True, REFUSED)
     found = compared(catalog(problems=(refused,)), *listed("huge"))
-    assert (found.only_claude[0]["expected"], found.equal) == (False, False)
+    assert (found.only_claude[0]["expected"], found.equal) == (True, True)
     assert shown(found) == "    only Claude: huge (/a/huge.md): is too large\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        (f"name: big\ndescription: {'x' * 70_000}", "big"),
+        (f"name: bigger\ndescription: d\nx: {'y' * 300_000}", "bigger"),
+        ('name: "a\\tb"\ndescription: d', "a\tb"),
+    ],
+)
+def test_a_file_that_only_we_refuse_is_known_by_the_name_in_its_head(world: Path, head: str, name: str) -> None:
+    file = world / "file.md"
+    file.write_text(f"---\n{head}\n---\n")
+    found = compared(catalog(problems=(Problem(str(file), 1, "is refused", True, REFUSED),)), *listed(name, "other"))
+    (theirs, other) = sorted(found.only_claude, key=lambda row: bool(row["name"] == "other"))
+    assert (theirs["name"], theirs["expected"], theirs["path"]) == (name, True, str(file))
+    assert (other["expected"], found.equal) == (False, False)
 
 
 def test_each_difference_is_one_harmless_line() -> None:

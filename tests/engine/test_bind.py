@@ -395,11 +395,12 @@ def servers_of(place: Place, head: str, config: Config = NOTHING) -> tuple[Any, 
     (place.cwd / ".claude.json").write_text(
         json.dumps({"mcpServers": {"git": {"command": "g"}, "db": {"command": "d"}}})
     )
-    folder = place.cwd / "work" / ".claude" / "agents"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder.parents[1] / ".mcp.json").write_text('{"mcpServers": {"theirs": {"command": "t"}, "db": {"command": "x"}}}')
+    folder, work = place.cwd / ".claude" / "agents", place.cwd / "work"
+    for made in (folder, work):
+        made.mkdir(parents=True, exist_ok=True)
+    (work / ".mcp.json").write_text('{"mcpServers": {"theirs": {"command": "t"}, "db": {"command": "x"}}}')
     (folder / "a.md").write_text(f"---\nname: a\ndescription: d\n{head}\n---\nWork\n")
-    spec = place.spec(config, agent="a", cwd=str(place.cwd / "work"))
+    spec = place.spec(config, agent="a", cwd=str(work))
     written = spec.files.get("servers.json")
     return (json.loads(written)["mcpServers"] if written else None), spec.notices
 
@@ -433,6 +434,21 @@ def test_a_server_that_nobody_knows_is_told_and_no_reason_to_refuse(place: Place
     found, notices = servers_of(place, "allowedMcpServers: [git, gone]")
     assert list(found) == ["git"]
     assert notices == ("no MCP server 'gone' is known here; a has none",)
+
+
+def test_an_agent_at_home_may_have_a_list_of_servers_too(place: Place) -> None:
+    servers_of(place, "allowedMcpServers: [git]")
+    assert json.loads(place.spec(agent="a").files["servers.json"]) == {"mcpServers": {"git": {"command": "g"}}}
+
+
+def test_a_project_s_agent_gets_none_of_the_user_s_servers_unasked(place: Place) -> None:
+    servers_of(place, "")
+    theirs = place.cwd / "work" / ".claude" / "agents"
+    theirs.mkdir(parents=True)
+    (theirs / "b.md").write_text("---\nname: b\ndescription: d\nallowedMcpServers: [git]\n---\nWork\n")
+    request = place.request(agent="b", cwd=str(place.cwd / "work"))
+    with pytest.raises(NotTrusted, match=r"asks for MCP servers \(git\)"):
+        bind(request, NOTHING)
 
 
 @pytest.mark.req("S4-52")

@@ -67,7 +67,11 @@ _DEFAULT_PATHS = {default.name: default.spec_path for default in DEFAULTS}
 
 def is_seeded(entry: Entry) -> bool:
     """Whether this is one of Hocket's own as it was brought along: nobody has written it."""
-    return entry.source == CONFIG and dict(entry.metadata) in [default.as_json() for default in DEFAULTS]
+    return entry.source == CONFIG and came_along(entry.metadata)
+
+
+def came_along(metadata: Mapping[str, Any]) -> bool:
+    return dict(metadata) in [default.as_json() for default in DEFAULTS]
 
 
 def packaged(name: str) -> str:
@@ -128,8 +132,8 @@ def list_configs(home: str) -> list[AgentFile]:
 
 
 def _is_config(name: str) -> bool:
-    # What begins with a dot is somebody's unfinished writing.
-    return name.endswith(".json") and not name.startswith(".")
+    # What begins with one dot is somebody's unfinished writing; with two, a name that somebody meant.
+    return name.endswith(".json") and (not name.startswith(".") or name.startswith(".."))
 
 
 def _files(look: Look, place: str) -> Iterator[str]:
@@ -208,7 +212,7 @@ class Instructions(NamedTuple):
 
 def spec_of(entry: Entry, cwd: str, env: Mapping[str, str]) -> Instructions:
     """The instructions of a config's agent: its project's file, else those that came with it. Raises without any."""
-    root = project_roots(Look(), cwd, env)[-1]
+    root = (project_roots(Look(), cwd, env) or [cwd])[-1]
     path = os.path.join(root, entry.target) if entry.target else None
     content = read_bounded(validate_agent_path(path, root), MAX_FILE, BadDefinition) if path else None
     if path and content is not None:

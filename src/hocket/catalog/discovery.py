@@ -18,12 +18,14 @@ from hocket import config as places_of_config
 from hocket.catalog.configs import configs, is_seeded
 from hocket.catalog.entries import (
     ALIAS,
+    CLI_NAMES,
     DUPLICATE,
     GLOBAL,
     LIBRARY,
     MANAGED,
     PROJECT,
     RENAMED,
+    SKIPPED,
     SOURCES,
     Catalog,
     Entry,
@@ -40,7 +42,7 @@ from hocket.catalog.look import Look
 from hocket.catalog.names import address_of, is_address
 from hocket.catalog.plugins import plugins
 from hocket.catalog.report import fix_steps
-from hocket.catalog.sources import library, managed, projects, users
+from hocket.catalog.sources import find_in, library, managed, projects, users
 from hocket.chain import is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import GlobalAgentsDirectoryMissing, NoAgentsFound, NotTrusted
@@ -88,6 +90,7 @@ def discover(cwd: str | None, env: Environ, home: str | None, config: Config, *,
         _problems(found, ranked, addresses),
         tuple(one.place for one in found),
         MappingProxyType(_settled(look.seen, begun, time.time_ns())),
+        MappingProxyType(_meant_by(ranked)),
     )
     if strict:
         require_global_folder(catalog)
@@ -156,14 +159,28 @@ def _repeated(found: Found) -> Iterator[Problem]:
             yield Problem(entry.path, entry.lines.get("name"), reason, claude_loads=True, kind=DUPLICATE)
 
 
-def _addresses(ranked: Iterable[str]) -> dict[str, str]:
-    """What one types for each name. Whoever has a name that can be typed keeps it, so these come first."""
-    taken: set[str] = set()
+def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:
+    """What one types for each name.
+
+    Whoever has a name that can be typed keeps it, so these come first; then what the user has, because what a project
+    brings along must not be reached by an address of the user's.
+    """
+    taken: set[str] = set(CLI_NAMES)
     addresses: dict[str, str] = {}
-    for name in sorted(ranked, key=lambda name: (not is_address(name), name)):
+    theirs = {name for name, entries in ranked.items() if all(entry.project is not None for entry in entries)}
+    for name in sorted(ranked, key=lambda name: (not is_address(name), name in theirs, name)):
         addresses[name] = address_of(name, taken)
         taken.add(addresses[name])
     return dict(sorted(addresses.items()))
+
+
+def _meant_by(ranked: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    meant: dict[str, tuple[str, ...]] = {}
+    for name in ranked:
+        if not is_address(name):
+            address = address_of(name)
+            meant[address] = (*meant.get(address, ()), name)
+    return meant
 
 
 def _renamed(ranked: Mapping[str, Sequence[Entry]], addresses: Mapping[str, str]) -> Iterator[Problem]:
@@ -193,10 +210,21 @@ def _aliases(look: Look, asked: _Asked, found: Sequence[Found]) -> list[Found]:
         if target != name or name not in others:
             entries.append(_alias(name, alias, _meant(look, target, asked, others)))
     return [
-        Found(Place(ALIAS, file, True, len(entries)), Scan(tuple(entries)))
+        Found(Place(ALIAS, file, True, len(entries)), Scan(tuple(entries), tuple(_dead(look, entries, asked))))
         for file, entries in by_file.items()
         if entries
     ]
+
+
+def _dead(look: Look, entries: Iterable[Entry], asked: _Asked) -> Iterator[Problem]:
+    """Aliases for a path where nothing is."""
+    for entry in entries:
+        path = _absolute(entry.target, asked) if entry.target and is_path(entry.target) else None
+        if path is None or any(look.exists(one) for one in (path, f"{path}.md")):
+            continue
+        if not is_claude_agent_path(path) or find_in(os.path.dirname(path), os.path.basename(path)) is None:
+            reason = f"agent {shown(entry.name)}: {path} does not exist"
+            yield Problem(entry.path, None, reason, claude_loads=False, kind=SKIPPED)
 
 
 def _alias(name: str, alias: AgentConfig, meant: Entry | None) -> Entry:

@@ -16,6 +16,8 @@ ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN = (
 )
 SOURCES = (ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN)
 """Where definitions come from, the one that wins first."""
+CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
+"""Names that mean a CLI with no definition. Nobody expects anything else behind one."""
 LOCATIONS: Mapping[str, str] = MappingProxyType({source: source for source in SOURCES} | {PROJECT: "project-local"})
 """What people are told about each source."""
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -64,6 +66,13 @@ class Problem:
     kind: str = SKIPPED
 
 
+class Open(NamedTuple):
+    """What has to be approved before an agent may run: why, in words, and what to approve."""
+
+    reasons: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
 class Scan(NamedTuple):
     """What one source has: in the order in which duplicates win, and what stands in the way."""
 
@@ -101,6 +110,8 @@ class Catalog:
     places: tuple[Place, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Every path that the result depends on, with its signature then."""
+    meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By address: the names that would have it if nobody stood in their way, of those that cannot be typed."""
 
     def find(self, name: str) -> tuple[Entry, ...]:
         """Every candidate for a name as it is written, else for an address; the one that is used first."""

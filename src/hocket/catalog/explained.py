@@ -102,7 +102,7 @@ def _asks_of(definition: Definition, config: Config) -> Iterator[Ask]:
         yield Ask(f"permission mode {mode}", (f"yours is {config.ceiling}",))
     if "hooks" in definition.fields:
         yield Ask("hooks", tuple(_hooks(definition.fields["hooks"])))
-    servers = definition.fields.get("mcpServers", ())
+    servers = [*definition.fields.get("mcpServers", ()), *(definition.allowed_servers or ())]
     if servers:
         yield Ask("MCP servers", tuple(line for item in servers for line in _servers(item)))
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from hocket.catalog.entries import ODD, REFUSED, Entry
 from hocket.catalog.frontmatter import Fault, Head, decode, parse, split, texts, tidy
+from hocket.catalog.hooks import are_usable, complaint_about_hooks
 from hocket.catalog.look import MAX_FILE
 from hocket.config import PERMISSION_MODES
 from hocket.config.reading import read_bounded
@@ -93,6 +95,8 @@ def complaint(head: Head) -> Fault | None:
         return Fault(head.line_of("description"), "has no description that is a text")
     if isinstance(hooks, list) or (hooks and not isinstance(hooks, dict)):
         return Fault(head.line_of("hooks"), "its hooks are not a list of events with values")
+    if hooks and (reason := complaint_about_hooks(hooks)):
+        return Fault(head.line_of("hooks"), reason)
     if _CONTROL.search(str(name)):
         reason = f"its name {shown(name)} has a control character in it"
         return Fault(head.line_of("name"), reason, REFUSED, ours=True)
@@ -238,16 +242,8 @@ def _is_named_server(item: Any) -> bool:
 def _hooks(value: Any) -> Any:
     if not isinstance(value, dict):
         return _MISSING
-    usable = {event: entries for event, entries in value.items() if _is_hook_list(entries)}
+    usable = {event: entries for event, entries in value.items() if are_usable(entries)}
     return usable or _MISSING
-
-
-def _is_hook_list(entries: Any) -> bool:
-    return (
-        isinstance(entries, list)
-        and bool(entries)
-        and all(isinstance(entry, dict) and isinstance(entry.get("hooks"), list) for entry in entries)
-    )
 
 
 _FIELDS: Mapping[str, Callable[[Any], Any]] = {
@@ -281,8 +277,20 @@ _LISTS = (_tools, _skills)
 """Of which any text is a way of writing them."""
 
 
+MOST_ODD = 20
+"""So many fields of one file are told apart; nobody reads more of them."""
+
+
 def odd_fields(head: Head) -> Iterator[Fault]:
     """Fields that stand in a head for nothing, because the CLI leaves them out."""
+    found = _all_odd_fields(head)
+    yield from islice(found, MOST_ODD)
+    rest = list(found)
+    if rest:
+        yield Fault(rest[0].line, f"and {len(rest)} more of its fields are odd", ODD)
+
+
+def _all_odd_fields(head: Head) -> Iterator[Fault]:
     for key, value in head.values.items():
         clean = _FIELDS.get(key)
         if clean is None or value is None or value == "" or (clean in _LISTS and isinstance(value, str)):

@@ -85,8 +85,13 @@ def check_project(project: str) -> str:
     if not os.path.isdir(project):
         problem = "is not a directory" if os.path.exists(project) else "does not exist"
         raise BadDirectory(f"the project directory {project} {problem}")
-    plain = os.path.normpath(project)
-    return plain if os.path.realpath(plain) == os.path.realpath(project) else os.path.realpath(project)
+    return plainly(project)
+
+
+def plainly(path: str) -> str:
+    """A path without needless dots and slashes; links stay, unless ``..`` leads elsewhere behind one."""
+    plain, real = os.path.normpath(path), os.path.realpath(path)
+    return plain if os.path.realpath(plain) == real else real
 
 
 def users_folder(cwd: str, env: Environ) -> str | None:
@@ -161,6 +166,8 @@ def _enter(look: Look, folder: str, entered: set[tuple[int, int]], problems: lis
 def _kind(look: Look, entry: os.DirEntry[str], problems: list[Problem]) -> str:
     """What to do with an entry of a folder; a problem where it is not what it seems to be."""
     is_definition = _is_definition_name(entry.name)
+    if entry.is_symlink():
+        look.stat(entry.path)  # what it leads to may come to be, or become something else
     if not _is_text(entry.name):
         if is_definition or _is(entry, os.DirEntry.is_dir):
             problems.append(Problem(printable(entry.path), None, "its file name is not UTF-8", False, REFUSED))
@@ -274,13 +281,25 @@ def _usable(content: bytes | Fault, stem: str | None = None) -> Head | Fault:
 
 def _claude_loads(look: Look, candidate: Candidate, content: bytes | Fault) -> bool:
     """Whether a file that only we refuse is one that the CLI loads."""
-    wide = look.head(candidate.path, MAX_FILE_OF_CLAUDE) if isinstance(content, Fault) else content
-    if isinstance(wide, Fault):
-        return False
-    whole = parse(wide)
-    found = gist(wide) if isinstance(whole, Fault) and whole.ours else whole
+    found = _as_claude_reads(look, candidate.path, content)
     fault = complaint(found) if isinstance(found, Head) else found
     return fault is None or fault.ours
+
+
+def _as_claude_reads(look: Look, path: str, content: bytes | Fault) -> Head | Fault:
+    """The head of a file within the CLI's bounds, which are wider than ours."""
+    wide = look.head(path, MAX_FILE_OF_CLAUDE) if isinstance(content, Fault) else content
+    if isinstance(wide, Fault):
+        return wide._replace(ours=False)
+    whole = parse(wide)
+    return gist(wide) if isinstance(whole, Fault) and whole.ours else whole
+
+
+def name_for_claude(look: Look, path: str) -> str | None:
+    """What a file is called by the CLI, also one that only we refuse; None when that cannot be told."""
+    found = _as_claude_reads(look, path, look.head(path))
+    name = found.values.get("name") if isinstance(found, Head) else None
+    return name if isinstance(name, str) else None
 
 
 def _remarks(candidate: Candidate, head: Head) -> Iterator[Problem]:

@@ -15,6 +15,8 @@ from hocket.catalog.yaml12 import Loaded, TooMuch, Unusable, load
 
 MAX_HEAD = 64 * 1024
 _ENOUGH_TO_TELL = 6
+_LONG = MAX_HEAD // 4
+"""For the value of one key."""
 _FIRST_LINE = 2
 """Of a head within its file, whose first line is the dashes."""
 
@@ -24,6 +26,7 @@ _ANY = "[^\n\r\u2028\u2029]"
 # Quantifiers that have something to fail on after them are possessive: no text may make them try again and again.
 _DECIDING = re.compile(r"^(?:name|description|hooks):.*\n?(?:[ \t].*\n?)*", re.MULTILINE)
 _OPENING = re.compile(rf"---[{_BLANK}]*+\n")
+_BEGINNING = re.compile(rf"(?:[\n{_BLANK}]*\n)?\ufeff?")
 _AFTER_CLOSING = re.compile(rf"---[\n{_BLANK}]*+")
 _LEADING_TABS = re.compile(r"^\t+", re.MULTILINE)
 _TAB_AFTER = re.compile(r"^( ++| *+-)\t++(?=[^:\n]*$)", re.MULTILINE)
@@ -78,7 +81,16 @@ def _parts(text: str) -> _Parts | None:
     # The closing dashes end a head wherever they stand, also behind text and as a part of a longer line.
     end = text.find("---", opening.end()) if opening else -1
     closing = _AFTER_CLOSING.match(text, end) if end >= 0 else None
-    return _Parts(text[opening.end() : end], text[closing.end() :]) if opening and closing else None
+    return _Parts(_begun(text[opening.end() : end]), text[closing.end() :]) if opening and closing else None
+
+
+def _begun(head: str) -> str:
+    """The head as it begins for the CLI, whose opening takes blank lines along, and whose YAML takes a mark.
+
+    The lines stay, so that they can be counted.
+    """
+    match = _BEGINNING.match(head)
+    return "\n" * match[0].count("\n") + head[match.end() :] if match else head
 
 
 def split(content: str) -> tuple[str | None, str]:
@@ -133,8 +145,15 @@ def gist(content: bytes) -> Head | Fault:
     head = split(decode(content))[0]
     if head is None:
         return Fault(1, "has no head")
-    deciding = "".join(match[0] for match in _DECIDING.finditer(head) if len(match[0]) <= MAX_HEAD)
-    return parse(f"---\n{deciding[:MAX_HEAD]}\n---\n".encode())
+    deciding = "".join(_shortened(match[0]) for match in _DECIDING.finditer(head))
+    return parse(f"---\n{deciding}\n---\n".encode())
+
+
+def _shortened(pair: str) -> str:
+    """A key with its value, which may be a text of any length: without its middle it is one still."""
+    if len(pair) <= _LONG:
+        return pair
+    return "" if pair.startswith("hooks") else pair[: _LONG // 2] + pair[-_LONG // 2 :]
 
 
 def _fault(error: Unusable) -> Fault:
@@ -192,12 +211,24 @@ def _load_tolerantly(head: str) -> tuple[Loaded, Unusable | None]:
         tried.append(text)
         try:
             return load(text), complaint
-        except TooMuch:
+        except TooMuch as error:
+            error.ours = error.ours or _is_read_in_quotes(head)
             raise
         except Unusable as error:
             complaint = complaint or error
     assert complaint  # noqa: S101 - otherwise one of them was read
     raise complaint
+
+
+def _is_read_in_quotes(head: str) -> bool:
+    """Whether the CLI reads in quotes what is too much for it without: there an alias is only a text."""
+    try:
+        load(_quoted(head))
+    except TooMuch as error:
+        return error.ours
+    except Unusable:
+        return False
+    return True
 
 
 def _as_it_is(text: str) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TTL = 300.0
 """In seconds. Nothing that we know of goes unnoticed for so long, and what we do not know of goes no longer."""
-VARIABLES = ("HOME", "CLAUDE_CONFIG_DIR", "XDG_CONFIG_HOME")
+VARIABLES = ("HOME", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_PLUGIN_CACHE_DIR", "XDG_CONFIG_HOME")
 """What of an environment decides where definitions and configuration lie."""
 ABSENT = "-"
 _MAGIC = [b"hocket-agents", b"1", __version__.encode()]
@@ -59,9 +59,12 @@ def key(home: str, cwd: str, environ: Mapping[str, str]) -> list[bytes]:
     return [os.fsencode(part) for part in (home, normal(cwd), *(environ.get(name, "") for name in VARIABLES))]
 
 
-def normal(cwd: str) -> str:
-    """One spelling of a directory; behind a link, ``..`` is not what it seems, so there the links are followed."""
-    return os.path.realpath(cwd) if ".." in cwd.split("/") else os.path.normpath(cwd)
+def normal(path: str) -> str:
+    """The one spelling of a directory that has no links in it, as a program sees it that works there."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # what no file can be called
+        return os.path.normpath(path)
 
 
 def folder_of(home: str) -> str:

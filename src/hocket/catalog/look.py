@@ -106,7 +106,11 @@ _CHUNK = 4 * 1024
 
 def _read_until(descriptor: int, largest: int, find_end: Callable[[bytes], int | None]) -> bytes:
     content = os.read(descriptor, _CHUNK)
-    # A file that grows while it is read has an end all the same.
-    while (end := find_end(content)) is None and len(content) <= largest and (chunk := os.read(descriptor, _CHUNK)):
+    # Each time as much again, so that looking at all of it so often costs no more than reading it twice. A file that
+    # grows while it is read has an end all the same.
+    while (end := find_end(content)) is None and len(content) <= largest:
+        chunk = os.read(descriptor, max(_CHUNK, len(content)))
+        if not chunk:
+            break
         content += chunk
     return content[:end]

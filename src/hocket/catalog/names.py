@@ -10,7 +10,6 @@ import os
 import re
 import unicodedata
 from collections.abc import Container
-from itertools import count
 
 from hocket.errors import SecurityError, ValidationError
 
@@ -27,10 +26,23 @@ def is_address(name: str) -> bool:
 def address_of(name: str, taken: Container[str] = ()) -> str:
     """What to type for a name: itself if it can be, else the nearest to it; numbered where that is taken."""
     address = name if is_address(name) else _derived(name)
-    if address not in taken:
-        return address
-    numbered = (f"{address[: MAX_ADDRESS - len(ending)]}{ending}" for ending in (f"-{n}" for n in count(2)))
-    return next(candidate for candidate in numbered if candidate not in taken)
+    return _numbered(address, _free_number(address, taken)) if address in taken else address
+
+
+def _numbered(address: str, number: int) -> str:
+    ending = f"-{number}"
+    return f"{address[: MAX_ADDRESS - len(ending)]}{ending}"
+
+
+def _free_number(address: str, taken: Container[str]) -> int:
+    """A number that is free after one that is not. Thousands may want one address, so not each of them is tried."""
+    low, high = 1, 2
+    while _numbered(address, high) in taken:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _numbered(address, middle) in taken else (low, middle)
+    return high
 
 
 def _derived(name: str) -> str:

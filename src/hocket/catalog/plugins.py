@@ -1,8 +1,8 @@
 """Agents that come with the CLI's plugins, under the names by which the CLI lists them.
 
 Knows where the CLI keeps what it installed, and which settings switch a plugin on; writes nothing. A plugin whose
-marketplace is a directory is used where it lies, any other where it was installed to. What a project's own settings say
-counts only where somebody vouches for the project.
+marketplace is a directory is used where it lies, any other where it was installed to. A project's own settings switch
+off what they like, and on only where somebody vouches for the project.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import cli_fields, entry_of, shown
-from hocket.catalog.files import printable
+from hocket.catalog.files import plainly, printable
 from hocket.catalog.frontmatter import Fault, Head, decode, parse, split
 from hocket.catalog.look import MAX_FILE, Look
+from hocket.catalog.sources import main_root
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition
 from hocket.model import Definition
@@ -135,11 +136,12 @@ def _switched_on(
     if base is None or folder is None:
         return []
     users = os.path.join(base, "settings.json")
-    theirs = [os.path.join(cwd, ".claude", name) for name in ("settings.json", "settings.local.json")]
-    settings = {path: _settings(look, path, problems) for path in (users, *(theirs if trusts else ()), managed)}
-    wanted: dict[str, tuple[Any, str]] = {}
-    for path, said in settings.items():
-        wanted |= {key: (value, path) for key, value in (said.get("enabledPlugins") or {}).items()}
+    settings = {path: _settings(look, path, problems) for path in (users, managed)}
+    others = [path for path in _of_the_project(look, cwd, env) if path not in settings]
+    theirs = _chosen({path: _settings(look, path, problems) for path in others})
+    if not trusts:  # whoever it is, a folder may always do with less
+        theirs = {key: choice for key, choice in theirs.items() if choice[0] is not True}
+    wanted = _chosen({users: settings[users]}) | theirs | _chosen({managed: settings[managed]})
     on = {key: path for key, (value, path) in wanted.items() if value is True and not key.endswith(f"@{_BUILT_IN}")}
     if not on:
         return []
@@ -153,6 +155,22 @@ def _switched_on(
             reason = f"switches on {shown(key)}, which is not there: {plugin}"
             problems.append(Problem(path, None, reason, False, SKIPPED))
     return found
+
+
+def _of_the_project(look: Look, cwd: str, env: Environ) -> list[str]:
+    """The files of settings that the CLI reads around a directory, the one that has the last word last."""
+    root, local = main_root(look, cwd, env), os.path.join(".claude", "settings.local.json")
+    own = [os.path.join(cwd, ".claude", "settings.json"), os.path.join(cwd, local)]
+    return list(dict.fromkeys([*own, os.path.join(root, local)])) if root else own
+
+
+def _chosen(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Any, str]]:
+    """By plugin what is said about it, and where; the last one to say something counts."""
+    return {
+        key: (value, path)
+        for path, said in settings.items()
+        for key, value in (said.get("enabledPlugins") or {}).items()
+    }
 
 
 def _settings(look: Look, path: str, problems: list[Problem]) -> Mapping[str, Any]:
@@ -211,7 +229,7 @@ class _Store:
             path, project = record.get("installPath"), record.get("projectPath")
             here = not isinstance(project, str) or _is_within(self._cwd, project)
             if here and isinstance(path, str) and self._look.exists(path):
-                return path
+                return plainly(path)
         return None
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hocket.catalog.entries import (
     ALIAS,
+    CONFIG,
     DUPLICATE,
     GLOBAL,
     HIDDEN,
@@ -274,15 +275,23 @@ def note(agent: Mapping[str, Any], shown: Shown = str) -> str | None:
         )
     if agent["location"] == LOCATIONS[PROJECT]:
         return "This agent belongs to the project alone: there is no global one of that name."
+    if agent["location"] == LOCATIONS[CONFIG] and _came_along(agent["full_metadata"]):
+        return "Hocket brought this agent along, and nobody has changed it: a program of that name on PATH goes first."
     return None
+
+
+def _came_along(metadata: Mapping[str, Any]) -> bool:
+    # Imported here: the list of agents, which is shown far more often, has no use for it.
+    from hocket.catalog.configs import came_along
+
+    return came_along(metadata)
 
 
 def trust_line(agent: Mapping[str, Any]) -> str | None:
     """What to type before the agent may run; None when nothing stands in its way."""
     if not agent["needs_trust"]:
         return None
-    # An alias is approved with all else that its folder's files ask for.
-    return approval(agent["project"] if agent["location"] == LOCATIONS[ALIAS] else agent["path"])
+    return approval(*agent["trust_targets"])
 
 
 # --- Why ----------------------------------------------------------------------------------------------------
@@ -341,9 +350,10 @@ def candidates(catalog: Catalog, name: str) -> list[Candidate]:
 def _at_place(place: Place, own: Sequence[Entry], winner: Entry, problems: Sequence[Problem]) -> Iterator[Candidate]:
     here = [entry for entry in own if _is_in(entry.path, place.path)]
     yield from (_candidate(entry, winner) for entry in here)
-    yield from (Candidate(LEFT_OUT, place.source, one.path, one.line, one.reason) for one in problems)
+    source = LOCATIONS[place.source]
+    yield from (Candidate(LEFT_OUT, source, one.path, one.line, one.reason) for one in problems)
     if not here and not problems:
-        yield Candidate(NOTHING_HERE if place.exists else ABSENT, place.source, place.path)
+        yield Candidate(NOTHING_HERE if place.exists else ABSENT, source, place.path)
 
 
 def _is_in(path: str, folder: str) -> bool:
@@ -353,8 +363,8 @@ def _is_in(path: str, folder: str) -> bool:
 def _candidate(entry: Entry, winner: Entry) -> Candidate:
     line = entry.lines.get("name")
     if entry is winner:
-        return Candidate(USED, entry.source, entry.path, line)
-    return Candidate(SHADOWED, entry.source, entry.path, line, _beaten(entry, winner))
+        return Candidate(USED, LOCATIONS[entry.source], entry.path, line)
+    return Candidate(SHADOWED, LOCATIONS[entry.source], entry.path, line, _beaten(entry, winner))
 
 
 def _beaten(entry: Entry, winner: Entry) -> str:

@@ -8,22 +8,23 @@ the catalog of that directory. Nothing here looks at this process's own environm
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
 from hocket.catalog import trust
-from hocket.catalog.configs import get_config, spec_of
+from hocket.catalog.configs import get_config, is_seeded, spec_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, REFUSED, SKIPPED, Catalog, Entry
 from hocket.catalog.fields import read_definition
 from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, project_folder, users_folder
+from hocket.catalog.names import is_address
 from hocket.catalog.plugins import definition as plugin_definition
 from hocket.catalog.programs import check_program, did_you_mean, known_programs, path_of, search, trouble_with
 from hocket.catalog.sources import find_in, names_in
 from hocket.chain import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import ProgramNotFound
+from hocket.errors import BadDefinition, ProgramNotFound, SecurityError
 from hocket.model import Agent, Definition
 
 CLAUDE = "claude"
@@ -59,14 +60,24 @@ def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: 
 
     A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file.
     """
-    alias = config.agents.get(name)
+    sight = sight or Sight(lambda: discover(cwd, env, config.home, config))
+    alias = None if is_path(name) else _alias(name, config, sight)
     target = alias.path or name if alias else check_agent(name, "agent")
-    fresh = Sight(lambda: discover(cwd, env, config.home, config))
-    caller = _Caller(name, cwd, env, config, alias, sight or fresh)
+    caller = _Caller(name, cwd, env, config, alias, sight)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
     if alias and alias.project:
-        trust.check_alias(name, alias, config, caller.catalog().ranked.get(name, ()), found)
+        trust.check_alias(name, alias, config, caller.catalog(), found)
     return _as_asked_for(found, name, alias)
+
+
+def _alias(name: str, config: Config, sight: Sight) -> AgentConfig | None:
+    """What the configuration says about a name, or about the name that an address stands for."""
+    if name in config.agents:
+        return config.agents[name]
+    if all(is_address(known) for known in config.agents):
+        return None
+    meant = next(iter(sight.catalog().find(name)), None)
+    return config.agents.get(meant.name) if meant and meant.source == ALIAS else None
 
 
 def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
@@ -100,12 +111,17 @@ def _by_name(name: str, caller: _Caller) -> Agent:
     candidates = caller.catalog().find(name)
     # An alias leads here by the name of what it stands for, never to another alias.
     entry = next((one for one in candidates if one.source != ALIAS), None)
-    if entry is not None:
-        return _of_entry(entry, candidates, caller)
+    if entry is not None and not _yields(entry, caller):
+        return _of_entry(entry, caller, name)
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
     program = _on_path(name, caller)
     return _claude_at(program, caller) if is_claude_agent_path(program) else Agent(name, EXECUTABLE, program, "PATH")
+
+
+def _yields(entry: Entry, caller: _Caller) -> bool:
+    """Whether a program on PATH goes first: what Hocket brought along and nobody wrote hides nothing of the user's."""
+    return is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program is not None
 
 
 def _absolute(target: str, caller: _Caller) -> str:
@@ -122,8 +138,8 @@ def _absolute(target: str, caller: _Caller) -> str:
 # --- Claude -------------------------------------------------------------------------------------------------
 
 
-def _of_entry(entry: Entry, rivals: Sequence[Entry], caller: _Caller) -> Agent:
-    """The agent of an entry of the catalog. Of ``rivals`` it may be that it takes somebody's place."""
+def _of_entry(entry: Entry, caller: _Caller, name: str) -> Agent:
+    """The agent of an entry of the catalog that was found by a name."""
     source = LOCATIONS[entry.source]
     if entry.source == CONFIG:
         return _configured(entry, caller)
@@ -132,7 +148,9 @@ def _of_entry(entry: Entry, rivals: Sequence[Entry], caller: _Caller) -> Agent:
         return _claude(plugin_definition(entry, caller.cwd, caller.env, trusts=trusts), source, None, None, caller)
     # In the library a file's name is enough.
     definition = caller.sight.read(entry.path, entry.name if entry.source == LIBRARY else None)
-    return _claude(definition, source, entry.project, entry.project, caller, rivals)
+    # What the user's alias lets it do is meant for what the user had in mind.
+    words = (name, caller.name) if trust.gives_leave(caller.alias, caller.config) else (name,)
+    return _claude(definition, source, entry.project, entry.project, caller, trust.reached(words, caller.catalog()))
 
 
 def _configured(entry: Entry, caller: _Caller) -> Agent:
@@ -154,7 +172,7 @@ def _claude_at(path: str, caller: _Caller) -> Agent:
     folder = project_folder(project)
     file = os.path.join(folder, f"{name}.md")
     if os.path.exists(file):
-        definition = caller.sight.read(file, name)
+        definition = _named_by_path(file, name, folder, caller)
     else:
         inside = find_in(folder, name)
         if inside is None:
@@ -164,18 +182,34 @@ def _claude_at(path: str, caller: _Caller) -> Agent:
     return _claude(definition, "path", owner, project, caller)
 
 
+def _named_by_path(file: str, name: str, folder: str, caller: _Caller) -> Definition:
+    """A file that lies where its path says may do without a head; one that a link puts there must describe an agent.
+
+    Else whatever the link leads to, a key for instance, would become somebody's instructions.
+    """
+    real, base = os.path.realpath(file), os.path.realpath(folder)
+    if real.startswith(f"{base}/"):
+        return caller.sight.read(file, name)
+    try:
+        return caller.sight.read(file, None)
+    except BadDefinition as error:
+        raise SecurityError(
+            f"{file} leads to {real}, which is outside of {folder} and describes no agent", error.message
+        ) from error
+
+
 def _claude(
     definition: Definition | None,
     source: str,
     owner: str | None,
     works_in: str | None,
     caller: _Caller,
-    rivals: Sequence[Entry] = (),
+    how: trust.Reached = trust.BY_PATH,
 ) -> Agent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
     config, alias = caller.config, caller.alias
     if definition is not None:
-        trust.check_definition(definition, owner, config, rivals, own_mode=not (alias and alias.permission_mode))
+        trust.check_definition(definition, owner, config, how, own_mode=not (alias and alias.permission_mode))
     # Settings are read where it works, which a link may have put far away from the project that wrote it.
     place = works_in or caller.cwd
     trusted = all(config.trusts(folder) for folder in (place, *([owner] if owner else [])))
@@ -188,6 +222,7 @@ def _claude(
         cwd=works_in,
         trusted=trusted,
         strangers=config.strangers(place) if trusted else (),
+        changed=None if trusted else config.changed(place),
     )
 
 

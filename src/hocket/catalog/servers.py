@@ -52,7 +52,7 @@ def resolve_servers(look: Look, cwd: str, env: Environ, *, project_too: bool) ->
     roots = project_roots(look, cwd, env)
     document, path = _users_document(look, cwd, env, problems)
     servers = _servers(document, path, problems)
-    here = _here(document, roots[-1])
+    here = _here(document, roots[-1] if roots else cwd)
     if project_too:
         off = _names(here.get("disabledMcpjsonServers")) | _switched_off(look, cwd, env)
         for folder in reversed(roots):

@@ -11,7 +11,8 @@ import stat
 from typing import NamedTuple
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, LIBRARY, MANAGED, PROJECT, REFUSED, Found, Place, Problem, Scan
-from hocket.catalog.files import Environ, find_name, project_folder, scan, users_folder
+from hocket.catalog.files import Environ, find_name, name_for_claude, printable, project_folder, scan, users_folder
+from hocket.catalog.kept import normal
 from hocket.catalog.look import Look
 
 MANAGED_FOLDER = "/etc/claude-code/.claude/agents"
@@ -27,15 +28,15 @@ def managed(look: Look, folder: str = MANAGED_FOLDER) -> list[Found]:
 def projects(look: Look, cwd: str, env: Environ) -> list[Found]:
     """What the projects around a directory have, the nearest first."""
     users = users_folder(cwd, env)
-    own = os.path.realpath(users) if users else None
+    own = normal(users) if users else None
     around = _surroundings(look, cwd, env)
-    folders = [(project_folder(root), root) for root in around.roots]
+    above = _above(look, around.above)
+    folders = [(project_folder(root), root) for root in (*around.roots, *above.roots)]
     if around.in_repository and not look.exists(folders[-1][0]):
         main = _main_checkout(look, folders[-1][1])
         folders += [(project_folder(main), folders[-1][1])] if main else []
-    found = [_found(look, PROJECT, folder, root) for folder, root in folders if os.path.realpath(folder) != own]
-    left_out = [_left_out(folder) for root in around.left_out if look.exists(folder := project_folder(root))]
-    return _with_problems(found, left_out) if left_out and found else found
+    found = [_found(look, PROJECT, folder, root) for folder, root in folders if normal(folder) != own]
+    return _with_problems(found, above.problems) if above.problems and found else found
 
 
 def users(look: Look, cwd: str, env: Environ) -> list[Found]:
@@ -57,22 +58,28 @@ class _Surroundings(NamedTuple):
     roots: list[str]
     """Folders whose definitions count, the nearest first."""
     in_repository: bool
-    left_out: list[str]
-    """Folders above, whose definitions the CLI would take."""
+    above: list[str]
+    """Outside of a repository, the folders above, whose definitions the CLI takes as well."""
 
 
 def project_roots(look: Look, cwd: str, env: Environ) -> list[str]:
-    """Every folder whose definitions count in a directory, the nearest first: up to its repository's root."""
+    """The folders of the project that a directory belongs to, the nearest first: up to its repository's root."""
     return _surroundings(look, cwd, env).roots
 
 
-def _surroundings(look: Look, cwd: str, env: Environ) -> _Surroundings:
-    """What counts in a directory.
+def main_root(look: Look, cwd: str, env: Environ) -> str | None:
+    """The root of the repository that a directory belongs to; of a worktree, that of the repository's own folder."""
+    around = _surroundings(look, cwd, env)
+    return _main_checkout(look, around.roots[-1]) or around.roots[-1] if around.in_repository else None
 
-    Outside of a repository only the directory itself does: what somebody left in a shared parent such as the temporary
-    directory must not decide what runs. The user's home and what is above it are nobody's project, as for the CLI.
+
+def _surroundings(look: Look, cwd: str, env: Environ) -> _Surroundings:
+    """What there is around a directory, which is where it really is, as for the CLI.
+
+    Outside of a repository only the directory itself is the project. The user's home and what is above it are nobody's.
     """
-    home = env.get("HOME")
+    cwd = normal(cwd)
+    home = normal(env["HOME"]) if env.get("HOME") else None
     if cwd == home:
         return _Surroundings([], False, [])
     folders, folder = [cwd], cwd
@@ -84,6 +91,31 @@ def _surroundings(look: Look, cwd: str, env: Environ) -> _Surroundings:
         folders.append(folder)
     within = is_root or _is_below_a_repository(look, folder)
     return _Surroundings(folders, is_root, []) if within else _Surroundings([cwd], False, folders[1:])
+
+
+class _Above(NamedTuple):
+    roots: list[str]
+    """Folders whose definitions count though they belong to no project."""
+    problems: list[Problem]
+
+
+def _above(look: Look, folders: list[str]) -> _Above:
+    """What counts of the folders above a directory outside of a repository, the nearest first.
+
+    What somebody else left in a shared parent such as the temporary directory must not decide what runs. So it goes up
+    only as far as the folders are the user's alone; and only where there is something, because a busy folder that is
+    looked at makes every result an old one.
+    """
+    filled = [folder for folder in folders if look.exists(project_folder(folder))]
+    way = folders[: folders.index(filled[-1]) + 1] if filled else []
+    stop = next((number for number, folder in enumerate(way) if not _is_the_users_alone(look, folder)), len(way))
+    problems = [_left_out(folder, way[stop]) for folder in way[stop:] if folder in filled]
+    return _Above(way[:stop], problems)
+
+
+def _is_the_users_alone(look: Look, folder: str) -> bool:
+    found = look.stat(folder)
+    return found is not None and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _is_below_a_repository(look: Look, folder: str) -> bool:
@@ -103,9 +135,9 @@ def _main_checkout(look: Look, root: str) -> str | None:
     if administration is None:
         return None
     back, common = (_words_in(look, os.path.join(administration, name)) for name in ("gitdir", "commondir"))
-    if not (back and common) or os.path.realpath(back) != os.path.realpath(git):
+    if not (back and common) or normal(os.path.join(administration, back)) != normal(git):
         return None
-    repository = os.path.realpath(os.path.join(administration, common))
+    repository = normal(os.path.join(administration, common))
     return os.path.dirname(repository) if os.path.basename(repository) == ".git" else None
 
 
@@ -117,9 +149,9 @@ def _words_in(look: Look, path: str) -> str:
 # --- Looking ------------------------------------------------------------------------------------------------
 
 
-def _left_out(folder: str) -> Problem:
-    reason = "belongs to no repository, and outside of one only the directory itself counts"
-    return Problem(folder, None, reason, True, HIDDEN)
+def _left_out(folder: str, shared: str) -> Problem:
+    reason = f"belongs to no repository, and others than the user can write to {printable(shared)}"
+    return Problem(project_folder(folder), None, reason, True, HIDDEN)
 
 
 def _with_problems(found: list[Found], more: list[Problem]) -> list[Found]:
@@ -144,6 +176,11 @@ def _found(look: Look, source: str, folder: str, project: str | None = None) -> 
 def names_in(folder: str) -> list[str]:
     """Every name that means a definition in this folder."""
     return sorted(entry.name for entry in scan(Look(), folder, PROJECT).entries)
+
+
+def name_at(path: str) -> str | None:
+    """What the CLI calls the agent of a file, whether we would take it or not; None when that cannot be told."""
+    return name_for_claude(Look(), path)
 
 
 def find_in(folder: str, name: str) -> str | None:

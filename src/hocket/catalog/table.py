@@ -19,12 +19,13 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
+    Open,
     Place,
     Problem,
 )
 
 Table = dict[str, Any]
-NeedsTrust = Callable[[Entry], Sequence[str]]
+NeedsTrust = Callable[[Entry], Open]
 
 GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE = "global-only", "project-local-only", "project-local-override"
 _MAX_BITS = 1024
@@ -34,8 +35,8 @@ DOCUMENTED = (GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE)
 FURTHER = tuple(source for source in SOURCES if source not in {GLOBAL, PROJECT})
 
 
-def nothing_to_approve(_entry: Entry) -> Sequence[str]:
-    return ()
+def nothing_to_approve(_entry: Entry) -> Open:
+    return Open()
 
 
 def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve) -> Table:
@@ -75,7 +76,7 @@ def _hidden_global(ranked: Sequence[Entry]) -> Entry | None:
     return next((loser for loser in ranked[1:] if loser.source == GLOBAL), None)
 
 
-def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs_trust: Sequence[str]) -> Table:
+def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: Open) -> Table:
     entry, kind = ranked[0], _kind(ranked)
     hidden = _hidden_global(ranked) if kind == LOCAL_OVERRIDE else None
     row = {
@@ -101,7 +102,7 @@ def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs_tr
     if _is_linked(entry.path, linked):
         row["linked"] = True
     shadows = [{"source": LOCATIONS[loser.source], "path": loser.path} for loser in ranked[1:]]
-    return row | {"shadows": shadows, "needs_trust": list(needs_trust)}
+    return row | {"shadows": shadows, "needs_trust": list(needs.reasons), "trust_targets": list(needs.targets)}
 
 
 def _linked_paths(problems: Iterable[Problem]) -> frozenset[str]:

@@ -13,19 +13,18 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from hocket.catalog.configs import is_seeded
-from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog, Entry
-from hocket.catalog.fields import cli_fields, read_definition, with_defaults
+from hocket.catalog.entries import ALIAS, CLI_NAMES, CONFIG, GLOBAL, LIBRARY, PLUGIN, PROJECT, Catalog, Entry, Open
+from hocket.catalog.fields import allowed_servers, cli_fields, read_definition, with_defaults
 from hocket.catalog.files import is_claude_agent_path
 from hocket.catalog.frontmatter import Head, decode, parse
+from hocket.catalog.sources import find_in
 from hocket.catalog.wishes import asks_for, own_permission_mode, widening
 from hocket.config.settings import AgentConfig, Config, is_wider, not_trusted
 from hocket.errors import BadDefinition, NotTrusted
 from hocket.model import Agent, Definition
 
-CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
-"""Names that mean a CLI with no definition. Nobody expects a project's agent behind one."""
 _CLAUDE = "claude"
-_ASKING = ("hooks", "mcpServers", "permissionMode")
+_ASKING = ("hooks", "mcpServers", "permissionMode", "allowedMcpServers")
 _AGENTS = "/.claude/agents/"
 _OWN_FOLDERS = ("agents", "agents-library")
 
@@ -48,36 +47,55 @@ class Reasons(NamedTuple):
         ]
 
 
+class Reached(NamedTuple):
+    """The words by which something was reached, and all that the user could have meant by them.
+
+    Nothing for a path, which hides nobody.
+    """
+
+    words: tuple[str, ...] = ()
+    rivals: tuple[Entry, ...] = ()
+
+
+BY_PATH = Reached()
+
+
+def reached(words: Sequence[str], catalog: Catalog) -> Reached:
+    """A name that cannot be typed is meant by the address that it would have if nobody stood in its way."""
+    names = dict.fromkeys(name for word in words for name in (word, *catalog.meant.get(word, ())))
+    return Reached(tuple(words), tuple(entry for name in names for entry in catalog.ranked.get(name, ())))
+
+
 # --- Definitions --------------------------------------------------------------------------------------------
 
 
 def reasons_of(
-    definition: Definition, owner: str | None, config: Config, rivals: Sequence[Entry] = (), own_mode: bool = True
+    definition: Definition, owner: str | None, config: Config, how: Reached = BY_PATH, own_mode: bool = True
 ) -> Reasons:
     """Why a definition needs approval, approved or not. None where it is the user's own (no ``owner``).
 
-    ``rivals`` are all that have its name, where it was reached by its name: a path hides nobody. Its permission mode
-    does not count where another stands above it (``own_mode`` false).
+    Its permission mode does not count where another stands above it (``own_mode`` false).
     """
     if owner is None:
         return Reasons()
-    own = [rival for rival in rivals if _is_own(rival)]
+    own = [rival for rival in how.rivals if _is_own(rival)]
     wishes = _wishes(definition, config, own_mode)
     if wishes and (_is_users(definition.path, config) or any(_same(definition.path, rival.path) for rival in own)):
         wishes = []
     first = own[0] if own else None
     if first is not None and _same(definition.path, first.path):
         return Reasons(tuple(wishes))
-    if not rivals:
+    if not how.words:
         return Reasons(tuple(wishes))
-    return Reasons(tuple(wishes), _replaced(definition.name, first, config), first.path if first else None)
+    replaced = _replaced((*how.words, definition.name), first, config)
+    return Reasons(tuple(wishes), replaced, first.path if first else None)
 
 
 def check_definition(
-    definition: Definition, owner: str | None, config: Config, rivals: Sequence[Entry] = (), own_mode: bool = True
+    definition: Definition, owner: str | None, config: Config, how: Reached = BY_PATH, own_mode: bool = True
 ) -> None:
     """Raise unless a definition may run: it needs no approval, or it has one for exactly what it says."""
-    reasons = reasons_of(definition, owner, config, rivals, own_mode)
+    reasons = reasons_of(definition, owner, config, how, own_mode)
     if not reasons or owner is None or config.lists(owner) or _was_approved(definition, config):
         return
     raise not_trusted(definition.path, reasons.wishes, definition.path, config, reasons.replaced)
@@ -96,7 +114,9 @@ def _says(content: bytes, definition: Definition) -> bool:
     head = parse(content)
     if isinstance(head, Head):
         stem = os.path.basename(definition.path).removesuffix(".md")
-        return dict(cli_fields(with_defaults(head, stem))) == dict(definition.fields)
+        allowed = allowed_servers(head.values)
+        same_servers = (None if allowed is None else tuple(allowed)) == definition.allowed_servers
+        return same_servers and dict(cli_fields(with_defaults(head, stem))) == dict(definition.fields)
     return decode(content).strip() == definition.fields.get("prompt")
 
 
@@ -112,7 +132,7 @@ def _is_own(entry: Entry) -> bool:
     """Whether an entry is what the user chose: written by the user, or put there on purpose."""
     if entry.project is not None:
         return False
-    return entry.source in (GLOBAL, LIBRARY, ALIAS) or (entry.source == CONFIG and not is_seeded(entry))
+    return entry.source in (GLOBAL, LIBRARY, ALIAS, PLUGIN) or (entry.source == CONFIG and not is_seeded(entry))
 
 
 def _is_users(path: str, config: Config) -> bool:
@@ -128,19 +148,22 @@ def _same(path: str, other: str) -> bool:
     return os.path.realpath(path) == os.path.realpath(other)
 
 
-def _replaced(name: str, first: Entry | None, config: Config) -> str | None:
-    """What the user would get under this name without the project."""
+def _replaced(words: Sequence[str], first: Entry | None, config: Config) -> str | None:
+    """What the user would get by these words without the project."""
     if first is not None:
         return f"your own agent {first.path}"
-    if name in config.own_agents:
-        return f"your own name for it in {config.own_agents[name].source}"
-    return f"the {name} CLI" if name in CLI_NAMES else None
+    for word in words:
+        if word in config.own_agents:
+            return f"your own name for it in {config.own_agents[word].source}"
+        if word in CLI_NAMES:
+            return f"the {word} CLI"
+    return None
 
 
 # --- Aliases and arguments ----------------------------------------------------------------------------------
 
 
-def reasons_of_alias(name: str, alias: AgentConfig, config: Config, rivals: Sequence[Entry] = ()) -> Reasons:
+def reasons_of_alias(alias: AgentConfig, config: Config, how: Reached) -> Reasons:
     """Why a name in a project's configuration needs the folder's approval, given or not; its arguments aside."""
     if alias.project is None:
         return Reasons()
@@ -149,14 +172,22 @@ def reasons_of_alias(name: str, alias: AgentConfig, config: Config, rivals: Sequ
         *([f"permission mode {mode}"] if mode and is_wider(mode, config.ceiling) else []),
         *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
     ]
-    own = next((rival for rival in rivals if _is_own(rival)), None)
+    own = next((rival for rival in how.rivals if _is_own(rival)), None)
     # What it says is laid over whatever has the name, so it need not name another agent to be in the way.
-    return Reasons(tuple(wishes), _replaced(name, own, config))
+    return Reasons(tuple(wishes), _replaced(how.words, own, config))
 
 
-def check_alias(name: str, alias: AgentConfig, config: Config, rivals: Sequence[Entry], agent: Agent) -> None:
+def gives_leave(alias: AgentConfig | None, config: Config) -> bool:
+    """Whether an alias lets whatever it stands for do more, so that it matters what that turns out to be."""
+    if alias is None:
+        return False
+    mode = alias.permission_mode or config.ceiling
+    return is_wider(mode, config.ceiling) or bool(alias.allowed_tools or widening(alias.args, mode))
+
+
+def check_alias(name: str, alias: AgentConfig, config: Config, catalog: Catalog, agent: Agent) -> None:
     """Raise unless a name may mean what a project's configuration says. A plain program has no use for wishes."""
-    reasons = reasons_of_alias(name, alias, config, rivals)
+    reasons = reasons_of_alias(alias, config, reached((name,), catalog))
     if agent.provider != _CLAUDE:
         reasons = reasons._replace(wishes=())
     if reasons and alias.project and not config.trusts(alias.project):
@@ -203,7 +234,7 @@ def approvals(entry: Entry, catalog: Catalog, config: Config) -> list[Needed]:
     alias = config.agents.get(entry.name)
     found = []
     if alias and alias.project:
-        reasons = reasons_of_alias(entry.name, alias, config, catalog.ranked.get(entry.name, ()))
+        reasons = reasons_of_alias(alias, config, reached(_words(entry, catalog), catalog))
         if not _is_claudes(entry, catalog):
             reasons = reasons._replace(wishes=())
         if reasons:
@@ -212,7 +243,7 @@ def approvals(entry: Entry, catalog: Catalog, config: Config) -> list[Needed]:
     definition = _read(meant.path, meant.entry) if meant else None
     if meant and definition:
         own_mode = not (alias and alias.permission_mode)
-        reasons = reasons_of(definition, meant.project, config, meant.rivals, own_mode)
+        reasons = reasons_of(definition, meant.project, config, meant.how, own_mode)
         if reasons:
             found.append(Needed(meant.path, False, reasons, _is_approved(meant, config)))
     return found
@@ -222,9 +253,10 @@ def _is_approved(meant: _Meant, config: Config) -> bool:
     return config.lists(meant.project) or config.trusts_file(meant.path)
 
 
-def needs(entry: Entry, catalog: Catalog, config: Config) -> list[str]:
-    """Why an entry cannot run before somebody approves it, in words; nothing when it can."""
-    return [words for one in approvals(entry, catalog, config) if not one.approved for words in one.reasons.in_words()]
+def needs(entry: Entry, catalog: Catalog, config: Config) -> Open:
+    """Why an entry cannot run before somebody approves it; empty when it can."""
+    left = [one for one in approvals(entry, catalog, config) if not one.approved]
+    return Open(tuple(words for one in left for words in one.reasons.in_words()), tuple(one.target for one in left))
 
 
 class _Meant(NamedTuple):
@@ -232,22 +264,28 @@ class _Meant(NamedTuple):
 
     path: str
     project: str
-    rivals: tuple[Entry, ...]
-    """All of its name, if it is reached by that."""
+    how: Reached
     entry: Entry | None
+
+
+def _words(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((entry.name, catalog.addresses.get(entry.name, entry.name))))
 
 
 def _meant(entry: Entry, catalog: Catalog, config: Config) -> _Meant | None:
     """None for what is the user's own, or no definition at all."""
     if entry.source == PROJECT and entry.project is not None:
-        return _Meant(entry.path, entry.project, catalog.ranked.get(entry.name, ()), entry)
+        return _Meant(entry.path, entry.project, reached(_words(entry, catalog), catalog), entry)
     if entry.source != ALIAS or not entry.target:
         return None
     path = _claude_path(entry.target, catalog, config)
     if path is not None:
-        return _Meant(path, path.rpartition(_AGENTS)[0] or "/", (), None)
+        return _Meant(path, path.rpartition(_AGENTS)[0] or "/", BY_PATH, None)
     behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
-    return _meant(behind, catalog, config) if behind else None
+    meant = _meant(behind, catalog, config) if behind else None
+    if meant and entry.project is None and gives_leave(config.agents.get(entry.name), config):
+        return meant._replace(how=reached((*meant.how.words, entry.name), catalog))
+    return meant
 
 
 def _claude_path(target: str, catalog: Catalog, config: Config) -> str | None:
@@ -257,14 +295,17 @@ def _claude_path(target: str, catalog: Catalog, config: Config) -> str | None:
     path = os.path.normpath(os.path.join(catalog.cwd or "/", target))
     if "/" not in target or not is_claude_agent_path(path):
         return None
-    return path if path.endswith(".md") else f"{path}.md"
+    file = path if path.endswith(".md") else f"{path}.md"
+    folder, _, name = file.removesuffix(".md").rpartition("/")
+    return file if os.path.exists(file) else find_in(folder, name) or file
 
 
 def _is_claudes(entry: Entry, catalog: Catalog) -> bool:
     """Whether it is Claude that runs: a plain program has no use for permission modes."""
     target = entry.target or entry.name
     others = (one for one in catalog.find(target) if one.source != ALIAS)
-    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(target) or any(others)
+    path = os.path.join(catalog.cwd or "/", target)
+    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(path) or any(others)
 
 
 def _read(path: str, entry: Entry | None) -> Definition | None:

@@ -19,6 +19,8 @@ def asks_for(definition: Definition) -> list[str]:
     """The programs of its own that a definition would have started, in words."""
     fields = definition.fields
     servers = [item if isinstance(item, str) else ", ".join(item) for item in fields.get("mcpServers", ())]
+    # A list of servers that it may have narrows what is there; but where nobody trusts the folder there are none.
+    servers += [name for name in definition.allowed_servers or () if name not in servers]
     wishes = []
     if "hooks" in fields:
         wishes.append(f"hooks ({', '.join(fields['hooks'])})")

@@ -226,6 +226,8 @@ class _Builder:
         if event.style in _QUOTES:
             self._check_indent(event.start_mark.line, event.end_mark.line, "")
             return text
+        if event.style in _BLOCKS and event.start_mark.column <= self._indent:
+            raise Unusable(event.start_mark.line, "is not YAML: a text does not stand further in than its key")
         is_typed = event.tag in _TYPES if event.tag else event.implicit[0]
         return _plain(text) if is_typed else text
 
@@ -317,6 +319,7 @@ def _merged(value: Any) -> dict[str, Any]:
 # --- Scalars of YAML 1.2 ------------------------------------------------------------------------------------
 
 _QUOTES = ("'", '"')
+_BLOCKS = ("|", ">")
 _TYPES = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("bool", "float", "int"))
 _LINE_END = re.compile("\r\n|\r|\n")
 _CONSTANTS: Mapping[str, bool | None] = {

@@ -100,11 +100,18 @@ def _place(project: str | None) -> str:
     if project is None:
         return here
     named = None if "/" in project else _project_called(project, here)
-    path = os.path.abspath(os.path.join(here, named or project))
+    path = os.path.abspath(os.path.join(here, _whole(named or project)))
     if not os.path.isdir(path):
         problem = "is not a directory" if os.path.exists(path) else "does not exist"
         raise BadDirectory(f"the project directory {path} {problem}", None if named else _known_projects(here))
     return path
+
+
+def _whole(path: str) -> str:
+    """A path with the user's own directory in place of its tilde, which a configuration may begin with."""
+    if path != "~" and not path.startswith("~/"):
+        return path
+    return config.home_directory(config.process_environment()) + path[1:]
 
 
 def _here() -> str:

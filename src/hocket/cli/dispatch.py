@@ -86,15 +86,32 @@ def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None
     return f'see "{program} {words[0]} --help"' if isinstance(error, Misused) else None
 
 
+def _told(text: str) -> str:
+    """Without what a terminal would obey; further lines are indented, so that no file's name can pass for a message."""
+    from hocket.cli.format import harmless
+
+    first, *rest = harmless(text).split("\n")
+    return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in rest)])
+
+
+def _typable(hint: str) -> str:
+    """A hint may have a command in it, which has to stay right however odd the names in it are."""
+    if hint.isprintable():
+        return hint
+    from hocket.cli.roster import typable
+
+    return typable(hint)
+
+
 def _tell(message: str, hint: str | None, code: int) -> int:
     from contextlib import suppress
 
     try:
         with suppress(OSError):
             sys.stdout.flush()
-        print(f"hocket: {message}", file=sys.stderr)
+        print(f"hocket: {_told(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {hint}", file=sys.stderr)
+            print(f"hint: {_told(_typable(hint))}", file=sys.stderr)
     except OSError:
         return _leave_quietly()
     return code

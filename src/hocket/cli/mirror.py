@@ -80,7 +80,7 @@ class Mirror:
         """A file that says where its repository keeps the records of this checkout; they must say so, too."""
         said = _text(mark)
         records = os.path.normpath(os.path.join(os.path.dirname(mark), said.removeprefix(_RECORDS)))
-        if not said.startswith(_RECORDS) or _text(os.path.join(records, "gitdir")) != mark:
+        if not said.startswith(_RECORDS) or not _is_record_of(records, mark):
             self.path(mark).write_text(said)
             return
         repository = os.path.dirname(os.path.dirname(records))
@@ -92,6 +92,19 @@ class Mirror:
         (kept / "gitdir").write_text(f"{self.path(mark)}\n")
         self.path(mark).write_text(f"{_RECORDS}{kept}\n")
         self._folder(os.path.dirname(repository))
+
+
+def _is_record_of(records: str, mark: str) -> bool:
+    """Whether these are the records of the checkout with this mark, whose name may begin where they lie."""
+    named = _text(os.path.join(records, "gitdir"))
+    return _real(os.path.join(records, named)) == _real(mark)
+
+
+def _real(path: str) -> str | None:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # nothing can be called so
+        return None
 
 
 def _make_repository(here: Path) -> None:

@@ -28,7 +28,7 @@ from hocket.catalog.report import (
     summary,
     trust_line,
 )
-from hocket.cli.format import fit, one_line, width
+from hocket.cli.format import fit, harmless, one_line, width
 
 Table = Mapping[str, Any]
 Agent = Mapping[str, Any]
@@ -45,6 +45,9 @@ BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 NO_MODEL, ALL_TOOLS = "-", "all"
 """What stands in a column where a definition says nothing."""
 _TOOL = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+_QUOTED = re.compile(r"""\"'\"|(?<![^\s"])'[^']*'""")
+"""A word as ``shlex`` quotes it, not what stands between two apostrophes of a sentence."""
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]+")
 _STYLES = {"project": CYAN, "✓": GREEN, "✗": RED, "!": YELLOW, "◆": YELLOW}
 _MARKS = {USED: "✓", LEFT_OUT: "✗"}
 _NOTES = {ABSENT: "is not there", NOTHING_HERE: "has none of that name"}
@@ -233,8 +236,22 @@ def _needing_trust(told: str, agents: Sequence[Agent], page: Page) -> list[str]:
     lines = [page.paint(told, BOLD)]
     for agent in agents:
         lines += _marked("◆", one_line(agent["name"]), page.told("; ".join(agent["needs_trust"])), page)
-        lines.append(f"    {trust_line(agent)}")  # to be typed as it stands, so it is never cut
+        # To be typed as it stands, so it is never cut.
+        lines.append(f"    {harmless(typable(trust_line(agent) or ''))}")
     return lines
+
+
+def typable(text: str) -> str:
+    """A text with commands in it, in whose quoted words nothing is left that a terminal would obey or not show.
+
+    What was there stands as ``$'...'``, which shells take for the same bytes.
+    """
+    return text if text.isprintable() else _QUOTED.sub(lambda word: _UNSHOWN.sub(_as_bytes, word[0]), text)
+
+
+def _as_bytes(found: re.Match[str]) -> str:
+    written = "".join(f"\\x{byte:02x}" for byte in found[0].encode("utf-8", "surrogateescape"))
+    return f"'$'{written}''"
 
 
 def _problems(problems: Sequence[Problem], page: Page) -> list[str]:
@@ -351,7 +368,7 @@ def _candidate_lines(candidate: Mapping[str, Any], page: Page) -> list[str]:
     mark = _MARKS.get(verdict, " ")
     style = _STYLES.get(mark) or DIM
     word = verdict if verdict in (USED, SHADOWED, LEFT_OUT) else "-"
-    head = f"{mark} {word:<8}  {LOCATIONS[candidate['source']]:<13}  "
+    head = f"{mark} {word:<8}  {candidate['source']:<13}  "
     where = one_line(at(candidate, page.shown))
     text = page.told(candidate["reason"] or _NOTES.get(verdict, ""))
     if page.columns is None or len(head) + width(where) + 2 + width(text) <= page.columns:

@@ -29,7 +29,7 @@ _AGENTS = "/.claude/agents/"
 
 @command(
     Argument("targets", "[TARGET]...", many=True, required=False),
-    Option("-y", "--yes", kind=FLAG, help="Approve without being asked once more."),
+    Option("-y", "--yes", kind=FLAG, help="Do not ask on a terminal. Without one nobody is asked."),
     Option("--dry-run", kind=FLAG, help="Only show what there is to approve."),
     Option("--list", name="listing", kind=FLAG, help="List what is approved, and what has changed since."),
     Option("--remove", kind=FLAG, help="Take approvals back."),

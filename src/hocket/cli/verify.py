@@ -17,11 +17,11 @@ from hocket import config
 from hocket.catalog.configured import configuration
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import GLOBAL, HIDDEN, MANAGED, PLUGIN, PROJECT, REFUSED, SKIPPED, Catalog, Entry, Problem
-from hocket.catalog.fields import normalise_model, read_definition
-from hocket.catalog.sources import names_in
+from hocket.catalog.fields import normalise_model
+from hocket.catalog.sources import name_at, names_in
 from hocket.cli.format import one_line
 from hocket.cli.mirror import CLAUDE_FOLDER, Mirror
-from hocket.errors import BadDefinition, HocketError
+from hocket.errors import HocketError
 from hocket.keeper.tools import run_tool
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
 
@@ -154,7 +154,7 @@ def _model(name: str | None) -> str | None:
 
 
 def _left_out(problems: Sequence[Problem]) -> Iterator[tuple[str, Problem]]:
-    """Who is in the files and folders that only we leave out."""
+    """Who is in the files and folders that only we leave out, with the reason."""
     for problem in problems:
         if problem.claude_loads and problem.kind in (HIDDEN, SKIPPED, REFUSED):
             for name in _names_at(problem.path):
@@ -162,20 +162,16 @@ def _left_out(problems: Sequence[Problem]) -> Iterator[tuple[str, Problem]]:
 
 
 def _names_at(path: str) -> list[str]:
-    """A file that we cannot read goes by its own name."""
+    """A file that even we cannot read so far goes by its own name."""
     if os.path.isdir(path):
         return names_in(path)
-    try:
-        return [read_definition(path).name]
-    except BadDefinition:
-        return [os.path.basename(path).removesuffix(".md")]
+    return [name_at(path) or os.path.basename(path).removesuffix(".md")]
 
 
 def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:
-    row: Row = {"name": agent.name, "model": agent.model, "expected": False}
-    if left_out is None:
-        return row
-    return row | {"expected": left_out.kind == HIDDEN, "path": left_out.path, "reason": left_out.reason}
+    """What we leave out, and say so, is meant to differ."""
+    row: Row = {"name": agent.name, "model": agent.model, "expected": left_out is not None}
+    return row | {"path": left_out.path, "reason": left_out.reason} if left_out else row
 
 
 def _only_ours(entry: Entry, problems: Sequence[Problem]) -> Row:

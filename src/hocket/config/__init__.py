@@ -175,6 +175,8 @@ class Place(Record):
 
 def places(cwd: str, home: str, environ: Environ) -> list[Place]:
     """Every place where a configuration file could be, the one that wins first."""
+    # Whoever works there is where the path leads, and so is what lies above it.
+    cwd = os.path.realpath(cwd) if "\0" not in cwd else cwd
     users = config_directory(environ)
     user_file = os.path.join(home, "config.toml")
     if not os.path.exists(user_file):

@@ -135,16 +135,19 @@ def _merge(parts: Sequence[Part], **known: Any) -> Config:
     limits: dict[str, int] = {}
     run: dict[str, Any] = {}
     claude: dict[str, Any] = {}
+    users: dict[str, str] = {}
     for part in reversed(parts):
         agents.update(part.agents)
         projects.update(part.projects)
+        users.update({} if part.project else part.projects)
         chains.update(part.chains)
         limits.update(part.limits)
         run.update(part.run)
         claude.update(part.claude)
     passed = dict.fromkeys(name for part in parts for name in part.env_pass)
     return Config(
-        {name: _placed(name, agent, projects) for name, agent in agents.items()},
+        # What the user wrote means what the user named: no project's file leads it elsewhere.
+        {name: _placed(name, agent, projects if agent.project else users) for name, agent in agents.items()},
         chains,
         Limits(**limits),
         env_pass=tuple(passed),

@@ -226,6 +226,11 @@ class Pins:
         states = [self._state(one) for one in repository(folder)]
         return any(states) and all(state is not False for state in states)
 
+    def changed(self, folder: str) -> str | None:
+        """The folder, of this one and those above it up to the repository's root, that was approved and has changed."""
+        pinned = [one for one in repository(folder) if one in self.approved.folders]
+        return next((one for one in pinned if self._state(one) is False), None)
+
     def _state(self, folder: str) -> bool | None:
         """None when there is nothing to approve."""
         try:
@@ -272,16 +277,22 @@ def servers_above(folder: str, vouches: Callable[[str], bool]) -> tuple[str, ...
         raw = read_bounded(path, MAX_FILE, NotTrusted) if os.path.lexists(path) else None
         if raw is not None:
             is_fine = vouches(one)
-            names = {**dict.fromkeys(_servers_in(raw), is_fine), **names}
+            names = {**dict.fromkeys(_servers_in(raw, path), is_fine), **names}
     return tuple(sorted(name for name, is_fine in names.items() if not is_fine))
 
 
-def _servers_in(raw: bytes) -> list[str]:
-    """None for what Claude could not read either."""
+def _servers_in(raw: bytes, path: str) -> list[str]:
+    """None for what Claude could not read either; what it can read and we cannot is refused."""
     try:
-        servers = json.loads(raw.decode("utf-8-sig", "replace"))["mcpServers"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        found = json.loads(raw.decode("utf-8-sig", "replace"))
+    except json.JSONDecodeError:
         return []
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits; thousands of brackets
+        raise NotTrusted(
+            f"{path} cannot be read here, but Claude would start the servers in it",
+            "remove from it the number with thousands of digits, or the thousands of brackets, or move it away",
+        ) from error
+    servers = found.get("mcpServers") if isinstance(found, dict) else None
     return list(servers) if isinstance(servers, dict) else []
 
 

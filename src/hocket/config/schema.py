@@ -33,7 +33,12 @@ def _is_seconds(value: object, least: float) -> bool:
 
 
 def _is_filled(value: object) -> bool:
-    return isinstance(value, str) and value.strip() != ""
+    # A path or a name with anything else in it could be given to nobody.
+    return isinstance(value, str) and value.strip() != "" and "\0" not in value and _is_encodable(value)
+
+
+def _is_encodable(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _is_simple(value: object) -> bool:
@@ -62,8 +67,8 @@ def _one_of(*words: str) -> _Kind:
 
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
-_FILLED = _Kind(_is_filled, "a text that is not empty")
-_GATE = _Kind(lambda value: _is_filled(value) and "\0" not in value, "a shell command")
+_FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
+_GATE = _Kind(_is_filled, "a shell command")
 _SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
 _TEXTS = _Kind(_is_texts, "a list of texts")
 _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
@@ -77,7 +82,7 @@ _DOLLARS = _Kind(lambda value: _is_seconds(value, 1e-6), "a number of dollars ab
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
 _FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
-_TOOLS = _Kind(lambda value: _is_filled(value) or _is_texts(value), "a text that is not empty, or a list of texts")
+_TOOLS = _Kind(lambda value: _is_filled(value) or _is_texts(value), f"{_FILLED.wanted}, or a list of texts")
 _FOLDERS = _Kind(_is_folders, "a list of folders, each absolute or beginning with ~/")
 _MODE = _one_of(*PERMISSION_MODES)
 _PASSABLE = _Kind(_is_passable, "a list of variables, none of them Hocket's own or a mark of a session")
@@ -188,6 +193,8 @@ class Part(Record):
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]
     trusted_folders: tuple[str, ...]
+    project: str | None
+    """The folder whose own file it is; None for the user's."""
 
 
 def parse(place: Place, text: str, user: str) -> Part:
@@ -217,6 +224,7 @@ def parse(place: Place, text: str, user: str) -> Part:
         tuple(
             user + folder[1:] if folder.startswith("~") else folder for folder in sections["trust"].get("folders", ())
         ),
+        place.project,
     )
 
 

@@ -152,6 +152,10 @@ class Config(Record):
         """Whether a folder's settings, hooks and servers may count: it is listed, or approved as it is now."""
         return self.lists(folder) or (self.pins is not None and self.pins.covers(folder))
 
+    def changed(self, folder: str) -> str | None:
+        """The folder, this one or one above, that the user approved and that is no longer as it was then."""
+        return self.pins.changed(folder) if self.pins is not None and not self.lists(folder) else None
+
     def trusts_file(self, path: str, content: bytes | None = None) -> bool:
         """Whether a definition is approved as it is now, or as somebody has just read it."""
         return self.pins is not None and self.pins.has_file(path, content)
@@ -210,11 +214,11 @@ def not_trusted(
     return NotTrusted(f"{what} {' and '.join(deeds)}, and {_standing(target, config)}", f"{first}: {approval(target)}")
 
 
-def approval(target: str) -> str:
-    """The command that approves a definition or a folder, as it can be typed anywhere."""
+def approval(*targets: str) -> str:
+    """The command that approves definitions and folders, as it can be typed anywhere."""
     import shlex
 
-    return f"hocket trust {shlex.quote(target)}"
+    return shlex.join(("hocket", "trust", *targets))
 
 
 def _standing(target: str, config: Config | None) -> str:

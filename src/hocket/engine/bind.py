@@ -22,7 +22,7 @@ from hocket.catalog.trust import Given, check_arguments
 from hocket.chain import StepText, bare_marker, check_agent, parse
 from hocket.config import ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
-from hocket.config.settings import ChainConfig, Config, StepConfig, meant
+from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Spec, Step
 from hocket.providers import PROVIDERS, Options
@@ -366,8 +366,19 @@ def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         on_question=options.on_question,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=tuple(f"no MCP server {name!r} is known here; {wish.agent} has none" for name in servers.unknown),
+        notices=tuple(_notices(wish, agent, servers.unknown)),
     )
+
+
+def _notices(wish: _Wish, agent: Agent, unknown_servers: Sequence[str]) -> Iterator[str]:
+    """What somebody should know who starts this agent."""
+    if agent.changed:
+        yield (
+            f"{agent.changed} has changed since it was approved, so its settings, hooks and servers are off;"
+            f" to approve it as it is now: {approval(agent.changed)}"
+        )
+    for name in unknown_servers:
+        yield f"no MCP server {name!r} is known here; {wish.agent} has none"
 
 
 def _given(wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config) -> Iterator[Given]:

@@ -37,7 +37,7 @@ from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
 
-GATHER = 0.01
+GATHER = 0.004
 """How long a burst of output gathers before it is read."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0

@@ -98,6 +98,12 @@ HEADS: tuple[str, ...] = (
     "name: {n}\nhooks: 0\ndescription: d", "name: {n}\nhooks: ~\ndescription: d",
     "name: {n}\nhooks: {Stop: 5}\ndescription: d", "name: {n}\nhooks: {Stop: [{hooks: 5}]}\ndescription: d",
     "name: {n}\nhooks: {Stop: [{matcher: 5}]}\ndescription: d", "name: {n}\nhooks: [a]\ndescription: d",
+    "name: {n}\nhooks: {PreToolUse: 5}\ndescription: d", "name: {n}\nhooks: {PermissionRequest: 5}\ndescription: d",
+    "name: {n}\ndescription: \n>-\n  d", "name: {n}\ndescription:\n |\n  d",
+    "name: {n}\ndescription: d\nx:\n- y:\n  >\n   z",
+    "\ufeffname: {n}\ndescription: d", "\n\ufeffname: {n}\ndescription: d", "\ufeff\nname: {n}\ndescription: d",
+    "\ufeff\ufeffname: {n}\ndescription: d", "name: {n}\n\ufeffdescription: d", "# c\n\ufeffname: {n}\ndescription: d",
+    "\ufeff name: {n}\n description: d", "\ufeffname: {n}\ndescription: d: e",
     'name: {n}\ndescription: " "', 'name: {n}\ndescription: "\\n"', "name: {n}\ndescription: 0",
     "name: {n}\ndescription: 0.1", "name: {n}\ndescription: false", "name: {n}\ndescription: 2024-01-01",
     "name: {n}\ndescription: 1:30", "name: {n}\ndescription: 0b1", "name: {n}\ndescription: 0o7",
@@ -156,8 +162,39 @@ HEADS: tuple[str, ...] = (
     "name: {n} # c\ndescription: d\nx:\n        y: 1\n\tz: w",
 )
 """Whole heads; ``{n}`` is the name by which the file is known again."""
+
+HOOKS: tuple[str, ...] = (
+    "[]", "~", "{}", "x", "true", "[~]", "[3]", "[{}]", "[{hooks: []}]", "[{hooks: {}}]", "[{hooks: ~}]",
+    "[{hooks: [~]}]", "[{matcher: ~, hooks: []}]", "[{matcher: 3, hooks: []}]", '[{matcher: "[", hooks: []}]',
+    "[{x: 1, hooks: []}]", "[{hooks: []}, {}]",
+)
+"""What may be said about an event."""
+
+HOOK: tuple[str, ...] = (
+    "type: x", "command: x", "type: command", "type: command, command: 3", 'type: command, command: ""',
+    "type: command, command: x, y: 1", "type: command, command: x, timeout: 0",
+    "type: command, command: x, timeout: .5", 'type: command, command: x, timeout: "3"',
+    "type: command, command: x, timeout: .inf", "type: command, command: x, if: 3",
+    "type: command, command: x, if: ~", "type: command, command: x, statusMessage: 3",
+    "type: command, command: x, once: 1", "type: command, command: x, once: true",
+    "type: command, command: x, async: x", "type: command, command: x, shell: fish",
+    "type: command, command: x, shell: bash", "type: command, command: x, args: [a, 3]",
+    "type: command, command: x, args: [a]", 'type: command, command: x, rewakeMessage: ""',
+    "type: command, command: x, asyncRewake: 3", "type: command, command: x, model: 3", "type: prompt",
+    "type: prompt, prompt: p", "type: prompt, prompt: p, model: 3", "type: prompt, prompt: p, continueOnBlock: x",
+    "type: agent", "type: agent, prompt: p", "type: agent, prompt: p, model: ~",
+    "type: agent, prompt: p, continueOnBlock: x", "type: http", "type: http, url: x", 'type: http, url: "http://"',
+    'type: http, url: "http://${X}:80/y"', 'type: http, url: "http://x:99999"', 'type: http, url: "http://[::1]:8"',
+    'type: http, url: "http://a b"', 'type: http, url: "x:y"', 'type: http, url: "http://u:p@x?y"',
+    'type: http, url: "http://%zz"', 'type: http, url: "http://x", headers: {a: 3}',
+    'type: http, url: "http://x", headers: {a: b}', 'type: http, url: "http://x", allowedEnvVars: x',
+    "type: mcp_tool, server: s", "type: mcp_tool, server: s, tool: t", "type: mcp_tool, tool: t",
+    "type: mcp_tool, server: s, tool: t, input: []", "type: mcp_tool, server: s, tool: t, input: {a: 3}",
+)
+"""The keys of one hook."""
 # fmt: on
 
+BOMB = "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join(['*' + chr(97 + n)] * 9)}]\n" for n in range(12)).encode()
 WHOLE: dict[str, bytes] = {
     "blank line first": b"\n---\nname: {n}\ndescription: d\n---\nb\n",
     "mark": b"\xef\xbb\xbf---\nname: {n}\ndescription: d\n---\nb\n",
@@ -176,6 +213,9 @@ WHOLE: dict[str, bytes] = {
     "empty head": b"---\n---\nb",
     "large": b"---\nname: {n}\ndescription: d\n---\n" + b"x" * 300_000,
     "too large": b"---\nname: {n}\ndescription: d\n---\n" + b"x" * 1_100_000,
+    "large description": b"---\nname: {n}\ndescription: " + b"y" * 70_000 + b"\n---\n",
+    "large text": b"---\nname: {n}\ndescription: >-\n" + b"  y y\n" * 12_000 + b"---\n",
+    "bomb": b"---\nname: {n}\ndescription: d\na: &a [x, x]\n" + BOMB + b"---\n",
     "large head": b"---\nname: {n}\ndescription: d\nx: " + b"y" * 90_000 + b"\n---\n",
     "deep": b"---\nname: {n}\ndescription: d\nx: " + b"[" * 30 + b"]" * 30 + b"\n---\n",
     "deep and open": b"---\nname: {n}\ndescription: d\nx: " + b"[" * 60_000 + b"\n---\n",
@@ -187,7 +227,9 @@ WHOLE: dict[str, bytes] = {
 
 def definitions() -> dict[str, bytes]:
     """By name: the content of its file. Every name has four characters, and stands in its file only as a name."""
-    heads = [*(f"name: {{n}}\ndescription: d\n{more}" for more in MORE), *HEADS]
+    hooks = [*HOOKS, *(f"[{{hooks: [{{{hook}}}]}}]" for hook in HOOK)]
+    more = [*MORE, *(f"hooks: {{PreToolUse: {words}}}" for words in hooks)]
+    heads = [*(f"name: {{n}}\ndescription: d\n{one}" for one in more), *HEADS]
     contents = [*(f"---\n{head}\n---\nb\n".encode() for head in heads), *WHOLE.values()]
     return {
         name: content.replace(b"{n}", name.encode())

@@ -277,19 +277,44 @@ def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("make", [make for make, _ in PLACES if make is not in_no_repository])
+@pytest.mark.parametrize("make", [make for make, _ in PLACES])
 def test_hocket_finds_what_the_cli_finds(hocket: Hocket, world: Path, make: Make) -> None:
     define(world / "user", "of-the-user")
     cwd = make(world)
     assert differences(verified(hocket, "--project", cwd)) == {}
 
 
-def test_what_lies_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
+def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
     hocket: Hocket, world: Path
 ) -> None:
-    found = verified(hocket, "--project", in_no_repository(world))
+    cwd = in_no_repository(world)
+    cwd.parent.chmod(0o777)
+    found = verified(hocket, "--project", cwd)
     assert (found["same"], differences(found)) == (1, {"only_claude": ["a"]})
     assert (found["only_claude"][0]["expected"], "repository" in found["only_claude"][0]["reason"]) == (True, True)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
+def test_a_plugin_that_a_project_switches_off_is_off_for_both(hocket: Hocket, world: Path, file: str) -> None:
+    cwd = with_a_plugin(world)
+    (cwd / ".claude").mkdir()
+    (cwd / ".claude" / file).write_text(json.dumps({"enabledPlugins": {"plug@shop": False}}))
+    found = verified(hocket, "--project", cwd)
+    assert (found["same"], differences(found)) == (0, {})
+
+
+def test_what_only_we_refuse_is_a_difference_that_is_meant_and_has_its_file_and_reason(
+    hocket: Hocket, project: Path
+) -> None:
+    paths = {
+        "big": define(project, "big", f"x: {'y' * 70_000}", file="one.md"),
+        "huge": write(project, "two.md", f"---\nname: huge\ndescription: {'y' * 300_000}\n---\n"),
+        "a\tb": write(project, "three.md", '---\nname: "a\\tb"\ndescription: d\n---\n'),
+    }
+    found = verified(hocket)
+    assert {row["name"]: row.get("path") for row in found["only_claude"]} == {k: str(v) for k, v in paths.items()}
+    assert all(row["expected"] and row["reason"] for row in found["only_claude"])
 
 
 # --- Harmless -----------------------------------------------------------------------------------------------

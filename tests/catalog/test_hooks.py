@@ -1,0 +1,172 @@
+"""Which hooks make the CLI drop a whole definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.catalog.fields import complaint
+from hocket.catalog.frontmatter import Head, parse
+from hocket.catalog.hooks import STRICT_EVENTS, complaint_about_hooks
+
+COMMAND = {"type": "command", "command": "x"}
+HTTP = {"type": "http", "url": "http://x"}
+PROMPT = {"type": "prompt", "prompt": "p"}
+AGENT = {"type": "agent", "prompt": "p"}
+TOOL = {"type": "mcp_tool", "server": "s", "tool": "t"}
+
+
+def about(value: Any, event: str = "PreToolUse") -> str | None:
+    return complaint_about_hooks({event: value})
+
+
+def about_hook(hook: Any) -> str | None:
+    return about([{"hooks": [hook]}])
+
+
+@pytest.mark.req("S4-48")
+@pytest.mark.parametrize("event", STRICT_EVENTS)
+@pytest.mark.parametrize("value", [3, 0, "x", "", {}, True, False], ids=repr)
+def test_what_is_no_list_is_a_complaint_that_names_the_event(event: str, value: Any) -> None:
+    assert about(value, event) == f"its hooks cannot be used: {event} is not a list"
+
+
+@pytest.mark.parametrize("event", ["Stop", "PostToolUse", "pretooluse", "Whatever"])
+def test_about_other_events_the_cli_is_not_strict(event: str) -> None:
+    assert about(3, event) is None
+    assert about([{"hooks": [{"type": "x"}]}], event) is None
+
+
+@pytest.mark.parametrize(
+    "value", [None, [], [{"hooks": []}], [{"matcher": "[", "hooks": []}], [{"x": 1, "hooks": [COMMAND]}]], ids=repr
+)
+def test_what_the_cli_takes_is_no_complaint(value: Any) -> None:
+    assert about(value) is None
+
+
+@pytest.mark.parametrize("entry", [None, 3, [], {}, {"hooks": None}, {"hooks": {}}, {"hooks": "x"}], ids=repr)
+def test_an_entry_without_a_list_of_hooks_is_a_complaint_even_among_good_ones(entry: Any) -> None:
+    assert (
+        about([{"hooks": [COMMAND]}, entry]) == "its hooks cannot be used: entry 2 of PreToolUse has no list of hooks"
+    )
+
+
+@pytest.mark.parametrize("matcher", [None, 3, ["a"], True], ids=repr)
+def test_a_matcher_is_a_text(matcher: Any) -> None:
+    found = about([{"matcher": matcher, "hooks": []}])
+    assert found is not None
+    assert "matcher that is not a text" in found
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [None, 3, {}, {"command": "x"}, *({**COMMAND, "type": kind} for kind in ("x", "Command", "", None, 3, ["a"]))],
+)
+def test_a_hook_has_a_type_that_the_cli_knows(hook: Any) -> None:
+    assert about_hook(hook) == (
+        "its hooks cannot be used: hook 1 in entry 1 of PreToolUse is of no type that the CLI knows"
+    )
+
+
+@pytest.mark.parametrize("hook", [COMMAND, HTTP, PROMPT, AGENT, TOOL], ids=repr)
+def test_a_hook_needs_what_its_type_needs_and_may_have_more(hook: dict[str, Any]) -> None:
+    assert about_hook({**hook, "unknown": 1}) is None
+    for key in hook.keys() - {"type"}:
+        found = about_hook({name: value for name, value in hook.items() if name != key})
+        assert found is not None
+        assert found.endswith(f"has no {key}")
+        for wrong in (3, None, ["a"]):
+            assert about_hook({**hook, key: wrong}) is not None
+
+
+Case = tuple[dict[str, Any], str, Any]
+ALL = (COMMAND, HTTP, PROMPT, AGENT, TOOL)
+
+
+def each(hooks: tuple[dict[str, Any], ...], keys: str, *values: Any) -> list[Case]:
+    return [(hook, key, value) for hook in hooks for key in keys.split() for value in values]
+
+
+GOOD = [
+    *each(ALL, "timeout", 1, 0.5),
+    *each((COMMAND,), "command if statusMessage", ""),
+    *each((COMMAND,), "once async asyncRewake", True),
+    *each((COMMAND,), "shell", "bash", "powershell"),
+    *each((COMMAND,), "args", [], ["a", ""]),
+    *each((COMMAND,), "model headers input continueOnBlock", 3),
+    *each((HTTP,), "async shell args model input", 3),
+    *each((HTTP,), "headers", {}, {"a": "b"}),
+    *each((HTTP,), "allowedEnvVars", [], ["A"]),
+    *each((PROMPT, AGENT), "model", "", "x"),
+    *each((PROMPT,), "continueOnBlock", False),
+    *each((AGENT,), "continueOnBlock", 3),
+    *each((TOOL,), "input", {}, {"a": None}),
+    *each((TOOL,), "server tool", ""),
+]
+BAD = [
+    *each(ALL, "timeout", 0, -1, "3", True, None),
+    *each(ALL, "if statusMessage once", 3, None),
+    *each((COMMAND,), "async asyncRewake shell args rewakeMessage rewakeSummary", None, ""),
+    *each((COMMAND,), "shell", "fish", "Bash", "sh"),
+    *each((COMMAND,), "args", "a", {}, ["a", 3], [None]),
+    *each((HTTP,), "headers", [], None, {"a": 3}),
+    *each((HTTP,), "allowedEnvVars", "A", None, [3]),
+    *each((PROMPT, AGENT), "model", 3, None),
+    *each((PROMPT,), "continueOnBlock", "", None),
+    *each((TOOL,), "input", [], None, "x"),
+]
+
+
+@pytest.mark.parametrize(("hook", "key", "value"), GOOD)
+def test_a_value_that_fits_or_means_nothing_is_no_complaint(hook: dict[str, Any], key: str, value: Any) -> None:
+    assert about_hook({**hook, key: value}) is None
+
+
+@pytest.mark.parametrize(("hook", "key", "value"), BAD)
+def test_a_value_that_does_not_fit_is_a_complaint_that_names_its_key(
+    hook: dict[str, Any], key: str, value: Any
+) -> None:
+    found = about_hook({**hook, key: value})
+    assert found is not None
+    assert f"has a value for {key} that is not" in found
+
+
+ADDRESSES = (
+    *("http://x", " HTTP://X ", "http:x", "http:/x", "http:\\\\x", "http://x:", "http://x:65535/y", "http://u:p@x#y"),
+    *("http://${HOST}/y", "http://a%41", "http://[::1]:80", "x:", "x:y", "mailto:a b", "file://", "foo://", "C:\\x"),
+)
+NO_ADDRESSES = (
+    *("", "x", "/x", "//x", "1:x", "${X}", "ht tp://x", "http:", "http://", "http://?x", "http://:80", "http://x y"),
+    *(
+        "http://x:65536",
+        "http://x:y",
+        "http://x:8y",
+        "http://[",
+        "http://[::g]",
+        "http://%zz",
+        "http://a<b",
+        "foo://a b",
+    ),
+    "http://x:" + "9" * 5000,
+)
+
+
+@pytest.mark.parametrize("url", ADDRESSES)
+def test_what_a_browser_takes_is_an_address(url: str) -> None:
+    assert about_hook({**HTTP, "url": url}) is None
+
+
+@pytest.mark.parametrize("url", NO_ADDRESSES)
+def test_what_no_browser_takes_is_no_address(url: str) -> None:
+    assert about_hook({**HTTP, "url": url}) is not None
+
+
+@pytest.mark.req("S4-48")
+def test_a_complaint_about_hooks_has_the_line_of_their_key() -> None:
+    head = parse(b"---\nname: a\ndescription: d\nhooks:\n  PreToolUse:\n    - hooks:\n        - type: command\n---\n")
+    assert isinstance(head, Head)
+    found = complaint(head)
+    assert found is not None
+    assert (found.line, found.ours) == (4, False)
+    assert found.reason == "its hooks cannot be used: hook 1 in entry 1 of PreToolUse has no command"
