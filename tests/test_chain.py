@@ -254,7 +254,7 @@ members = st.tuples(names | paths.filter(lambda path: not set("(),") & set(path)
 groups = st.lists(members, min_size=2, max_size=4)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(counted.map(lambda one: [one]) | groups, min_size=1, max_size=6))
 def test_what_is_rendered_is_read_back(wanted: list[list[tuple[str, int | None]]]) -> None:
     steps = tuple(

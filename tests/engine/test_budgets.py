@@ -201,7 +201,7 @@ def turns(project: Path) -> int:
 async def ended_by_budget(kitchen: Kitchen, run: Run) -> Run:
     over = await kitchen.wait(run)
     assert (over.status, over.reason) == (Status.FAILED, Reason.BUDGET)
-    assert kitchen.engine.live() == []
+    await until(lambda: kitchen.engine.live() == [], "the end of all below")
     return over
 
 

@@ -110,6 +110,9 @@ def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> Non
     one.note(leaf("r1", 0))
     one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
     one.note_nested(leaf("r3", 0, cost_usd=None))
+    # News may come twice, of its own iterations too.
+    one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
+    one.note_nested(leaf("r1", 0))
     report = one.report(Finished(Status.DONE, Reason.SINGLE_RUN))
     assert (report["cost_usd"], report["tokens"]) == (1.5, 7)
     assert [(step["cost_usd"], step["tokens"]) for step in report["steps"]] == [(1.0, None)]

@@ -38,7 +38,8 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
 def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
     """What is asked, by whom, and the command that answers it."""
     leaf = progress.leaves.get(event["run"])
-    name = leaf.number if leaf and leaf.number is not None else event["run"]
+    known = leaf.number if leaf else progress.number if event["run"] == progress.root else None
+    name = event["run"] if known is None else known
     several = leaf is not None and len(leaf.questions) > 1
     return f"? {_speaker(progress, event)} {wish(event['data'])}", reply_line(event["data"], name, several)
 

@@ -344,7 +344,8 @@ def summary(progress: Progress, now: float) -> list[str]:
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
-    lines.append(f"  hocket show {name} · hocket logs {name}")
+    again = f" · hocket resume {name}" if progress.steps and data["status"] != "done" else ""
+    lines.append(f"  hocket show {name} · hocket logs {name}{again}")
     return lines
 
 

@@ -44,6 +44,8 @@ class Course:
         self.tokens: list[int | None] = [None for _ in chain.steps]
         self.nested: tuple[float | None, int | None] = (None, None)
         """What runs have used that its agents started, in money and in tokens."""
+        self._counted: set[str] = set()
+        """Its own iterations and those others: news of an end may come twice, and counts once."""
         self.loops: dict[int, str] = {}
         """The live loop run of a step."""
         self.groups: dict[int, str] = {}
@@ -106,6 +108,7 @@ class Course:
             return
         seen = self.history[step].last
         self.history = decide.add(self.history, step, decide.outcome_of(leaf, gate, progress))
+        self._counted.add(leaf.id)
         if self.runs[step][-1:] != [leaf.id]:
             self.runs[step].append(leaf.id)
         if leaf.ended and (seen is None or seen.run != leaf.id):
@@ -121,6 +124,9 @@ class Course:
 
     def note_nested(self, run: Run) -> None:
         """A run somewhere below has ended that the chain itself did not start."""
+        if run.id in self._counted:
+            return
+        self._counted.add(run.id)
         cost, tokens = self.nested
         self.nested = (_sum(cost, run.cost_usd), _sum(tokens, run.tokens))
 
