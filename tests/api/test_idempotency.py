@@ -68,7 +68,7 @@ def test_a_hundred_with_one_key_and_the_server_killed_between_give_one_run(serve
         asking = [pool.submit(ask_until_answered, number) for number in range(100)]
         wait_for(lambda: answers, "a first answer")
         server.kill()
-        server.start()
+        server.start_instead()
         restarted.set()
         for one in asking:
             one.result(15)

@@ -96,7 +96,7 @@ LINES = st.builds(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=4).map("\n".join))
 def test_the_quick_way_reads_exactly_what_the_parser_reads(text: str) -> None:
     quick = yaml12._simple(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ class Engine:
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
+        self._finding = ThreadPoolExecutor(1, "hocket-find")
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
@@ -69,6 +71,7 @@ class Engine:
         self._silence.open()
         self._journal.listen(self._on_commit)
         self._processes.open()
+        self._finding.submit(int)  # Its thread exists from now on: later there might be no room for one.
         live = list(self._journal.live.values())
         self._note_restart([run for run in live if run.kind is Kind.LEAF])
         for run in live:
@@ -88,6 +91,7 @@ class Engine:
         self.hub.close()
         await self._budgets.close()
         await self._silence.close()
+        self._finding.shutdown(wait=False, cancel_futures=True)
         await self._chains.close()
         await self._processes.close()
         for future in (f for waiting in self._waiting.values() for f in waiting):
@@ -130,7 +134,7 @@ class Engine:
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
-        bound = await asyncio.to_thread(self._bind, request)
+        bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request)
         return await self._begin(bound, key, parent, depth)
 
     def _bind(self, request: StartRequest) -> BoundChain | Spec:

@@ -44,16 +44,15 @@ def test_a_trusted_repository_s_hooks_and_servers_run(claude: Stage, hocket: Hoc
     assert (hook.exists(), server.exists()) == (True, True)
 
 
-def test_a_trusted_agent_that_works_behind_a_link_does_not_bring_in_what_is_there(
+def test_trust_in_a_folder_does_not_bring_in_what_is_behind_a_link_in_it(
     claude: Stage, hocket: Hocket, home: Path, tmp_path: Path
 ) -> None:
     hook, server = set_traps(tmp_path)
     (hocket.cwd / ".git").mkdir()
     (hocket.cwd / "link").symlink_to(tmp_path)
-    define(hocket.cwd, "rev")
     trust(home, hocket.cwd)
     claude.plays(says("fine"))
-    assert run(hocket, "rev", "-p", "hello", "--cwd", hocket.cwd / "link").outcome == (0, "done", "single_run")
+    assert run(hocket, "claude", "-p", "hello", "--cwd", hocket.cwd / "link").outcome == (0, "done", "single_run")
     assert (hook.exists(), server.exists()) == (False, False)
 
 
