@@ -24,6 +24,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import catalog
+import chains
 import claude
 from measure import (
     HOCKET,
@@ -241,6 +242,9 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "scan": catalog.scanning,
     "catalog": catalog.warm,
     "growth": catalog.growing,
+    "bind": chains.binding,
+    "decide": chains.deciding,
+    "endure": chains.enduring,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ from hocket.errors import ChainSyntaxError, UsageError
 from hocket.variables import is_variable_name, join, substitute
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
-paths = st.from_regex(r"(/|\./|~/)[a-z .:_-]{0,8}[a-z]", fullmatch=True).filter(lambda path: "->" not in path)
+paths = st.from_regex(r"(/|\./|~/)[a-z .:_(),-]{0,8}[a-z]", fullmatch=True).filter(lambda path: "->" not in path)
 
 ARABIC_THREE = "\u0663"
 E_ACUTE = "\u00e9"
@@ -123,10 +125,70 @@ def test_two_words_without_an_arrow_get_the_hint_to_use_one() -> None:
     assert "->" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["(a, b)", "x -> (a,b):3", "(./a, ./b)", "(a -> b)"])
-def test_a_group_is_refused_as_not_supported_yet(text: str) -> None:
-    with pytest.raises(UsageError, match="groups are not supported yet"):
+# --- Groups -------------------------------------------------------------------------------------------------
+
+
+def stages(text: str) -> list[list[str]]:
+    """The steps as they are written again, those that run at the same time together."""
+    return [[render([step]) for step in members] for _, members in groupby(parse(text), lambda step: step.position)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("(a, b)", [["a", "b"]]),
+        ("(a,b)", [["a", "b"]]),
+        ("  (\ta :3 ,\nb )  ", [["a:3", "b"]]),
+        ("(reviewer, qa:3)", [["reviewer", "qa:3"]]),
+        ("x -> (a, b:3) -> y:2", [["x"], ["a", "b:3"], ["y:2"]]),
+        ("(a, b) -> (c, d, e)", [["a", "b"], ["c", "d", "e"]]),
+        ("(a, a, a)", [["a", "a", "a"]]),
+        ("(a)", [["a"]]),
+        ("(./a:b, /c d/e:4)", [["./a:b", "/c d/e:4"]]),
+        ("(/opt/v1:2/tool, ~/bin/x:1)", [["/opt/v1:2/tool", "~/bin/x:1"]]),
+        ("./odd(1), b/x", [["./odd(1), b/x"]]),
+    ],
+)
+def test_members_of_a_group_have_one_position_and_their_own_iterations(text: str, expected: list[list[str]]) -> None:
+    assert stages(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x -> ()", "step 2, member 1 is empty"),
+        ("x -> ( )", "step 2, member 1 is empty"),
+        ("(a, )", "step 1, member 2 is empty"),
+        ("(, a)", "step 1, member 1 is empty"),
+        ("x -> y -> (a,, b)", "step 3, member 2 is empty"),
+        ("x -> (a, b", "step 2: the group is not closed"),
+        ("(", "step 1: the group is not closed"),
+        ("(a -> b)", "step 1: the group is not closed"),
+        ("(a, (b, c))", "step 1: a group within a group"),
+        ("((a, b))", "step 1: a group within a group"),
+        ("x -> (a,b):3", "step 2: ':3' follows the end of the group"),
+        ("(a,b) c", "step 1: 'c' follows the end of the group"),
+        ("(a,b))", "step 1: ')' follows the end of the group"),
+        ("(a, b:0)", "step 1, member 2: 'b:0' must iterate"),
+        ("(a, b:x)", "step 1, member 2: 'b:x' has no whole number"),
+        ("(a, b c)", "step 1, member 2: 'b c' is not a name"),
+        ("(a, -b)", "step 1, member 2: an agent cannot begin with a dash"),
+        ("a, b", "step 1: 'a, b' is not a name"),
+        ("a)", "step 1: 'a)' is not a name"),
+        ("x (a, b)", "step 1: 'x (a, b)' is not a name"),
+    ],
+)
+def test_a_malformed_group_is_an_error_that_names_step_and_member(text: str, message: str) -> None:
+    with pytest.raises(ChainSyntaxError) as caught:
         parse(text)
+    assert caught.value.message.startswith(message)
+
+
+def test_a_suffix_on_a_group_gets_the_hint_where_it_belongs() -> None:
+    with pytest.raises(ChainSyntaxError) as caught:
+        parse("(a, b):3")
+    assert caught.value.hint is not None
+    assert "(a:3, b)" in caught.value.hint
 
 
 @pytest.mark.req("S1-27")
@@ -162,8 +224,15 @@ def test_what_has_a_slash_or_begins_with_a_dot_or_tilde_is_a_path(text: str, exp
 
 def test_a_chain_has_a_bounded_number_of_steps() -> None:
     assert len(parse("->".join("a" * MAX_STEPS))) == MAX_STEPS
-    with pytest.raises(ChainSyntaxError, match="at most"):
-        parse("->".join("a" * (MAX_STEPS + 1)))
+    assert len(parse(f"a -> ({','.join('a' * (MAX_STEPS - 1))})")) == MAX_STEPS
+
+
+@pytest.mark.parametrize("more", [1, 2, 50_000])
+def test_more_steps_than_that_are_refused_with_the_step_that_is_too_many(more: int) -> None:
+    with pytest.raises(ChainSyntaxError, match=f"step {MAX_STEPS + 1} is one too many: a chain has at most"):
+        parse("->".join("a" * (MAX_STEPS + more)))
+    with pytest.raises(ChainSyntaxError, match="step 2 is one too many: a chain has at most"):
+        parse(f"a -> ({','.join('a' * (MAX_STEPS + more - 1))})")
 
 
 def test_parsing_takes_linear_time_for_long_white_space() -> None:
@@ -180,11 +249,18 @@ def test_any_text_is_read_or_refused_with_our_own_error(text: str) -> None:
     assert parse(render(steps)) == steps
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(names | paths, st.none() | st.integers(1, MAX_ITERATIONS)), min_size=1, max_size=6))
-def test_what_is_rendered_is_read_back(wanted: list[tuple[str, int | None]]) -> None:
+counted = st.tuples(names | paths, st.none() | st.integers(1, MAX_ITERATIONS))
+members = st.tuples(names | paths.filter(lambda path: not set("(),") & set(path)), st.none() | st.integers(1, 9))
+groups = st.lists(members, min_size=2, max_size=4)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(counted.map(lambda one: [one]) | groups, min_size=1, max_size=6))
+def test_what_is_rendered_is_read_back(wanted: list[list[tuple[str, int | None]]]) -> None:
     steps = tuple(
-        StepText(agent, count or 1, count is not None, number) for number, (agent, count) in enumerate(wanted, 1)
+        StepText(agent, count or 1, count is not None, number)
+        for number, stage in enumerate(wanted, 1)
+        for agent, count in stage
     )
     assert parse(render(steps)) == steps
 

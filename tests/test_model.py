@@ -17,7 +17,7 @@ CREATED: dict[str, Any] = {
 TYPES = (
     *("run.created", "run.started", "session", "text", "thinking", "tool.started", "tool.finished", "usage"),
     *("question", "answer", "input", "rate_limited", "marker", "gate", "member", "task.changed", "raw"),
-    *("turn.started", "turn.ended", "notice", "run.ended"),
+    *("turn.started", "turn.ended", "notice", "parked", "unparked", "run.ended"),
 )
 
 
@@ -75,6 +75,11 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("tool.finished", {"name": "Bash"}, {}),
     ("usage", {"cost_usd": 0.5, "tokens": 12}, {"cost_usd": 0.5, "tokens": 12}),
     ("usage", {"tokens": 3}, {"tokens": 3}),
+    ("usage", {"cost_usd": 0, "tokens": 0}, {"cost_usd": 0, "tokens": 0}),
+    ("usage", {"cost_usd": -1.0, "tokens": -5}, {}),
+    ("usage", {"cost_usd": float("nan"), "tokens": float("inf")}, {}),
+    ("usage", {"cost_usd": "1.50", "tokens": True}, {}),
+    ("usage", {"cost_usd": 1e300, "tokens": None}, {}),
     ("question", {"id": "q"}, {"status": "waiting", "open_questions": ({"id": "q"},)}),
     ("answer", {"id": "q"}, {}),
     ("input", {"kind": "message", "text": "hi"}, {}),
@@ -84,6 +89,12 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("turn.ended", {"result": None, "error": "no money"}, {"error": "no money"}),
     ("notice", {"kind": "retry", "text": "again"}, {}),
     ("rate_limited", {}, {}),
+    ("rate_limited", {"status": "rejected", "resets_at": 1800000000}, {"resets_at": 1800000000}),
+    ("rate_limited", {"status": "rejected", "resets_at": None}, {}),
+    ("rate_limited", {"status": "rejected", "resets_at": "soon"}, {}),
+    ("rate_limited", {"status": "allowed_warning", "resets_at": 1800000000}, {}),
+    ("parked", {"until": 500.0, "reason": "rate_limited"}, {"status": "waiting", "parked_until": 500.0}),
+    ("unparked", {}, {}),
     ("marker", {"line": "FORKHESTRA_COMPLETE"}, {"marker": True}),
     ("gate", {"passed": True}, {}),
     ("member", {}, {}),
@@ -120,6 +131,25 @@ def test_costs_known_before_the_end_are_kept_by_an_end_that_knows_none() -> None
     paid = apply(born(), event("usage", cost_usd=0.25, tokens=9))
     ended = apply(paid, event("run.ended", 2, status="done", reason="exit"))
     assert (ended.cost_usd, ended.tokens) == (0.25, 9)
+
+
+@pytest.mark.parametrize("odd", [-1, float("nan"), float("inf"), float("-inf"), "7", None, True, [], 1e300])
+def test_a_figure_that_is_none_changes_nothing_that_is_known(odd: Any) -> None:
+    paid = apply(born(), event("usage", cost_usd=0.25, tokens=9))
+    later = apply(paid, event("usage", 2, cost_usd=odd, tokens=odd))
+    ended = apply(later, event("run.ended", 3, status="done", reason="exit", cost_usd=odd, tokens=odd))
+    assert (later.cost_usd, later.tokens) == (ended.cost_usd, ended.tokens) == (0.25, 9)
+
+
+def test_what_a_run_may_spend_and_how_long_it_may_be_silent_are_known_from_its_birth() -> None:
+    run = born(budget_usd=5.0, budget_tokens=1000, idle_timeout=60.0)
+    assert (run.budget_usd, run.budget_tokens, run.idle_timeout) == (5.0, 1000, 60.0)
+    assert (born().budget_usd, born().budget_tokens, born().idle_timeout) == (None, None, None)
+
+
+def test_a_failure_that_passes_by_itself_is_marked_as_such() -> None:
+    assert apply(born(), event("run.ended", status="failed", reason="error", transient=True)).transient
+    assert not apply(born(), event("run.ended", status="failed", reason="error")).transient
 
 
 def test_a_run_that_waits_for_an_answer_needs_somebody() -> None:

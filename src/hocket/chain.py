@@ -1,19 +1,18 @@
-"""Chains: their text, their marker, and what to do next.
+"""Chains: their text, and the marker by which an agent says that it is done.
 
-Everything here is a pure function of its arguments. Finding agents, reading files and starting processes
-belong elsewhere: this module only says what a text means (``parse``) and, given what has happened so far,
-what has to happen now (``decide``).
+Everything here is a pure function of its arguments. Finding agents, reading files and starting processes belong
+elsewhere; what has to happen next in a chain is said in ``decide``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any
 
-from hocket.errors import ChainSyntaxError, UsageError
-from hocket.model import BoundChain, Reason, Run, Status, Step
+from hocket.errors import ChainSyntaxError
 
 ARROW = "->"
 MAX_ITERATIONS = 1_000_000
@@ -24,6 +23,7 @@ _DIGITS = re.compile(r"[0-9]+")
 _NUMBER_LIKE = re.compile(r"[-+]?[0-9]*\.?[0-9]*")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _AROUND_A_MARKER = " \t\r\n`*"
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class StepText:
     iterations: int
     loop: bool
     position: int
-    """From 1, as people count."""
+    """From 1, as people count. Members of one group have the same: they run at the same time."""
 
 
 # --- Text ---------------------------------------------------------------------------------------------------
@@ -46,13 +46,29 @@ def parse(text: str) -> tuple[StepText, ...]:
         raise ChainSyntaxError("the chain is empty: step 1 is missing", 'write at least one agent, e.g. "planner"')
     pieces = text.split(ARROW, MAX_STEPS)
     if len(pieces) > MAX_STEPS:
-        raise ChainSyntaxError(f"a chain has at most {MAX_STEPS} steps")
-    return tuple(_step(piece.strip(), number, len(pieces)) for number, piece in enumerate(pieces, 1))
+        raise _too_many(len(pieces))
+    steps: list[StepText] = []
+    for number, piece in enumerate(pieces, 1):
+        steps += islice(_stage(piece.strip(), number, len(pieces)), MAX_STEPS + 1)
+        if len(steps) > MAX_STEPS:
+            raise _too_many(number)
+    return tuple(steps)
+
+
+def _too_many(number: int) -> ChainSyntaxError:
+    return ChainSyntaxError(
+        f"step {number} is one too many: a chain has at most {MAX_STEPS}, members of groups included"
+    )
 
 
 def render(steps: Iterable[StepText]) -> str:
     """The text that ``parse`` reads as these steps."""
-    return f" {ARROW} ".join(step.agent + (f":{step.iterations}" if step.loop else "") for step in steps)
+    stages = [[_rendered(step) for step in members] for _, members in groupby(steps, lambda step: step.position)]
+    return f" {ARROW} ".join(members[0] if len(members) == 1 else f"({', '.join(members)})" for members in stages)
+
+
+def _rendered(step: StepText) -> str:
+    return f"{step.agent}:{step.iterations}" if step.loop else step.agent
 
 
 def is_path(text: str) -> bool:
@@ -62,8 +78,6 @@ def is_path(text: str) -> bool:
 
 def check_agent(text: str, where: str) -> str:
     """The text itself, if it can name an agent. ``where`` says in the error which place it came from."""
-    if text.startswith("("):
-        raise UsageError(f"{where}: groups are not supported yet: {text!r}")
     if _UNPRINTABLE.search(text):
         raise ChainSyntaxError(f"{where}: control characters cannot be part of an agent: {text!r}")
     if text.startswith("-"):
@@ -73,12 +87,36 @@ def check_agent(text: str, where: str) -> str:
     return text
 
 
-def _step(text: str, number: int, count: int) -> StepText:
+def _stage(text: str, number: int, count: int) -> Iterator[StepText]:
+    """One agent, or the members of a group."""
     where = f"step {number}"
     if not text:
         raise ChainSyntaxError(f"{where} is empty: {_misplaced_arrow(number, count)}")
-    if text.startswith("("):
-        raise UsageError(f"{where}: groups are not supported yet: {text!r}")
+    if not text.startswith("("):
+        yield _step(text, number, where)
+        return
+    members = [member.strip() for member in _inside(text, where).split(",")]
+    for position, member in enumerate(members, 1):
+        inside = f"{where}, member {position}"
+        if not member:
+            raise ChainSyntaxError(f"{inside} is empty: {text!r}", "members are separated by commas, as in (a, b:3)")
+        yield _step(member, number, inside)
+
+
+def _inside(text: str, where: str) -> str:
+    """What stands between the parentheses of a group."""
+    if "(" in text[1:]:
+        raise ChainSyntaxError(f"{where}: a group within a group, or one that is not closed: {text!r}")
+    inside, closing, rest = text[1:].partition(")")
+    if not closing:
+        raise ChainSyntaxError(f"{where}: the group is not closed: {text!r}", "a group is written as (a, b:3)")
+    if rest.strip():
+        hint = "iterations belong to the members, as in (a:3, b)" if rest.strip().startswith(":") else None
+        raise ChainSyntaxError(f"{where}: {rest.strip()!r} follows the end of the group: {text!r}", hint)
+    return inside
+
+
+def _step(text: str, number: int, where: str) -> StepText:
     agent, iterations = _split_suffix(text, where)
     return StepText(check_agent(agent, where), iterations or 1, iterations is not None, number)
 
@@ -141,210 +179,49 @@ def is_marker(line: str, marker: str) -> bool:
     return wanted != "" and bare_marker(line) == wanted
 
 
-# --- History ------------------------------------------------------------------------------------------------
+Fence = Sequence[Any]
+"""A block of code that is open: what closes it, the marker's line within it ("" for none), and whether it has more than
+that. A JSON value, because readers remember it between two lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What is known of one iteration. It is live until its status is one of the ended ones."""
+def next_marker(line: str, marker: str, fence: Fence | None) -> tuple[Fence | None, str | None]:
+    """After one more line: the block of code that is open now, and the line by which the marker has been said.
 
-    run: str
-    status: Status
-    reason: Reason | None = None
-    exit_code: int | None = None
-    marker: bool = False
-    gate: bool | None = None
-    """Whether the gate passed after this iteration; None while it has not been run."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepHistory:
-    """All that a decision needs to know of a step's past, however long that was."""
-
-    started: int = 0
-    live: bool = False
-    last: Outcome | None = None
-    """The last iteration that ended."""
-    gate_failed: bool = False
-    run: str | None = None
-    """The iteration started last, so that news about it is not counted as another one."""
-
-
-History = tuple[StepHistory, ...]
-
-
-def outcome_of(run: Run, gate: bool | None = None) -> Outcome:
-    """The part of a leaf's run that its chain cares about, with what the chain's gate said of it."""
-    return Outcome(run.id, run.status, run.reason, run.exit_code, run.marker, gate)
-
-
-def no_history(chain: BoundChain) -> History:
-    """The history of a chain that has just been asked for."""
-    return (StepHistory(),) * len(chain.steps)
-
-
-def add(history: History, step: int, outcome: Outcome) -> History:
-    """The history after news of one iteration: that it began, that it ended, or how its gate came out."""
-    changed = _with(history[step], outcome)
-    return (*history[:step], changed, *history[step + 1 :])
-
-
-def summarise(outcomes: Iterable[Iterable[Outcome]]) -> History:
-    """The history told by every iteration of every step, in order."""
-    return tuple(_summary(of_step) for of_step in outcomes)
-
-
-def _summary(outcomes: Iterable[Outcome]) -> StepHistory:
-    past = StepHistory()
-    for outcome in outcomes:
-        past = _with(past, outcome)
-    return past
-
-
-def _with(past: StepHistory, outcome: Outcome) -> StepHistory:
-    ended = outcome.status.ended
-    return replace(
-        past,
-        started=past.started + (outcome.run != past.run),
-        live=not ended,
-        last=outcome if ended else past.last,
-        gate_failed=past.gate_failed or outcome.gate is False,
-        run=outcome.run,
-    )
-
-
-# --- Decisions ----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Start this iteration of this step."""
-
-    step: int
-    iteration: int
-    """From 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunGate:
-    """Run the gate for the iteration that has just ended."""
-
-    step: int
-    run: str
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Something is running; its end is the next thing to happen."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """The chain is over."""
-
-    status: Status
-    reason: Reason
-    failed_step: int | None = None
-    """From 0; None when every step is complete."""
-
-
-Decision = Start | RunGate | Wait | Finished
-
-
-@dataclass(frozen=True, slots=True)
-class _Complete:
-    """This step is done, the next one may begin."""
-
-    reason: Reason
-
-
-_ORDINARY = frozenset({Reason.EXIT, Reason.SIGNAL, Reason.ERROR})
-"""Failures that a loop goes on after: the agent ran and ended badly. Any other end is about us, the user or
-the machine, and another iteration would only repeat it."""
-
-
-def decide(chain: BoundChain, history: History) -> Decision:
-    """What to do now. Takes time for the number of steps, not for the number of iterations behind them."""
-    reason = Reason.SINGLE_RUN
-    for index, (step, past) in enumerate(zip(chain.steps, history, strict=True)):
-        verdict = _judge(index, step, past, gated=chain.until is not None)
-        if not isinstance(verdict, _Complete):
-            return verdict
-        reason = verdict.reason
-    return Finished(Status.DONE, reason)
-
-
-def _judge(index: int, step: Step, past: StepHistory, *, gated: bool) -> Decision | _Complete:
-    if past.live:
-        return Wait()
-    last = past.last
-    if last is None:
-        return Start(index, past.started + 1)
-    if last.status is Status.STOPPED:
-        return Finished(Status.STOPPED, Reason.STOPPED, index)
-    if last.status is not Status.DONE and last.reason not in _ORDINARY:
-        return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
-    judge = _judge_loop if step.loop else _judge_single_run
-    return judge(index, step, past, last, gated=gated)
-
-
-def _judge_single_run(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
-    del step, past  # one iteration has no past beyond its last outcome
-    if last.status is not Status.DONE:
-        return Finished(Status.FAILED, last.reason or Reason.ERROR, index)
-    if gated and last.gate is None:
-        return RunGate(index, last.run)
-    if gated and not last.gate:
-        return Finished(Status.FAILED, Reason.GATE, index)
-    return _Complete(Reason.SINGLE_RUN)
-
-
-def _judge_loop(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:
-    if last.marker and gated and last.gate is None:
-        return RunGate(index, last.run)
-    if last.marker and (last.gate or not gated):
-        return _Complete(Reason.MARKER)
-    if past.started < step.iterations:
-        return Start(index, past.started + 1)
-    return Finished(Status.FAILED, Reason.GATE if past.gate_failed else Reason.MAX_ITERATIONS, index)
-
-
-# --- Reports ------------------------------------------------------------------------------------------------
-
-
-def step_reports(
-    chain: BoundChain, history: History, runs: Sequence[Sequence[str]], end: Finished | None = None
-) -> list[dict[str, Any]]:
-    """One entry per step for the chain's ``run.ended``; ``runs`` has the ids of each step's iterations.
-
-    ``end`` is how the whole chain ended. A step that was under way when the chain was ended from outside
-    (between two iterations, say) has no end of its own and takes that one.
+    In a block of code the marker counts if nothing else is in there. Among other lines it is a quotation.
     """
-    gated = chain.until is not None
-    reports = []
-    for index, (step, past, ids) in enumerate(zip(chain.steps, history, runs, strict=True)):
-        status, reason = _standing(_judge(index, step, past, gated=gated), past, end)
-        reports.append(
-            {
-                "agent": step.agent,
-                "status": status,
-                "reason": reason,
-                "iterations": past.started,
-                "max_iterations": step.iterations,
-                "exit_code": past.last.exit_code if past.last else None,
-                "runs": list(ids),
-            }
-        )
-    return reports
+    if fence is None:
+        return (None, line) if is_marker(line, marker) else (_opened(line), None)
+    if _closes(line, fence[0]):
+        return None, marker_alone(fence)
+    return _longer(fence, line, marker), None
 
 
-def _standing(verdict: Decision | _Complete, past: StepHistory, end: Finished | None) -> tuple[str, str | None]:
-    if not past.started:
-        return "skipped", None
-    if isinstance(verdict, _Complete):
-        return Status.DONE.value, verdict.reason.value
-    if isinstance(verdict, Finished):
-        return verdict.status.value, verdict.reason.value
-    if end is not None:
-        return end.status.value, end.reason.value
-    return Status.RUNNING.value, None
+def marker_alone(fence: Fence) -> str | None:
+    """The marker's line, if it is all that stands in this block of code."""
+    _, said, more = fence
+    return said if said and not more else None
+
+
+def may_matter(text: str, fence: Fence | None) -> bool:
+    """Whether these lines can change what ``next_marker`` remembers; the marker itself is looked for by the caller."""
+    return (fence is not None and not fence[2]) or "```" in text or "~~~" in text
+
+
+def _longer(fence: Fence, line: str, marker: str) -> Fence:
+    closing, said, more = fence
+    if is_marker(line, marker):
+        return [closing, line, more]
+    return [closing, said, more or line.strip() != ""]
+
+
+def _opened(line: str) -> Fence | None:
+    found = _FENCE.match(line)
+    # What has a backtick behind it is code within a line.
+    if found is None or (found[1].startswith("`") and "`" in line[found.end() :]):
+        return None
+    return [found[1], "", False]
+
+
+def _closes(line: str, fence: str) -> bool:
+    text = line.strip()
+    return len(text) >= len(fence) and text == fence[0] * len(text)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
+_TOO_MUCH = 1e15
 RESULT_LIMIT = 64 * 1024
 """How many bytes of an agent's last words its result keeps, and of one line its event."""
 
@@ -149,17 +150,40 @@ class Spec:
     """The file that describes its agent."""
     notices: tuple[str, ...] = ()
     """What was noticed while its agent was looked up, worth a word and no reason to refuse."""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    idle_timeout: float | None = None
+    """What it may spend, with all below it, and for how many seconds it may say nothing; None is no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a chain, or a step of it, may go; None is no bound."""
+
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    idle_timeout: float | None = None
+    """Seconds in which an agent says nothing."""
+    failures: int | None = None
+    """Iterations in a row that end badly."""
+    no_progress: int | None = None
+    """Iterations in a row after which nothing is different."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a bound chain."""
+    """One step of a bound chain, or one member of a group."""
 
     agent: str
     """The step's text without its ``:N``."""
     iterations: int
     loop: bool
     spec: Spec
+    group: int | None = None
+    """Steps in a row that share one run at the same time."""
+    until: str | None = None
+    """Its own gate; without one the chain's counts."""
+    bounds: Bounds = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +196,19 @@ class BoundChain:
     env: Mapping[str, str]
     until: str | None = None
     timeout: float | None = None
+    gate_timeout: float | None = None
+    on_lost: str = "ask"
+    """What to do about an iteration of which nobody knows how it ended: ``ask`` or ``retry``."""
+    on_question: str = "deny"
+    bounds: Bounds = Bounds()
+    """Of the chain as a whole: its budget and its silence."""
+    previous: str | None = None
+    """What the step before the first one came to, where the chain goes on with another one's work."""
+    resumed_from: str | None = None
+    first: int = 0
+    """How many steps of that other chain went before."""
+    task: str | None = None
+    """The caller's prompt as it was given: what ``{{task}}`` stands for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +266,17 @@ class Run:
     source: str | None = None
     """Where its agent was found, and the file that describes it."""
     definition: str | None = None
+    resets_at: float | None = None
+    """When the usage limit that it met is over, in wall time."""
+    transient: bool = False
+    """Whether it failed for a reason outside that passes by itself: an overloaded service, a broken connection."""
+    parked_until: float | None = None
+    """When it goes on by itself, in wall time."""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    """What it and everything below it may spend together."""
+    idle_timeout: float | None = None
+    """For how many seconds it may say nothing."""
 
     @property
     def ended(self) -> bool:
@@ -261,6 +309,9 @@ def _created(event: Event) -> Run:
         resumed_from=data.get("resumed_from"),
         source=data.get("source"),
         definition=data.get("definition"),
+        budget_usd=data.get("budget_usd"),
+        budget_tokens=data.get("budget_tokens"),
+        idle_timeout=data.get("idle_timeout"),
     )
 
 
@@ -281,13 +332,46 @@ def _session(run: Run, event: Event) -> Run:
     )
 
 
+def _rate_limited(run: Run, event: Event) -> Run:
+    """Only a limit that is reached has an end to wait for; one that is near may lie days ahead."""
+    resets_at = amount(event.data.get("resets_at"))
+    is_reached = event.data.get("status", "rejected") == "rejected"
+    return replace(run, resets_at=resets_at) if is_reached and resets_at is not None else run
+
+
+def _parked(run: Run, event: Event) -> Run:
+    return replace(run, status=Status.WAITING, parked_until=event.data.get("until"))
+
+
+def _unparked(run: Run, event: Event) -> Run:
+    return replace(run, status=_at_work(run.status), parked_until=None)
+
+
 def _marker(run: Run, event: Event) -> Run:
     return replace(run, marker=True)
 
 
 def _usage(run: Run, event: Event) -> Run:
     data = event.data
-    return replace(run, cost_usd=data.get("cost_usd", run.cost_usd), tokens=data.get("tokens", run.tokens))
+    return replace(run, cost_usd=_cost(run, data), tokens=_tokens(run, data))
+
+
+def amount(value: object) -> float | None:
+    """A number that can be added up; whatever else somebody reports is unknown."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < _TOO_MUCH else None  # NaN is neither
+
+
+def _cost(run: Run, data: Mapping[str, Any]) -> float | None:
+    """What was known stays known, whatever is said later that makes no sense."""
+    found = amount(data.get("cost_usd"))
+    return run.cost_usd if found is None else found
+
+
+def _tokens(run: Run, data: Mapping[str, Any]) -> int | None:
+    found = amount(data.get("tokens"))
+    return run.tokens if found is None else int(found)
 
 
 def _question(run: Run, event: Event) -> Run:
@@ -333,9 +417,11 @@ def _ended(run: Run, event: Event) -> Run:
         ended_at=event.ts,
         exit_code=data.get("exit_code"),
         result=data.get("result"),
-        cost_usd=data.get("cost_usd", run.cost_usd),
-        tokens=data.get("tokens", run.tokens),
+        cost_usd=_cost(run, data),
+        tokens=_tokens(run, data),
         error=data.get("error"),
+        transient=bool(data.get("transient")),
+        parked_until=None,
         steps=tuple(data.get("steps", ())),
         open_questions=(),
     )
@@ -345,6 +431,9 @@ _CHANGES: Mapping[str, Change] = {
     "run.started": _started,
     "session": _session,
     "marker": _marker,
+    "rate_limited": _rate_limited,
+    "parked": _parked,
+    "unparked": _unparked,
     "usage": _usage,
     "question": _question,
     "answer": _answer,

@@ -60,7 +60,8 @@ def test_a_run_is_shown_by_id_prefix_and_number_with_its_children_and_its_folder
     assert Path(ended["dir"]).is_relative_to(shared.home / "runs")
     assert [step["status"] for step in ended["steps"]] == ["done", "failed"]
     assert set(ended["steps"][0]) == {
-        *("agent", "status", "reason", "iterations", "max_iterations", "exit_code", "runs")
+        *("agent", "status", "reason", "iterations", "max_iterations", "exit_code", "runs"),
+        *("cost_usd", "tokens"),
     }
 
 
@@ -166,6 +167,12 @@ BAD_BODIES: dict[str, bytes] = {
     "a session of a program that reads no messages": b'{"agent":"echo-args","cwd":"/","session":true}',
     "a session of a chain": b'{"dsl":"echo-args","cwd":"/","session":true}',
     "a gate for a single agent": b'{"agent":"echo-args","cwd":"/","until":"true"}',
+    "a negative budget": b'{"dsl":"echo-args","cwd":"/","budgetUsd":-1}',
+    "no number for a budget": b'{"dsl":"echo-args","cwd":"/","budgetUsd":NaN}',
+    "half a token": b'{"dsl":"echo-args","cwd":"/","budgetTokens":1.5}',
+    "no silence at all": b'{"dsl":"echo-args","cwd":"/","idleTimeout":0}',
+    "a loop's bound for a single agent": b'{"agent":"echo-args","cwd":"/","noProgress":2}',
+    "an unknown way with what is lost": b'{"dsl":"echo-args","cwd":"/","onLost":"panic"}',
     "a marker of two lines": b'{"dsl":"echo-args:2","cwd":"/","marker":"a\\nb"}',
     "JSON a hundred thousand deep": b"[" * 100_000 + b"]" * 100_000,
     "an object a hundred thousand deep": b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
@@ -301,6 +308,7 @@ def test_the_description_is_complete_and_never_promises_422(shared: Server) -> N
         ("GET", "/api/agents"),
         ("GET", "/api/agents/{name}"),
         ("GET", "/api/catalog"),
+        ("GET", "/api/chains"),
         ("GET", "/api/health"),
         ("POST", "/api/server/stop"),
     }

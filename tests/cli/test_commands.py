@@ -129,4 +129,5 @@ def test_completion_knows_the_commands(hocket: Hocket) -> None:
         "stop",
         "serve",
         "server",
+        "setup",
     }

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.cli.format import cost, duration, fit, harmless, one_line, seconds_of, state_word, table, width
+from hocket.cli.format import (
+    appointment,
+    cost,
+    count_of,
+    dollars_of,
+    duration,
+    fit,
+    harmless,
+    one_line,
+    seconds_of,
+    state_word,
+    table,
+    width,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +110,38 @@ def test_a_question_outranks_the_status() -> None:
 )
 def test_a_cost_is_shown_as_far_as_it_is_known(run: dict[str, float | None], text: str | None) -> None:
     assert cost(run) == text
+
+
+def test_an_appointment_is_as_exact_as_it_has_to_be() -> None:
+    noon = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
+    assert appointment(noon + 30, noon) == "12:00:30"
+    assert appointment(noon + 3600, noon) == "13:00"
+    assert appointment(noon + 86400, noon) == "Tue 12:00"
+    assert appointment(noon + 30 * 86400, noon).startswith("2026-04-01 ")
+
+
+def test_a_parked_run_says_until_when() -> None:
+    assert state_word({"status": "waiting", "parked_until": 4e9}).startswith("‖ waits until 2096-10-0")
+    assert state_word({"status": "waiting", "parked_until": None}) == "○ idle"
+    assert state_word({"status": "waiting", "parked_until": 4e9, "needs_you": True}) == "◆ needs you"
+
+
+@pytest.mark.parametrize(
+    ("text", "sum_of"),
+    [("5", 5.0), ("0.50", 0.5), ("$2", 2.0), (".5", 0.5), ("5.", 5.0), ("0", None), ("-1", None), ("1e3", None)],
+)
+def test_a_sum_of_money_is_read(text: str, sum_of: float | None) -> None:
+    assert dollars_of(text) == sum_of
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("1", 1), ("007", 7), ("0", None), ("1.5", None), ("²", None), ("", None), ("9" * 16, None)]
+)
+def test_a_count_is_read(text: str, count: int | None) -> None:
+    assert count_of(text) == count
+
+
+def test_tokens_without_a_price_are_unpriced() -> None:
+    assert cost({"cost_usd": None, "tokens": 7}) == "unpriced, 7 tokens"
+    assert cost({"cost_usd": 0.5, "tokens": 7}) == "$0.5000, 7 tokens"
+    assert cost({"cost_usd": None, "tokens": None}) is None

@@ -185,3 +185,146 @@ def test_waiting_for_an_answer_is_not_called_running(
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
     PlainView(quiet=False).idle(progress)
     assert "builder[2/3] … still waits for an answer" in capsys.readouterr().err
+
+
+# --- Groups, limits, gates ----------------------------------------------------------------------------------
+
+STEPS = [
+    {"agent": "planner", "iterations": 1, "loop": False, "group": None},
+    {"agent": "reviewer", "iterations": 1, "loop": False, "group": 2},
+    {"agent": "qa", "iterations": 3, "loop": True, "group": 2},
+    {"agent": "shipper", "iterations": 1, "loop": False, "group": None},
+]
+GROUP = [
+    created(ROOT, "planner -> (reviewer, qa:3) -> shipper", "chain", None, steps=STEPS),
+    created("rp", "planner", step=0),
+    make("rp", "run.ended", 1.0, status="done", reason="exit"),
+    created("rg", "(reviewer, qa:3)", "group", step=1),
+    created("rr", "reviewer", parent="rg", step=1),
+    make("rr", "run.started"),
+    created("rl", "qa", "loop", parent="rg", step=2),
+    created("rq", "qa", parent="rl", step=2, iteration=1),
+    make("rq", "run.started"),
+]
+REVIEWED = make("rr", "run.ended", 2.0, status="done", reason="exit")
+
+
+def test_the_chain_is_drawn_with_its_groups() -> None:
+    assert arrows(feed(Progress(ROOT), *GROUP)) == "planner → (reviewer, qa:3) → shipper"
+
+
+def test_all_members_of_a_group_are_at_work() -> None:
+    progress = feed(Progress(ROOT), *GROUP)
+    assert [step.agent for step in progress.at_work()] == ["reviewer", "qa"]
+    assert progress.speaker("rq") == "qa[1/3]"
+    feed(progress, REVIEWED)
+    assert [step.agent for step in progress.at_work()] == ["qa"]
+    assert progress.steps[1].status == "done"
+
+
+def test_members_are_told_together_when_the_chain_goes_on() -> None:
+    progress = feed(Progress(ROOT), *GROUP, REVIEWED)
+    assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
+    feed(progress, make("rl", "run.ended", 4.0, status="done", reason="marker", iterations=1))
+    assert (progress.steps[2].status, progress.steps[2].reason) == ("done", "marker")
+    assert progress.finish_earlier_steps() == []
+    feed(progress, created("rs", "shipper", step=3))
+    assert [step.agent for step in progress.finish_earlier_steps()] == ["reviewer", "qa"]
+
+
+def test_the_end_of_the_chain_tells_what_is_left() -> None:
+    ended = make(ROOT, "run.ended", 5.0, status="stopped", reason="stopped")
+    progress = feed(Progress(ROOT), *GROUP, REVIEWED, ended)
+    assert [step.agent for step in progress.finish_earlier_steps()] == ["planner", "reviewer", "qa"]
+
+
+def test_the_summary_joins_the_members_of_a_group() -> None:
+    lines = summary(feed(Progress(ROOT), *GROUP), 3.0)
+    assert [line.split()[2] for line in lines[1:3]] == ["┌", "└"]
+
+
+def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
+    used = [
+        make("rq", "usage", tokens=100, cost_usd=0.5),
+        make("rq", "usage", tokens=150, estimate=True),
+        make("rq", "run.ended", 3.0, status="failed", reason="exit", tokens=200, cost_usd=None),
+        created("rq2", "qa", parent="rl", step=2, iteration=2),
+        make("rq2", "usage", tokens=10, cost_usd=0.25),
+        make("rr", "usage", tokens=7),
+    ]
+    progress = feed(Progress(ROOT), *GROUP, *used)
+    assert (progress.steps[2].tokens, progress.steps[2].cost) == (210, 0.75)
+    lines = summary(progress, 4.0)
+    assert lines[2].endswith("210 tokens  $0.7500")
+    assert lines[1].endswith("7 tokens    unpriced")
+    assert lines[0].endswith("-           -")
+    steps = [{**step, "status": "done", "reason": "x", "max_iterations": 1} for step in STEPS]
+    total = make(ROOT, "run.ended", 5.0, status="failed", reason="budget", tokens=217, cost_usd=0.75, steps=steps)
+    assert summary(feed(progress, total), 5.0)[4].endswith("budget  0:05  $0.7500, 217 tokens, some of it unpriced")
+
+
+LIMITED = [
+    make("rq", "run.ended", 3.0, status="failed", reason="rate_limited"),
+    make(ROOT, "parked", until=4e9, reason="rate_limited", text="qa: the usage limit is reached"),
+]
+
+
+def test_a_parked_chain_says_what_it_waits_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    progress = feed(Progress(ROOT), *GROUP, REVIEWED, *LIMITED)
+    assert progress.steps[2].status == "parked"
+    (line,) = lines_of(progress, LIMITED[-1])
+    assert line[8:].startswith(" run 7 waits for the usage limit until 2096-10-0")
+    assert "waits for the usage limit until 2096-10-0" in summary(progress, 4.0)[-1]
+    monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
+    PlainView(quiet=False).idle(progress)
+    assert "run 7 … still waits for the usage limit until" in capsys.readouterr().err
+    (line,) = lines_of(progress, make(ROOT, "unparked"))
+    assert line.endswith("run 7 goes on")
+    assert feed(progress, make(ROOT, "unparked")).parked is None
+
+
+def test_an_overload_is_not_called_a_limit() -> None:
+    (line,) = lines_of(feed(Progress(ROOT), *GROUP), make(ROOT, "parked", until=4e9, reason="overloaded", text="x"))
+    assert line.endswith(": the service is overloaded or cannot be reached")
+
+
+def test_a_failed_gate_shows_the_end_of_its_output() -> None:
+    output = "".join(f"line {number}\n" for number in range(20)) + "\x1b[31mred\x1b[0m\n\n"
+    data = {"run": "rr", "step": 1, "exit_code": 1, "command": "make test", "output": output}
+    failed = make("rg", "gate", passed=False, **data)
+    progress = feed(Progress(ROOT), *GROUP, REVIEWED, failed)
+    lines = [line[9:] for line in lines_of(progress, failed)]
+    assert lines[0] == "reviewer gate not passed (exit 1): make test"
+    assert lines[1] == "reviewer | …"
+    assert lines[-1] == "reviewer | red"
+    assert len(lines) == 10
+    assert (progress.steps[1].status, progress.steps[1].reason) == ("failed", "gate")
+    (line,) = lines_of(progress, make("rg", "gate", passed=True, **data))
+    assert line.endswith("reviewer gate passed: make test")
+
+
+def test_a_pass_without_progress_is_told_and_one_with_it_is_not() -> None:
+    progress = feed(Progress(ROOT), *GROUP)
+    (line,) = lines_of(progress, make("rl", "progress", run="rq", step=2, changed=False))
+    assert "qa[1/3] nothing has changed" in line
+    assert lines_of(progress, make("rl", "progress", run="rq", step=2, changed=True)) == []
+    assert lines_of(progress, make("rl", "progress", run=None, step=2, changed=None)) == []
+
+
+def test_a_heartbeat_names_every_member_at_work(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
+    PlainView(quiet=False).idle(feed(Progress(ROOT), *GROUP))
+    assert "reviewer, qa[1/3] … still running" in capsys.readouterr().err
+
+
+def test_each_pass_of_a_chain_is_told_when_it_begins() -> None:
+    progress = feed(Progress(ROOT), *GROUP)
+    (line,) = lines_of(progress, make("rq", "run.started"))
+    assert line.endswith(" qa[1/3] begins")
+    assert lines_of(progress, make("rl", "run.started")) == []
+    single = feed(Progress(ROOT), created(ROOT, "tool", parent=None))
+    assert lines_of(single, make(ROOT, "run.started")) == []

@@ -381,6 +381,32 @@ def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> N
     assert hocket("resume", "2").returncode == 2
 
 
+def test_a_failed_chain_goes_on_from_its_first_incomplete_step_or_a_chosen_one(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("first", "open('ledger', 'a').write('first ')\n")
+    agent("second", "import os, sys\nsys.exit(not os.path.exists('mended'))\n")
+    agent("third", "print('finished')\n")
+    failed = hocket("run", "first -> second -> third", "-q")
+    assert failed.returncode == 1
+    assert "has no step 9" in hocket("resume", "1", "--from", "9").stderr
+    assert "its steps: 1 first, 2 second, 3 third" in hocket("resume", "1", "--from", "nobody").stderr
+    refused = hocket("resume", "1", "-p", "more")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "own prompts" in refused.stderr
+    (project / "mended").touch()
+    done = hocket("resume", "1")
+    assert (done.returncode, done.stdout) == (0, "finished\n")
+    assert (project / "ledger").read_text() == "first "
+    again = hocket("resume", "1", "--from", "first", "--json")
+    last = json.loads(again.stdout.splitlines()[-1])
+    assert (again.returncode, [step["agent"] for step in last["data"]["steps"]]) == (0, ["first", "second", "third"])
+    assert (project / "ledger").read_text() == "first first "
+    shown = json.loads(hocket("show", last["run"], "--json").stdout)
+    assert shown["resumed_from"] == json.loads(hocket("show", "1", "--json").stdout)["id"]
+    assert hocket("resume", last["run"]).returncode == 2
+
+
 def test_plain_programs_are_not_talked_to(hocket: Hocket, agent: Bin) -> None:
     agent("tool", "import signal; signal.pause()")
     ref = hocket("spawn", "tool").stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import select
@@ -17,7 +18,11 @@ from pathlib import Path
 import pyte
 import pytest
 from cli.fake_claude import PROGRAM
+from rich.console import Console
 from world import Bin
+
+from hocket.cli.progress import Progress
+from hocket.cli.terminal import frame
 
 COLUMNS, ROWS = 100, 30
 Start = Callable[..., "Terminal"]
@@ -185,3 +190,38 @@ def test_a_question_stands_out_and_is_never_cut_off(terminal: Start, agent: Bin)
     view.press(b"d")
     assert view.end() == 0
     assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()
+
+
+def test_members_of_a_group_are_shown_side_by_side_until_all_are_over(terminal: Start) -> None:
+    view = terminal("run", "quick -> (quick, forever:3) -> loud", "--until", "echo why; test ! -f never || exit 1")
+    view.wait_for("hammering")
+    view.wait_for("✓  ┌ quick")
+    lines = view.text().splitlines()
+    assert lines[0].startswith("● run 1  quick → (quick, forever:3) → loud")
+    assert lines[1].split()[:3] == ["✓", "quick", "1/1"]
+    assert lines[2].split()[:4] == ["✓", "┌", "quick", "1/1"]
+    assert lines[3].split()[1:4] == ["└", "forever", "1/3"]
+    assert lines[4].split() == ["·", "loud", "-/1"]
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"\x03")
+    assert view.end() == 130
+    assert "✓ done     ┌ quick" in view.text()
+    assert "■ stopped  └ forever  1/3  stopped" in view.text()
+
+
+def test_a_failed_gate_shows_what_it_said(terminal: Start) -> None:
+    view = terminal("run", "quick", "--until", "echo two tests fail; exit 1")
+    assert view.end() == 1
+    assert "quick gate not passed (exit 1): echo two tests fail; exit 1" in view.text()
+    assert "quick | two tests fail" in view.text()
+
+
+def test_a_parked_chain_says_when_it_goes_on() -> None:
+    progress = Progress("r", [("builder", 3)])
+    progress.add({"ts": 0.0, "run": "r", "type": "parked", "data": {"until": 7000.0, "reason": "rate_limited"}})
+    console = Console(width=80, file=io.StringIO(), no_color=True)
+    console.print(frame(progress, 1000.0, 80))
+    painted = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "‖  waits for the usage limit until " in painted
+    assert ", in 1:40:00" in painted

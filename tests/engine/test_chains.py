@@ -17,7 +17,7 @@ from hocket.model import Kind, Reason, Run, Status
 WORKER = """
 import os, sys
 ledger = os.open("ledger", os.O_RDWR | os.O_APPEND | os.O_CREAT)
-os.write(ledger, (sys.argv[1] + "\\n").encode())
+os.write(ledger, (sys.argv[1].split()[0] + "\\n").encode())
 turn = len(os.pread(ledger, 10_000, 0).split())
 print(sys.argv[1], turn)
 """

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hocket.errors import BadDefinition, PromptError, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
 from hocket.providers import PROVIDERS, Launch, Options, Provider, claude
-from hocket.providers.claude import launch, tools_of
+from hocket.providers.claude import launch, tools_of, within
 from hocket.providers.claude.launch import permissions_of
 from hocket.providers.claude.prompt import DEFAULT_PROMPT
 
@@ -308,3 +308,12 @@ def test_the_program_alone_may_have_a_whitelist_too() -> None:
 def test_servers_that_cannot_be_written_down_are_refused() -> None:
     with pytest.raises(BadDefinition, match="servers"):
         launch(AGENT, options=Options(servers={"db": {"timeout": float("nan")}}))
+
+
+def test_a_budget_stands_in_front_so_that_a_users_own_wins() -> None:
+    argv = ("claude", "-p", "--max-budget-usd", "9")
+    assert within(argv, 2.5) == ("claude", "--max-budget-usd", "2.500000", "-p", "--max-budget-usd", "9")
+
+
+def test_a_budget_of_nothing_is_still_a_number_that_the_program_takes() -> None:
+    assert float(within(("claude",), 0.0)[2]) > 0

@@ -458,6 +458,19 @@ def test_a_result_tells_what_was_used() -> None:
     assert usage == {"cost_usd": 0.3, "tokens": 100, "cost_basis": "list", "estimate": False}
 
 
+@pytest.mark.parametrize("cost", ["NaN", "Infinity", "-Infinity", "-3", "1e400", '"2.50"', "null", "[1]"])
+def test_a_cost_that_is_none_is_unknown_and_the_result_counts(cost: str) -> None:
+    odd = result("fine", total_cost_usd="@").replace(b'"@"', cost.encode())
+    said = said_by([odd])
+    assert only(said, "usage")["cost_usd"] is None
+    assert only(said, "turn.ended")["result"] == "fine"
+
+
+def test_less_than_nothing_makes_up_for_nothing() -> None:
+    usage = {"a": {"inputTokens": 10, "outputTokens": -4}, "b": {"inputTokens": -100}}
+    assert only(said_by([result("fine", modelUsage=usage)]), "usage")["tokens"] == 10
+
+
 def test_a_resumed_session_is_not_charged_for_its_past() -> None:
     lines = [spent(1.1, 500, since=0.1, since_tokens=50), spent(1.3, 700, since=0.2, since_tokens=200)]
     usage = of_type(said_by(lines), "usage")
@@ -539,6 +552,22 @@ def test_a_usage_limit_is_told_with_its_end() -> None:
         "resets_at": 1800000000,
         "text": "usage limit: rejected (five_hour)",
     }
+
+
+@pytest.mark.parametrize(
+    ("told", "meant"),
+    [
+        (1800000000, 1800000000),
+        (1800000000000, 1800000000),
+        (1800000000.5, 1800000000.5),
+        (0, None),
+        (-5, None),
+        ("x", None),
+    ],
+)
+def test_the_end_of_a_usage_limit_is_in_seconds_whatever_it_is_told_in(told: Any, meant: float | None) -> None:
+    said = said_by([line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": told})])
+    assert only(said, "rate_limited")["resets_at"] == meant
 
 
 def test_waiting_for_a_usage_limit_is_no_ordinary_retry() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from providers.streams.recorded import Exit, delta, init, line, read_all, result, spec, system
 
 from hocket.model import Reason, Status
-from hocket.providers.claude import verdict
+from hocket.providers.claude import is_transient, verdict
 
 # --- What it said ---
 
@@ -182,6 +182,43 @@ def test_the_verdict_for(
 
 def test_the_table_is_large() -> None:
     assert len(TABLE) >= 60
+
+
+def failed(**more: Any) -> list[bytes]:
+    return [init(), result("API Error", is_error=True, **more)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (failed(api_error_status=500), True),
+        (failed(api_error_status=503), True),
+        (failed(api_error_status=529), True),
+        (failed(api_error_status=408), True),
+        (failed(api_error_status=None, api_error="connection_failed"), True),
+        (failed(api_error="no_response"), True),
+        (failed(api_error="computer_slept"), True),
+        (failed(api_error_status=401), False),
+        (failed(api_error_status=400), False),
+        (failed(api_error_status=429), False),
+        (failed(api_error_status="529"), False),
+        (failed(api_error="tls_untrusted_ca"), False),
+        (failed(api_error=["connection_failed"]), False),
+        (failed(), False),
+        (MAX_TURNS, False),
+        (BUDGET, False),
+        (CUT_SHORT, False),
+        ([init(), result("all is well", api_error_status=529)], False),
+        ([*failed(api_error_status=529), *SUCCESS], False),
+        (OPENING, False),
+        ([], False),
+    ],
+)
+def test_a_failure_passes_by_itself_where_the_service_or_the_connection_was_at_fault(
+    lines: list[bytes], expected: bool
+) -> None:
+    state, _said = read_all(lines)
+    assert is_transient(state) is expected
 
 
 SCRIPTS = [

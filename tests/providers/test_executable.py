@@ -248,3 +248,8 @@ def test_a_result_does_not_begin_with_half_a_character() -> None:
     output = "\U0001f600".encode() + b"x" * (RESULT_LIMIT - 2)
     assert result_of(output) == "x" * (RESULT_LIMIT - 2)
     assert result_of(output[-RESULT_LIMIT:]) == "x" * (RESULT_LIMIT - 2)
+
+
+def test_nobody_knows_whether_a_plain_programs_failure_passes_and_it_is_told_nothing_of_money() -> None:
+    assert not executable.is_transient({"result": {"is_error": True, "api_status": 529}})
+    assert executable.within(("make", "all"), 1.0) == ("make", "all")

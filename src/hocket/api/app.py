@@ -81,6 +81,7 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     add("/api/agents", catalog.list_agents, methods=["GET"], response_model=wire.Answer[list[wire.AgentOut]])
     add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
     add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
+    add("/api/chains", catalog.list_chains, methods=["GET"], response_model=wire.Answer[wire.ChainsOut])
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
     add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
     return app
@@ -175,6 +176,13 @@ def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> 
         timeout=body.timeout,
         on_question=body.on_question,
         session=body.session,
+        budget_usd=body.budget_usd,
+        budget_tokens=body.budget_tokens,
+        idle_timeout=body.idle_timeout,
+        failures=body.failures,
+        no_progress=body.no_progress,
+        gate_timeout=body.gate_timeout,
+        on_lost=body.on_lost,
     )
 
 
@@ -249,13 +257,13 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
 async def resume_run(
     request: Request, ref: str, body: wire.ResumeBody | None = None, idempotency_key: Key = None
 ) -> Response:
-    """Go on, in a new run, where the session of one that has ended stopped."""
+    """Go on, in a new run, where one that has ended stopped: with its session, or with what is left of a chain."""
     run = _run(request, ref)
     if caller_of(request.scope).run is not None:
         raise Forbidden("only the operator resumes runs; what a run starts belongs below it")
     engine = _engine(request)
     wanted = body or wire.ResumeBody()
-    resumed = await engine.resume(run, wanted.prompt, idempotency_key, wanted.session)
+    resumed = await engine.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at)
     return wire.answer(_face(engine, resumed), 201)
 
 

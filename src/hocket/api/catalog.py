@@ -28,6 +28,7 @@ from hocket.catalog.trust import needs
 from hocket.config.settings import Config
 from hocket.engine.bind import check_directory
 from hocket.engine.engine import Engine
+from hocket.engine.survey import survey
 
 MOST_TABLES = 16
 
@@ -110,3 +111,10 @@ async def show_agent(request: Request, name: str, project: Project = None) -> Re
 async def show_catalog(request: Request, project: Project = None) -> Response:
     """The routing table: agents by name, tag and place, what they override, and which files have something wrong."""
     return wire.answer(await asyncio.to_thread(_shelf(request).table, _asked(request, project)))
+
+
+async def list_chains(request: Request, project: Project = None) -> Response:
+    """The chains that have a name in ``project``, for a run where it works, else the user's own."""
+    asked = _asked(request, project)
+    home = str(cast(Engine, request.app.state.engine).home)
+    return wire.answer(await asyncio.to_thread(survey, asked.project or home, home, asked.env))

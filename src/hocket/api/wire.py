@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 from starlette.responses import Response
 
 from hocket.errors import HocketError
@@ -53,6 +53,8 @@ class StepOut(BaseModel):
     max_iterations: int
     exit_code: int | None
     runs: list[str]
+    cost_usd: float | None = None
+    tokens: int | None = None
 
 
 class RunOut(BaseModel):
@@ -90,6 +92,8 @@ class RunOut(BaseModel):
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None
     """The file that describes its agent."""
+    parked_until: float | None
+    """When it goes on by itself: it waits for a usage limit or an overloaded service."""
 
 
 class QuestionOut(BaseModel):
@@ -224,14 +228,62 @@ class CatalogOut(BaseModel):
     problems: list[ProblemOut]
 
 
+class ConfigProblem(BaseModel):
+    """A configuration file that cannot be used."""
+
+    path: str
+    line: int | None
+    reason: str
+    hint: str | None
+
+
+class ChainStep(BaseModel):
+    """One step of a configured chain; members of a group have the same ``step`` and run at the same time."""
+
+    model_config = ConfigDict(extra="allow")
+
+    step: int
+    grouped: bool
+    agent: str
+    iterations: int | None
+
+
+class ChainOut(BaseModel):
+    """A chain of the configuration, with everything that its file says."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str
+    description: str | None
+    file: str
+    text: str
+    """As it would be written on a command line."""
+    variables: list[str]
+    """What has to be given for it to run."""
+    steps: list[ChainStep]
+    problem: str | None
+    """Why it would be refused now."""
+
+
+class ChainsOut(BaseModel):
+    """What ``hocket chains --json`` prints, in the same words."""
+
+    chains: list[ChainOut]
+    problems: list[ConfigProblem]
+    places: list[str]
+
+
 Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
+Seconds = Annotated[float, Field(gt=0, le=10**9)]
+Dollars = Annotated[float, Field(gt=0, le=10**9)]
+Count = Annotated[int, Field(ge=1, le=10**15)]
 Word = Annotated[str, Field(min_length=1, max_length=64 * 1024)]
 
 
 class StartBody(BaseModel):
     """What to start: exactly one of ``agent``, ``chain`` and ``dsl``."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     agent: Word | None = None
     chain: Word | None = None
@@ -246,12 +298,23 @@ class StartBody(BaseModel):
     """Without it the prompt is taken as it is: ``${NAME}`` in it is no variable."""
     marker: Word | None = None
     until: Word | None = None
-    timeout: Annotated[float, Field(gt=0, le=10**9)] | None = None
+    timeout: Seconds | None = None
     parent: Word | None = None
     on_question: Literal["deny", "ask", "fail"] | None = None
     """What becomes of an agent that asks; without it what the chain says, then the configuration."""
     session: bool = False
     """A single agent stays for more messages after its first turn."""
+    budget_usd: Dollars | None = Field(None, alias="budgetUsd")
+    budget_tokens: Count | None = Field(None, alias="budgetTokens")
+    """What the run and everything below it may spend."""
+    idle_timeout: Seconds | None = Field(None, alias="idleTimeout")
+    """For how long an agent may say nothing."""
+    failures: Count | None = None
+    no_progress: Count | None = Field(None, alias="noProgress")
+    """After how many passes in a row that failed, or changed nothing, a loop ends."""
+    gate_timeout: Seconds | None = Field(None, alias="gateTimeout")
+    on_lost: Literal["ask", "retry"] | None = Field(None, alias="onLost")
+    """What becomes of a pass of which nobody knows how it ended."""
 
 
 class Message(BaseModel):
@@ -281,12 +344,15 @@ class AnswerBody(BaseModel):
 
 
 class ResumeBody(BaseModel):
-    """How to go on with the session of a run that has ended."""
+    """How to go on with a run that has ended: the session of an agent, or a chain."""
 
     model_config = ConfigDict(extra="forbid")
 
     prompt: Text | None = None
     session: bool = False
+    start_at: StrictInt | Word | None = Field(default=None, alias="from")
+    """The step of a chain to begin with: its number, from 1, or its agent's name. Without it the first that is not
+    complete."""
 
 
 class Empty(BaseModel):

@@ -63,6 +63,11 @@ def _notice(text: str) -> None:
     print(f"hocket: {text}", file=sys.stderr, flush=True)
 
 
+def was_restarted() -> bool:
+    """Whether the user has to be told of a restart of the machine; ``setup`` does so. Hardly ever, so it is cheap."""
+    return os.path.exists(os.path.join(config.home(), "restarted"))
+
+
 def directory(given: str | None) -> str:
     """The absolute working directory. That it exists is checked where everything else about a start is."""
     try:

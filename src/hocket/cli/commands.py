@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from hocket.cli import usage
-from hocket.cli.format import seconds_of
+from hocket.cli.format import count_of, dollars_of, seconds_of
 from hocket.cli.table import BROKEN_PIPE, COMMANDS, declared
 from hocket.errors import HocketError, UsageError
 
@@ -147,7 +147,7 @@ def _agents(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> lis
 def _type(kind: usage.Kind) -> Any:
     if isinstance(kind, tuple):
         return click.Choice(kind)
-    return {usage.TEXT: click.STRING, usage.SECONDS: seconds, usage.PORT: click.IntRange(0, 65535)}[kind]
+    return _TYPES[kind]
 
 
 def seconds(text: str) -> float:
@@ -156,6 +156,31 @@ def seconds(text: str) -> float:
     if found is None:
         raise click.BadParameter(f"{text!r} is not a duration such as 90, 90s, 10m or 2h")
     return found
+
+
+def dollars(text: str) -> float:
+    """``5`` or ``0.50``."""
+    found = dollars_of(str(text))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a number of dollars such as 5 or 0.50")
+    return found
+
+
+def count(text: str) -> int:
+    """``3``."""
+    found = count_of(str(text))
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a whole number from 1 on")
+    return found
+
+
+_TYPES = {
+    usage.TEXT: click.STRING,
+    usage.SECONDS: seconds,
+    usage.PORT: click.IntRange(0, 65535),
+    usage.DOLLARS: dollars,
+    usage.COUNT: count,
+}
 
 
 class PassingCommand(click.Command):

@@ -21,6 +21,7 @@ WORDS = {
     "stopped": "■ stopped",
     "lost": "? lost",
     "skipped": "- skipped",
+    "parked": "‖ waits",
 }
 NEEDS_YOU = "◆ needs you"
 _OWN_WORDS = frozenset([*WORDS.values(), NEEDS_YOU])
@@ -53,7 +54,11 @@ def one_line(text: str) -> str:
 
 def state_word(run: dict[str, Any]) -> str:
     """Glyph and word: a state never depends on colour alone."""
-    return NEEDS_YOU if run.get("needs_you") else WORDS.get(run["status"], str(run["status"]))
+    if run.get("needs_you"):
+        return NEEDS_YOU
+    if run["status"] == "waiting" and run.get("parked_until"):
+        return f"{WORDS['parked']} until {appointment(run['parked_until'], time.time())}"
+    return WORDS.get(run["status"], str(run["status"]))
 
 
 def duration(seconds: float | None) -> str:
@@ -78,10 +83,17 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
 
 
 def cost(run: dict[str, Any]) -> str | None:
-    """What a run has cost so far; None where nobody knows."""
+    """What a run has cost so far; None where nobody knows. Tokens of which nobody said a price are unpriced."""
     dollars, tokens = run.get("cost_usd"), run.get("tokens")
-    parts = [None if dollars is None else f"${dollars:.4f}", None if tokens is None else f"{tokens} tokens"]
+    parts = [money(dollars, tokens), None if tokens is None else f"{tokens} tokens"]
     return ", ".join(part for part in parts if part) or None
+
+
+def money(dollars: float | None, tokens: int | None) -> str | None:
+    """``$0.0123``, ``unpriced``, or None where nothing that has a price was used."""
+    if dollars is not None:
+        return f"${dollars:.4f}"
+    return "unpriced" if tokens else None
 
 
 def clock(ts: float) -> str:
@@ -92,6 +104,14 @@ def clock(ts: float) -> str:
 def moment(ts: float | None) -> str:
     """A point in time for a person to read."""
     return "-" if ts is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(ts))
+
+
+def appointment(ts: float, now: float) -> str:
+    """When something is to happen: the time of day, with the day where it is another one, the seconds if it is soon."""
+    then, today = time.localtime(ts), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M:%S" if 0 < ts - now < 120 else "%H:%M", then)
+    return time.strftime("%a %H:%M" if 0 < ts - now < 6 * 86400 else "%Y-%m-%d %H:%M", then)
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -107,6 +127,20 @@ def seconds_of(text: str) -> float | None:
     if not found or spelled != re.sub(r"\s+", "", text) or (len(found) > 1 and not all(unit for _, unit in found)):
         return None
     return sum(float(number) * _UNITS[unit or "s"] for number, unit in found)
+
+
+def count_of(text: str) -> int | None:
+    """A whole number from 1 on; None when it is none."""
+    is_one = text.isascii() and text.isdigit() and len(text) <= 15 and int(text) > 0
+    return int(text) if is_one else None
+
+
+def dollars_of(text: str) -> float | None:
+    """``5``, ``0.50`` or ``$5``; None when it is no sum above nothing."""
+    whole, _, cents = text.removeprefix("$").partition(".")
+    if not (whole + cents).isascii() or not (whole + cents).isdigit() or len(whole + cents) > 15:
+        return None
+    return float(f"{whole or 0}.{cents or 0}") or None
 
 
 def width(text: str) -> int:

@@ -6,7 +6,7 @@ import sys
 import time
 
 from hocket.cli.format import clock, duration, one_line
-from hocket.cli.words import THOUGHT, WAYS, reply_line, wish
+from hocket.cli.words import THOUGHT, WAYS, parking, reply_line, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ HEARTBEAT_SECONDS = 30.0
 
 def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -> list[str]:
     """What one event adds to the log, the event being part of ``progress`` already."""
+    if event["type"] == "run.started" and event["run"] != progress.root and progress.step_of(event["run"]):
+        # Of a chain it is worth a line: what begins may say nothing for long.
+        return [f"{clock(event['ts'])} {_speaker(progress, event)} begins"]
     way = WAYS.get(event["type"])
     if way is None or (way.tone == THOUGHT and not verbose):
         return []
@@ -35,7 +38,8 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
 def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
     """What is asked, by whom, and the command that answers it."""
     leaf = progress.leaves.get(event["run"])
-    name = leaf.number if leaf and leaf.number is not None else event["run"]
+    known = leaf.number if leaf else progress.number if event["run"] == progress.root else None
+    name = event["run"] if known is None else known
     several = leaf is not None and len(leaf.questions) > 1
     return f"? {_speaker(progress, event)} {wish(event['data'])}", reply_line(event["data"], name, several)
 
@@ -43,9 +47,21 @@ def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
 def _speaker(progress: Progress, event: dict[str, Any]) -> str:
     """Whose words they are; those of an agent's own helper have both names."""
     data = event["data"]
-    judged = data.get("run") if event["type"] == "gate" else None
+    judged = data.get("run") if event["type"] in ("gate", "progress") else None
     speaker = progress.speaker(judged or event["run"])
     return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
+
+
+def heartbeat(progress: Progress, now: float) -> str:
+    """Who is at work though nothing is heard, or what is waited for."""
+    if progress.parked is not None:
+        return f"{progress.name} … still {parking(progress.parked, now)}"
+    working = progress.at_work()
+    who = ", ".join(progress.speaker(step.run) for step in working if step.run) or progress.name
+    state = "still waits for an answer" if any(step.asks for step in working) else "still running"
+    begun = [step.started_at for step in working if step.started_at is not None]
+    since = min(begun, default=progress.started_at)
+    return f"{who} … {state}, {duration(None if since is None else now - since)}"
 
 
 class PlainView:
@@ -75,11 +91,7 @@ class PlainView:
         if time.monotonic() - self._spoke_at < HEARTBEAT_SECONDS:
             return
         now = time.time()
-        step = progress.current()
-        who = progress.speaker(step.run) if step and step.run else f"run {progress.number or progress.root}"
-        taken = duration(step.taken(now) if step else None)
-        state = "still waits for an answer" if step and step.asks else "still running"
-        self.say(f"{clock(now)} {who} … {state}, {taken}")
+        self.say(f"{clock(now)} {heartbeat(progress, now)}")
 
     def note(self, text: str) -> None:
         """Lines that are written once have no footer."""

@@ -5,8 +5,10 @@ The truth about a run is ``model.fold`` on the server. This is less: steps, pass
 
 from __future__ import annotations
 
-from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, one_line, table
-from hocket.cli.words import deed, reply_line
+import time
+
+from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, money, one_line, table
+from hocket.cli.words import deed, gate_verdict, parking, reply_line
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -19,13 +21,15 @@ class StepView:
     """One step of the chain."""
 
     __slots__ = (
-        *("agent", "asks", "before", "ended_at", "iteration", "last", "maximum", "reason", "run", "started_at"),
-        "status",
+        *("agent", "asks", "before", "cost", "ended_at", "group", "iteration", "last", "maximum", "reason", "run"),
+        *("started_at", "status", "told", "tokens"),
     )
 
-    def __init__(self, agent: str, maximum: int) -> None:
+    def __init__(self, agent: str, maximum: int, group: int | None = None) -> None:
         self.agent = agent
         self.maximum = maximum
+        self.group = group
+        """Those in a row that share one work at the same time."""
         self.iteration = 0
         self.status = "pending"
         self.reason: str | None = None
@@ -36,10 +40,14 @@ class StepView:
         """What to type for it to go on, while it waits for an answer."""
         self.started_at: float | None = None
         self.ended_at: float | None = None
+        self.cost: float | None = None
+        self.tokens: int | None = None
+        self.told = False
+        """Whether it is over for good, and somebody was told."""
 
     @property
     def over(self) -> bool:
-        return self.status not in ("pending", "starting", "running", "waiting")
+        return self.status not in ("pending", "starting", "running", "waiting", "parked")
 
     def passes(self) -> str:
         """``2/3``, or ``2`` where nobody said how often it may be repeated."""
@@ -53,7 +61,7 @@ class StepView:
 class LeafView:
     """One process of the tree: whose words they are."""
 
-    __slots__ = ("agent", "iteration", "number", "parent", "questions", "step")
+    __slots__ = ("agent", "cost", "iteration", "number", "parent", "questions", "step", "tokens")
 
     def __init__(self, event: Event) -> None:
         data = event["data"]
@@ -62,6 +70,8 @@ class LeafView:
         self.step: int | None = data.get("step")
         self.iteration: int | None = data.get("iteration")
         self.parent: str | None = data.get("parent")
+        self.cost: float | None = None
+        self.tokens: int | None = None
         self.questions: dict[str, dict[str, Any]] = {}
         """What it asked and nobody has answered."""
 
@@ -74,6 +84,18 @@ class LeafView:
             self.questions.pop(data["id"], None)
         elif event["type"] == "run.ended":
             self.questions.clear()
+
+    def use(self, data: dict[str, Any], step: StepView | None) -> None:
+        """Note what it has used, and how much more that is for its step. A cost that was known stays known."""
+        cost, tokens = data.get("cost_usd"), data.get("tokens")
+        if cost is not None:
+            more, self.cost = cost - (self.cost or 0), cost
+            if step is not None:
+                step.cost = (step.cost or 0) + more
+        if tokens is not None:
+            more, self.tokens = tokens - (self.tokens or 0), tokens
+            if step is not None:
+                step.tokens = (step.tokens or 0) + more
 
     def asks(self) -> str:
         """The command that answers the oldest of its questions."""
@@ -91,7 +113,11 @@ class Progress:
         self.steps = [StepView(agent, maximum) for agent, maximum in steps or []]
         self.leaves: dict[str, LeafView] = {}
         self._own: set[str | None] = {root, None}
-        """The chain and its loops: what they start are the chain's steps, what anybody else starts is not."""
+        """The chain, its groups and its loops: what these start are its steps, what anybody else starts is not."""
+        self._loops: dict[str, int] = {}
+        """The step that a loop's run stands for."""
+        self.parked: dict[str, Any] | None = None
+        """What the chain waits for, while it does."""
         self.started_at: float | None = None
         self.ended: Event | None = None
 
@@ -102,12 +128,25 @@ class Progress:
             self.started_at = event["ts"]
         if (leaf := self.leaves.get(run)) is not None:
             leaf.ask(event)
+            if kind in ("usage", "run.ended"):
+                leaf.use(event["data"], self.step_of(run))
         if kind == "run.created":
             self._created(event)
+        elif kind in ("parked", "unparked") and run == self.root:
+            self.parked = event["data"] if kind == "parked" else None
+        elif kind == "gate":
+            self._judged(event)
         elif kind == "run.ended" and run == self.root:
             self._root_ended(event)
+        elif kind == "run.ended" and run in self._loops and self._loops[run] < len(self.steps):
+            self._loop_ended(self.steps[self._loops[run]], event)
         elif (step := self.step_of(run)) is not None and step.run == run:
             self._changed(step, event)
+
+    @property
+    def name(self) -> str:
+        """The run as people call it."""
+        return f"run {self.number or self.root}"
 
     def step_of(self, run: str) -> StepView | None:
         """The step that a run belongs to, if it is one of the chain's own."""
@@ -120,16 +159,20 @@ class Progress:
         """Who said a line: ``builder[2/3]``, or the name alone where nothing is repeated."""
         leaf = self.leaves.get(run)
         if leaf is None:
-            return run[:8]
+            return self.name if run == self.root else run[:8]
         step = self.step_of(run)
         if step is None or leaf.iteration is None or step.maximum == 1:
             return leaf.agent
         return f"{leaf.agent}[{leaf.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
 
-    def current(self) -> StepView | None:
-        """The step at work: the last one that has begun, unless the chain is over."""
+    def at_work(self) -> list[StepView]:
+        """The step that has begun last and is not over; of a group all such members."""
         begun = [step for step in self.steps if step.run is not None and not step.over]
-        return begun[-1] if begun else None
+        return [step for step in begun if step is begun[-1] or _together(step, begun[-1])]
+
+    def current(self) -> StepView | None:
+        """One step at work, if any is."""
+        return next(reversed(self.at_work()), None)
 
     def _created(self, event: Event) -> None:
         run, data = event["run"], event["data"]
@@ -142,8 +185,7 @@ class Progress:
             self.steps = self.steps or [StepView(str(data.get("agent", "?")), 1)]
             data = {**data, "step": 0, "iteration": 1, "parent": None}
         if data.get("kind", "leaf") != "leaf":
-            if data.get("kind") == "loop" and data.get("parent") == self.root:
-                self._own.add(run)
+            self._inner(run, data)
             return
         leaf = self.leaves[run] = LeafView({**event, "data": data})
         self._make_room(leaf)
@@ -152,6 +194,13 @@ class Progress:
             step.iteration = leaf.iteration or 1
             step.status = "starting"
             step.started_at = step.started_at or event["ts"]
+
+    def _inner(self, run: str, data: dict[str, Any]) -> None:
+        """A loop or a group of the chain's own."""
+        if data.get("kind") in ("loop", "group") and data.get("parent") in self._own:
+            self._own.add(run)
+            if data["kind"] == "loop" and data.get("step") is not None:
+                self._loops[run] = data["step"]
 
     def _make_room(self, leaf: LeafView) -> None:
         """A chain whose steps were not announced shows them as they come."""
@@ -173,6 +222,25 @@ class Progress:
         elif kind == "run.ended":
             step.ended_at = event["ts"]
             step.reason = data.get("reason")
+            if data.get("reason") == "rate_limited" or data.get("transient"):
+                step.status = "parked"  # it begins anew when that is over
+            elif self.leaves[event["run"]].iteration is None:
+                step.status = data["status"]
+
+    def _judged(self, event: Event) -> None:
+        """A gate has said something about a pass."""
+        data = event["data"]
+        step = self.step_of(str(data.get("run")))
+        if step is None:
+            return
+        if not data.get("passed"):
+            step.last = gate_verdict(data)
+            if step.status == "done":
+                step.status, step.reason = "failed", "gate"
+
+    def _loop_ended(self, step: StepView, event: Event) -> None:
+        data = event["data"]
+        step.status, step.reason, step.ended_at = data["status"], data.get("reason"), event["ts"]
 
     def _root_ended(self, event: Event) -> None:
         self.ended = event
@@ -183,24 +251,42 @@ class Progress:
             step.reason = report["reason"]
             step.iteration = report["iterations"]
             step.maximum = report["max_iterations"]
+            step.cost = report.get("cost_usd", step.cost)
+            step.tokens = report.get("tokens", step.tokens)
         if not reports and len(self.steps) == 1:
             self.steps[0].status, self.steps[0].reason = data["status"], data.get("reason")
             self.steps[0].ended_at = event["ts"]
 
     def finish_earlier_steps(self) -> list[StepView]:
-        """Mark as done every step before the current one, and name those that were newly found so.
+        """The steps that are over for good, each of them named once.
 
-        A chain goes on only when a step is complete, so a later one that has begun says so of the earlier.
+        A chain goes on only when a step, or all of a group, is complete, so a later one that has begun says so of the
+        earlier. When the chain has ended, all that have begun are over.
         """
         begun = [place for place, step in enumerate(self.steps) if step.run is not None]
-        found = [step for step in self.steps[: begun[-1]] if not step.over] if begun else []
+        if not begun:
+            return []
+        past = self.steps[: begun[-1] + 1] if self.ended else self.steps[: self._first_beside(begun[-1])]
+        found = [step for step in past if step.run is not None and not step.told]
         for step in found:
-            step.status = "done"
+            step.told = True
+            step.status = step.status if step.over else "done"
         return found
+
+    def _first_beside(self, place: int) -> int:
+        """Where the group begins that a step is part of; its own place where it is by itself."""
+        while place > 0 and _together(self.steps[place - 1], self.steps[place]):
+            place -= 1
+        return place
+
+
+def _together(one: StepView, other: StepView) -> bool:
+    return one.group is not None and one.group == other.group
 
 
 def _step_view(step: dict[str, Any]) -> StepView:
-    return StepView(str(step.get("agent", "?")), int(step.get("iterations") or step.get("max_iterations") or 1))
+    maximum = int(step.get("iterations") or step.get("max_iterations") or 1)
+    return StepView(str(step.get("agent", "?")), maximum, step.get("group"))
 
 
 def _last_words(event: Event) -> str:
@@ -213,37 +299,62 @@ def _last_words(event: Event) -> str:
     return f"{one_line(str(data['agent']))}: {words}" if data.get("agent") and words else words
 
 
-def step_cells(step: StepView, now: float) -> list[str]:
+def joint(progress: Progress, step: StepView) -> str:
+    """What joins the members of a group in a list; nothing in a chain that has none."""
+    if all(one.group is None for one in progress.steps):
+        return ""
+    if step.group is None:
+        return "  "
+    members = [one for one in progress.steps if _together(one, step)]
+    return "┌ " if step is members[0] else "└ " if step is members[-1] else "│ "
+
+
+def step_cells(step: StepView, now: float, joint: str = "", priced: bool = False) -> list[str]:
     """One line of the summary."""
     taken = step.taken(now)
+    used = [f"{step.tokens} tokens" if step.tokens is not None else "-", money(step.cost, step.tokens) or "-"]
     return [
         NEEDS_YOU if step.asks else WORDS.get(step.status, "· " + step.status),
-        step.agent,
+        joint + step.agent,
         f"{step.iteration}/{step.maximum}",
         step.reason or "-",
         duration(taken) if taken is not None else "-",
+        *(used if priced else []),
     ]
 
 
 def summary(progress: Progress, now: float) -> list[str]:
     """The last lines of every run: each step, the verdict, and what to type next."""
-    lines = table([step_cells(step, now) for step in progress.steps]) if progress.steps else []
+    # A chain of plain programs has used nothing that anybody counts.
+    priced = any(step.cost is not None or step.tokens is not None for step in progress.steps)
+    lines = (
+        table([step_cells(step, now, joint(progress, step), priced) for step in progress.steps])
+        if progress.steps
+        else []
+    )
     name = str(progress.number or progress.root)
     if progress.ended is None:
         return [*lines, *whereabouts(progress)]
     data = progress.ended["data"]
     taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
-    parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, cost(data)]
+    used = cost({"cost_usd": data.get("cost_usd"), "tokens": data.get("tokens")})
+    if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in progress.steps):
+        used += ", some of it unpriced"
+    parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
-    lines.append(f"  hocket show {name} · hocket logs {name}")
+    again = f" · hocket resume {name}" if progress.steps and data["status"] != "done" else ""
+    lines.append(f"  hocket show {name} · hocket logs {name}{again}")
     return lines
 
 
 def whereabouts(progress: Progress) -> list[str]:
     """How to come back to a run that goes on, and what it needs."""
     name = str(progress.number or progress.root)
+    if progress.parked is not None:
+        waits = f"run {name} {parking(progress.parked, time.time())}, then goes on by itself"
+        return [f"{waits}: hocket wait {name} · hocket stop {name}"]
     if any(step.status == "waiting" and not step.asks for step in progress.steps):
         return [f'run {name} waits for more: hocket send {name} "…" --wait · hocket stop {name}']
     asking = [f"{step.agent} needs you: {step.asks}" for step in progress.steps if step.asks]
@@ -252,5 +363,10 @@ def whereabouts(progress: Progress) -> list[str]:
 
 def arrows(progress: Progress) -> str:
     """The chain in one line."""
-    parts = (f"{step.agent}:{step.maximum}" if step.maximum > 1 else step.agent for step in progress.steps)
-    return " → ".join(parts)
+    line = ""
+    for step, before, after in zip(progress.steps, [None, *progress.steps], [*progress.steps[1:], None], strict=False):
+        joined, joins = before is not None and _together(before, step), after is not None and _together(step, after)
+        text = f"{step.agent}:{step.maximum}" if step.maximum > 1 else step.agent
+        opening = ", " if joined else f"{' → ' if before else ''}{'(' if joins else ''}"
+        line += f"{opening}{text}{')' if joined and not joins else ''}"
+    return line

@@ -7,7 +7,7 @@ every message comes from one place.
 
 from __future__ import annotations
 
-from hocket.cli.usage import FLAG, SECONDS, TEXT, split_passed
+from hocket.cli.usage import COUNT, DOLLARS, FLAG, SECONDS, TEXT, split_passed
 
 TYPE_CHECKING = False  # `typing` would cost more than reading takes; type checkers know the name
 if TYPE_CHECKING:
@@ -62,6 +62,10 @@ def _converted(kind: Kind, text: str) -> Any:
         from hocket.cli.format import seconds_of
 
         return seconds_of(text)
+    if kind in (COUNT, DOLLARS):
+        from hocket.cli.format import count_of, dollars_of
+
+        return count_of(text) if kind == COUNT else dollars_of(text)
     return text if kind == TEXT or (isinstance(kind, tuple) and text in kind) else None
 
 

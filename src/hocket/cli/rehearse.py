@@ -19,6 +19,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import (
     ASKING,
+    BOUNDS,
     CHAIN_WORDS,
     CWD,
     FLAG,
@@ -65,6 +66,7 @@ TOGETHER = ("record", "serve")
     TIMEOUT,
     MARKER,
     ASKING,
+    *BOUNDS,
     Option("-v", "--verbose", kind=FLAG, help="Show all they say, and what they think."),
     QUIET,
     PLAIN,

@@ -9,6 +9,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import (
     ASKING,
+    BOUNDS,
     CHAIN_WORDS,
     CWD,
     FLAG,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from hocket.cli.watch import Signals
     from hocket.client import Client
 
-SHOWN = 60
 EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
 
 
@@ -51,15 +51,22 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     TIMEOUT,
     MARKER,
     ASKING,
+    *BOUNDS,
     QUIET,
     PLAIN,
     JSON,
-    examples=(EXAMPLE, "hocket run --chain ship TICKET=42", 'hocket run builder:5 --until "make test" --json'),
+    examples=(
+        EXAMPLE,
+        "hocket run --chain ship TICKET=42",
+        'hocket run "planner -> (reviewer, qa:3)" --budget 5',
+        'hocket run builder:5 --until "make test" --json',
+    ),
     passing=True,
     quick=True,
 )
 def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
-    """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times.
+    """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times; those in
+    parentheses, "(a, b:3)", work at the same time.
 
     The result goes to standard output, everything else to standard error. A chain's text may be given as one
     word or several; NAME=value sets a variable of the chain.
@@ -97,6 +104,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "timeout": options["timeout"],
         "marker": options["marker"],
         "on_question": options["on_question"],
+        **{option.name: options.get(option.name) for option in BOUNDS},
     }
     return {name: value for name, value in body.items() if value is not None}
 
@@ -134,27 +142,9 @@ def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _described(request: dict[str, Any]) -> list[str]:
-    import shlex
+    from hocket.cli.chains import described
 
-    lines = []
-    for step in _bound(request):
-        times = f" up to {step['iterations']} times" if step.get("loop") else ""
-        lines.append(f"step {step['step']}: {step['agent']}{times}")
-        shown = {
-            "program": step.get("path"),
-            "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
-            "cwd": step["cwd"],
-            "prompt": _shortened(step.get("prompt") or ""),
-            "gate": step.get("gate"),
-        }
-        lines += [f"  {name:8} {value}" for name, value in shown.items() if value]
-    return lines
-
-
-def _shortened(text: str) -> str:
-    """The beginning of a text, on one line. Programs get all of it with --json."""
-    line = " ".join(text[: 4 * SHOWN].split())
-    return line if len(text) <= SHOWN and line == text else f"{line[:SHOWN]}..."
+    return described(_bound(request))
 
 
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:

@@ -7,7 +7,21 @@ import time
 
 from hocket.cli import access
 from hocket.cli.format import cost, duration, elapsed, fit, harmless, moment, one_line, state_word, table
-from hocket.cli.usage import AGENTS, ASKING, CWD, FLAG, JSON, PROMPT, REF, SECONDS, SESSION, Argument, Option, command
+from hocket.cli.usage import (
+    AGENTS,
+    ASKING,
+    CWD,
+    FLAG,
+    JSON,
+    PROMPT,
+    REF,
+    SECONDS,
+    SESSION,
+    SPENDING,
+    Argument,
+    Option,
+    command,
+)
 from hocket.client import ENDED, quote
 from hocket.errors import HocketError
 
@@ -28,6 +42,7 @@ PIPE_LAST = 200
     PROMPT,
     CWD,
     Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after 90, 90s, 10m, 2h."),
+    *SPENDING,
     SESSION,
     ASKING,
     JSON,
@@ -51,6 +66,7 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
         "timeout": options["timeout"],
         "session": options["session"] or None,
         "on_question": options["on_question"],
+        **{option.name: options[option.name] for option in SPENDING},
     }
     given = {name: value for name, value in body.items() if value is not None}
     run = access.connect().request("POST", "/api/runs", given)
@@ -74,6 +90,10 @@ def ps(everything: bool, as_json: bool) -> None:
         nothing = "No run yet." if everything else "Nothing is running."
         more = "" if everything else " Ended runs: hocket ps -a."
         print(f'{nothing}{more} Start one: hocket run "planner -> builder:3"', file=sys.stderr)
+    if not as_json and access.was_restarted():
+        from hocket.cli.setup import tell_restart
+
+        tell_restart()
 
 
 def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:

@@ -219,19 +219,29 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
 @command(
     REF,
     Option("-p", "--prompt", metavar="TEXT", help='What to do now; "-" reads standard input.'),
+    Option("--from", name="start_at", metavar="STEP", help="Of a chain: begin with this step, by number or agent."),
     SESSION,
     Option("--detach", kind=FLAG, help="Print the new run's id and leave it to the server."),
     Option("-v", "--verbose", kind=FLAG, help="Show all it says, and what it thinks."),
     QUIET,
     PLAIN,
     JSON,
-    examples=('hocket resume 42 -p "Now write the tests"', "hocket resume 42 --session --detach"),
+    examples=(
+        'hocket resume 42 -p "Now write the tests"',
+        "hocket resume 42 --from builder",
+        "hocket resume 42 --session --detach",
+    ),
     quick=True,
 )
 def resume(ref: str, prompt: str | None, **options: Any) -> int:
-    """Go on, in a new run, where the session of an ended one stopped. Watched and ended like "hocket run"."""
+    """Go on, in a new run, where an ended one stopped. Watched and ended like "hocket run".
+
+    An agent goes on with its session, a chain with its first step that is not complete, as it was started. A chain of
+    one agent that neither loops nor has a gate is that agent.
+    """
     from hocket.cli.run import start_and_watch
 
     body = {"prompt": access.pick_prompt(prompt, None, ""), "session": options["session"] or None}
+    body["from"] = options["start_at"]
     given = {name: value for name, value in body.items() if value is not None}
     return start_and_watch(f"/api/runs/{quote(ref)}/resume", given, options)

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, width
 from hocket.cli.plain import lines_of, question_of
-from hocket.cli.progress import Progress, StepView, arrows
-from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, WAYS
+from hocket.cli.progress import Progress, StepView, arrows, joint
+from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 
 FRAME_SECONDS = 0.125
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -31,6 +31,7 @@ STYLES = {
     "stopped": "dim",
     "lost": "dim",
     "pending": "dim",
+    "parked": "yellow",
     "skipped": "dim",
 }
 TONES = {SAID: "dim", ASIDE: "dim", THOUGHT: "dim italic", NOTICE: "yellow", ALERT: "bold yellow"}
@@ -63,14 +64,14 @@ class LiveView:
         if not self._headed and progress.steps:
             self._headed = True
             self._print(heading(progress))
-        for step in progress.finish_earlier_steps() or self._last_step(progress):
-            self._print(step_line(step, time.time(), self._console.width))
+        for step in progress.finish_earlier_steps():
+            self._print(step_line(step, time.time(), self._console.width, joint(progress, step)))
         self._tell(progress, event)
         self._paint(progress)
 
     def _tell(self, progress: Progress, event: dict[str, Any]) -> None:
         """What is worth a line of its own above the block."""
-        tone = WAYS[event["type"]].tone if event["type"] in WAYS else None
+        tone = tone_of(event)
         if tone == ALERT:
             self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
         elif tone is not None and (self._verbose or tone in UNASKED):
@@ -88,11 +89,6 @@ class LiveView:
     def note(self, text: str) -> None:
         """What the footer says until the next note."""
         self._note = text
-
-    def _last_step(self, progress: Progress) -> list[StepView]:
-        """The step with which the chain ended: no later one tells that it is over."""
-        begun = [step for step in progress.steps if step.run is not None]
-        return begun[-1:] if progress.ended is not None else []
 
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis", crop=True)
@@ -122,20 +118,33 @@ def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table
     grid = Table.grid()
     grid.add_column(no_wrap=True, overflow="ellipsis")
     for step in progress.steps:
-        if not step.over:
-            grid.add_row(step_line(step, now, columns))
+        if not step.told:
+            grid.add_row(step_line(step, now, columns, joint(progress, step)))
+    if progress.parked is not None:
+        grid.add_row(
+            Text(
+                fit(f"{WORDS['parked'][0]}  {parking(progress.parked, now)}{_left(progress, now)}", columns),
+                TONES[NOTICE],
+            )
+        )
     taken = duration(None if progress.started_at is None else now - progress.started_at)
     grid.add_row(Text(fit(f"{taken}  ·  {note or '^C detach or stop'}", columns), style="bold" if note else "dim"))
     return grid
 
 
-def step_line(step: StepView, now: float, columns: int) -> Text:
+def _left(progress: Progress, now: float) -> str:
+    until = (progress.parked or {}).get("until")
+    return f", in {duration(until - now)}" if isinstance(until, int | float) and until > now else ""
+
+
+def step_line(step: StepView, now: float, columns: int, beside: str = "") -> Text:
     """One step: glyph, name, pass, time, and the last thing it said."""
     style = TONES[ALERT] if step.asks else STYLES.get(step.status, "")
     taken = step.taken(now)
     clock = duration(taken) if taken is not None else ""
     line = Text.assemble(
         (f"{_glyph(step, now)}  ", style),
+        (beside, "dim"),
         f"{fit(one_line(step.agent), 24):<14}  {step.passes():>5}  {clock:>7}  ",
     )
     last, tone = (step.asks, "bold") if step.asks else (step.last, "dim")

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from hocket.config import ON_QUESTION
+from hocket.config import ON_LOST, ON_QUESTION
 from hocket.errors import UsageError
 
 TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Kind = str | tuple[str, ...]
     """One of the names below, or the words to choose from."""
 
-TEXT, FLAG, SECONDS, PORT = "text", "flag", "seconds", "port"
+TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT = "text", "flag", "seconds", "port", "dollars", "count"
 AGENTS = "agents"
 """What a shell can complete a word to."""
 
@@ -137,6 +137,20 @@ ASKING = Option(
     kind=ON_QUESTION,
     help="When an agent asks: refuse, wait for an answer, or end it. Without this the configuration says.",
 )
+SPENDING = (
+    Option("--budget", name="budget_usd", kind=DOLLARS, metavar="USD", help="End it when all of it has cost so much."),
+    Option("--budget-tokens", kind=COUNT, metavar="N", help="End it when all of it has used so many tokens."),
+    Option("--idle-timeout", kind=SECONDS, metavar="TIME", help="End it when an agent says nothing for so long."),
+)
+"""How far any run may go."""
+BOUNDS = (
+    *SPENDING,
+    Option("--max-failures", name="failures", kind=COUNT, metavar="N", help="End a loop after N failures in a row."),
+    Option("--no-progress", kind=COUNT, metavar="N", help="End a loop after N passes in a row that changed nothing."),
+    Option("--gate-timeout", kind=SECONDS, metavar="TIME", help="How long the gate may take; without it 10m."),
+    Option("--on-lost", kind=ON_LOST, help="When nobody knows how a pass ended: leave it to you, or try again."),
+)
+"""How far a chain may go."""
 SESSION = Option("--session", kind=FLAG, help="It stays for more messages after its first turn.")
 QUIET = Option("-q", "--quiet", kind=FLAG, help="Print the result alone.")
 PLAIN = Option("--plain", kind=FLAG, help="Append-only lines, also on a terminal.")

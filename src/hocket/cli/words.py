@@ -5,7 +5,7 @@ Here belong words alone. Who speaks is ``progress``'s to know, and how loud it l
 
 from __future__ import annotations
 
-from hocket.cli.format import harmless, moment, one_line
+from hocket.cli.format import appointment, harmless, moment, one_line
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thoug
 what waits for an answer, and what only the curious want to know."""
 
 DEED_LIMIT = 200
+GATE_LINES = 8
+"""So many of a failed gate's last lines are shown; its event has more."""
 ASK_LIMIT = 600
 """Longer than any deed that is only looked at: what is to be allowed should be seen whole."""
 _TELLING = (
@@ -91,7 +93,19 @@ def _error_output(data: Data) -> str | None:
 
 
 def _gate(data: Data) -> str:
-    return f"gate {_verdict(data)}: {harmless(str(data.get('command', '')))}"
+    """Its verdict, and below it, where it is a bad one, the end of what it said."""
+    said = [] if data.get("passed") else _last_lines(str(data.get("output") or ""))
+    return "\n".join([gate_verdict(data), *(f"| {line}" for line in said)])
+
+
+def gate_verdict(data: Data) -> str:
+    """``gate passed: make test``."""
+    return f"gate {_verdict(data)}: {one_line(str(data.get('command', '')))}"
+
+
+def _last_lines(text: str) -> list[str]:
+    lines = [_shortened(line.rstrip(), DEED_LIMIT) for line in harmless(text).split("\n") if line.strip()]
+    return ["…", *lines[-GATE_LINES:]] if len(lines) > GATE_LINES else lines
 
 
 def _verdict(data: Data) -> str:
@@ -136,6 +150,28 @@ def _rate_limited(data: Data) -> str | None:
     return _with(f"rate limited{until}", data)
 
 
+def _progress(data: Data) -> str | None:
+    """Only what is missing is worth a line."""
+    return (
+        "nothing has changed since the pass before, and nothing new was said" if data.get("changed") is False else None
+    )
+
+
+def parking(data: Data, now: float) -> str:
+    """What a chain waits for, and until when."""
+    at = data.get("until")
+    until = f" until {appointment(at, now)}" if isinstance(at, int | float) else ""
+    if data.get("reason") == "rate_limited":
+        return f"waits for the usage limit{until}"
+    return f"waits{until}: the service is overloaded or cannot be reached"
+
+
+def _parked(data: Data) -> str:
+    import time
+
+    return parking(data, time.time())
+
+
 def _answer(data: Data) -> str:
     return _with(f"{'allowed' if data.get('allow') else 'denied'} by {data.get('by') or 'somebody'}", data)
 
@@ -164,6 +200,9 @@ WAYS: dict[str, Way] = {
     "text": Way(SAID, _text),
     "raw": Way(SAID, _error_output),
     "gate": Way(SAID, _gate),
+    "progress": Way(NOTICE, _progress),
+    "parked": Way(NOTICE, _parked),
+    "unparked": Way(NOTICE, lambda data: "goes on"),
     "run.ended": Way(SAID, _ended),
     "input": Way(ASIDE, _input),
     "tool.started": Way(ASIDE, _tool_started),
@@ -177,3 +216,11 @@ WAYS: dict[str, Way] = {
     "question": Way(ALERT, wish),
 }
 """Events of any other type are for programs: ``--json`` has them all."""
+
+
+def tone_of(event: Data) -> str | None:
+    """How much an event wants to be seen; None for one that is for programs."""
+    way = WAYS.get(event["type"])
+    if way is not None and event["type"] == "gate" and not event["data"].get("passed"):
+        return NOTICE  # why the work goes on
+    return way.tone if way is not None else None

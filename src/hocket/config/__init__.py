@@ -353,6 +353,8 @@ def _is_text(value: str) -> bool:
 
 ON_QUESTION = ("deny", "ask", "fail")
 """What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
+ON_LOST = ("ask", "retry")
+"""What may happen to an iteration of which nobody knows how it ended."""
 BYPASS = "bypassPermissions"
 """The permission mode in which nobody is asked about anything."""
 PERMISSION_MODES = ("acceptEdits", "auto", BYPASS, "default", "dontAsk", "manual", "plan")

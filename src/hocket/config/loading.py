@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hocket.config import Place, home_directory, own_unless, places
+from hocket.config import Place, Record, home_directory, own_unless, places
 from hocket.config.reading import read_bounded
 from hocket.config.schema import Part, parse
 from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, is_wider, meant, not_trusted
@@ -54,6 +54,38 @@ def load(cwd: str, home: str, environ: Environ | None = None, *, check: bool = T
         for (place, _), part in zip(found, parts, strict=True):
             _check_trust(place, part, config)
     return config
+
+
+class Look(Record):
+    """The chains that files name, for whoever only wants to see them."""
+
+    chains: Mapping[str, ChainConfig]
+    problems: Sequence[tuple[str, ConfigError]]
+    """Files that cannot be used, each with the reason."""
+    places: tuple[str, ...]
+
+
+def look(cwd: str, home: str, environ: Environ | None = None) -> Look:
+    """Every chain that could be run by its name here. A file that is broken hides nothing but its own."""
+    environ = own_unless(environ)
+    user = home_directory(environ)
+    looked = places(cwd, home, environ)
+    chains: dict[str, ChainConfig] = {}
+    problems: list[tuple[str, ConfigError]] = []
+    hidden = False
+    for place in looked:
+        if place.json and place.rank == "user" and hidden:
+            continue  # a project's chains.json takes its place
+        try:
+            text = _read(place.path)
+            hidden = hidden or (place.json and text is not None)
+            found = {} if text is None else parse(place, text, user).chains
+        except ConfigError as error:
+            problems.append((place.path, error))
+            hidden = hidden or place.json
+        else:
+            chains = {**found, **chains}
+    return Look(chains, problems, tuple(place.path for place in looked))
 
 
 def _own_agents(found: Sequence[tuple[Place, str]], user: str) -> dict[str, AgentConfig]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hocket.config import ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
+from hocket.config import ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
 
@@ -13,6 +13,7 @@ MAX_ITERATIONS = 1_000_000
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
 PROMPT_VIA = ("arg", "stdin")
+ISOLATION = ("none", "worktree")
 
 
 class _Kind(Record):
@@ -67,13 +68,17 @@ def _one_of(*words: str) -> _Kind:
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
 _FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
+_GATE = _Kind(_is_filled, "a shell command")
 _SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
 _TEXTS = _Kind(_is_texts, "a list of texts")
 _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
+_MEMBERS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one member")
 _TIMES = _Kind(lambda value: _is_whole(value, 1, MAX_ITERATIONS), f"a whole number from 1 to {MAX_ITERATIONS}")
 _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is not negative")
 _AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
+_TOKENS = _Kind(lambda value: _is_whole(value, 1, 10**15), "a whole number from 1 on")
+_DOLLARS = _Kind(lambda value: _is_seconds(value, 1e-6), "a number of dollars above 0")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
 _FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
@@ -96,23 +101,37 @@ _AGENT: _Fields = {
     "permission_mode": _MODE,
     "allowed_tools": _TOOLS,
 }
+_BOUNDS: _Fields = {
+    "until": _GATE,
+    "timeout": _DURATION,
+    "budget_usd": _DOLLARS,
+    "budget_tokens": _TOKENS,
+    "idle_timeout": _DURATION,
+    "failures": _TIMES,
+    "no_progress": _TIMES,
+}
+"""What a step may have as well as its chain."""
 _STEP: _Fields = {
     "agent": _FILLED,
     "iterations": _TIMES,
     "args": _TEXTS,
     "prompt": _TEXT,
     "prompt_file": _FILLED,
+    **_BOUNDS,
 }
+_GROUP: _Fields = {"group": _MEMBERS}
 _CHAIN: _Fields = {
     "description": _TEXT,
     "prompt": _TEXT,
     "prompt_file": _FILLED,
     "steps": _STEPS,
-    "until": _FILLED,
     "marker": _FILLED,
-    "timeout": _DURATION,
     "permission_mode": _MODE,
     "on_question": _one_of(*ON_QUESTION),
+    **_BOUNDS,
+    "gate_timeout": _DURATION,
+    "on_lost": _one_of(*ON_LOST),
+    "isolation": _one_of(*ISOLATION),
 }
 _SECTIONS: Mapping[str, _Fields] = {
     "limits": dict.fromkeys(Limits.fields, _BOUND) | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE},
@@ -242,15 +261,38 @@ def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> Ch
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
         raise ConfigError(f'{where}: has no "steps"')
-    steps = [_step(f"{where}, step {number}", step, spell) for number, step in enumerate(table["steps"], 1)]
+    if table.get("isolation") == "worktree":
+        raise ConfigError(
+            f'{where}, "isolation": a worktree for each step is not built yet', 'leave it out, or write "none"'
+        )
+    steps = [
+        step
+        for number, written in enumerate(table["steps"], 1)
+        for step in _stage(f"{where}, step {number}", number, written, spell)
+    ]
     return ChainConfig(name, place.path, **{**table, "steps": tuple(steps)}, project=place.project)
 
 
-def _step(where: str, raw: Any, spell: Callable[[str], str]) -> StepConfig:
+def _stage(where: str, number: int, raw: Any, spell: Callable[[str], str]) -> Iterator[StepConfig]:
+    """One step, or the members of a group."""
+    if not isinstance(raw, dict) or "group" not in raw:
+        yield _step(where, raw, spell)
+        return
+    misplaced = next((key for key in raw if key in map(spell, _STEP)), None)
+    if misplaced:
+        raise ConfigError(f'{where}, "{misplaced}": belongs to the members of the group, not to the group')
+    for place, member in enumerate(_table(raw, _GROUP, where, spell)["group"], 1):
+        inside = f"{where}, member {place}"
+        if isinstance(member, dict) and "group" in member:
+            raise ConfigError(f"{inside}: a group within a group")
+        yield _step(inside, member, spell, number)
+
+
+def _step(where: str, raw: Any, spell: Callable[[str], str], group: int | None = None) -> StepConfig:
     table = _table(raw, _STEP, where, spell)
     if "agent" not in table:
         raise ConfigError(f'{where}: has no "agent"')
-    return StepConfig(**table)
+    return StepConfig(**table, group=group)
 
 
 def _decode_toml(path: str, text: str) -> Any:

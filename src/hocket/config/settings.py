@@ -61,6 +61,15 @@ class StepConfig(Record):
     args: tuple[str, ...] = ()
     prompt: str | None = None
     prompt_file: str | None = None
+    until: str | None = None
+    timeout: float | None = None
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    idle_timeout: float | None = None
+    failures: int | None = None
+    no_progress: int | None = None
+    group: int | None = None
+    """Which step of the chain it is a member of; None when it is a step by itself."""
 
 
 class ChainConfig(Record):
@@ -77,6 +86,14 @@ class ChainConfig(Record):
     timeout: float | None = None
     permission_mode: str | None = None
     on_question: str | None = None
+    gate_timeout: float | None = None
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    idle_timeout: float | None = None
+    failures: int | None = None
+    no_progress: int | None = None
+    on_lost: str | None = None
+    isolation: str = "none"
     project: str | None = None
     """The folder whose own file says all this; None when it is the user's."""
 

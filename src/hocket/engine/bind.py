@@ -8,23 +8,27 @@ starts; a request that cannot work is refused as a whole. Needs neither a server
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, TypeVar
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.servers import servers_for
 from hocket.catalog.trust import Given, check_arguments
 from hocket.chain import StepText, bare_marker, check_agent, parse
-from hocket.config import ON_QUESTION, agent_environment, named_programs
+from hocket.config import ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
-from hocket.config.settings import ChainConfig, Config, approval
-from hocket.errors import BadDirectory, ProgramNotFound, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Spec, Step
+from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Spec, Step
 from hocket.providers import PROVIDERS, Options
-from hocket.variables import is_variable_name, substitute
+from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,32 @@ class StartRequest:
     """``deny``, ``ask`` or ``fail``; without it the chain's, then the configuration's."""
     session: bool = False
     """Whether a single agent stays for more messages after its first turn."""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    """What all of it together may spend."""
+    idle_timeout: float | None = None
+    failures: int | None = None
+    no_progress: int | None = None
+    gate_timeout: float | None = None
+    on_lost: str | None = None
+
+
+_OF_CHAINS = {
+    "until": "a gate",
+    "gate_timeout": "a gate's time limit",
+    "failures": "a bound on failures",
+    "no_progress": "a bound on passes without progress",
+    "on_lost": "what to do about a lost pass",
+}
+_ABOVE_ZERO = {
+    "timeout": "a time limit is a number of seconds",
+    "idle_timeout": "the longest silence is a number of seconds",
+    "gate_timeout": "a gate's time limit is a number of seconds",
+    "budget_usd": "a budget is a number of dollars",
+    "budget_tokens": "a budget is a number of tokens",
+    "failures": "the failures in a row are a number",
+    "no_progress": "the passes without progress are a number",
+}
 
 
 class _Wish(NamedTuple):
@@ -66,6 +96,11 @@ class _Wish(NamedTuple):
     """Of the step and of its chain, in this order."""
     project: str | None = None
     """The folder whose own file asks for it; None for the user."""
+    group: int | None = None
+    """Which stage of the chain it runs in together with others; None when it runs alone."""
+    until: str | None = None
+    timeout: float | None = None
+    bounds: Bounds = Bounds()
 
 
 def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
@@ -76,12 +111,14 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
     _check(request)
     find = _Finding(request, config, sight)
     if request.agent is not None:
-        alone = _Wish("agent", request.agent, 1, False)
-        return _spec(alone, request, find, _options(request, None, config), request.timeout)
+        alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
+        spec = _spec(alone, request, find, _options(request, None, config))
+        return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
-    wishes = _of_config(named) if named else _of_text(request.dsl or "")
+    wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
-    steps = [_step(wish, request, find, options) for wish in wishes]
+    task = _task(request, named)
+    steps = [_step(wish, request, find, options, task) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -89,6 +126,11 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
         env=agent_environment(request.env, "executable", config.env_pass) | named_programs(request.env),
         until=request.until or (named.until if named else None),
         timeout=request.timeout or (named.timeout if named else None),
+        gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
+        on_lost=request.on_lost or (named.on_lost if named else None) or ON_LOST[0],
+        on_question=options.on_question,
+        bounds=_bounds(request, named),
+        task=task.text,
     )
 
 
@@ -98,14 +140,19 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
 def _check(request: StartRequest) -> None:
     if sum(wish is not None for wish in (request.agent, request.dsl, request.chain)) != 1:
         raise UsageError("say what to run: an agent, a chain's text, or a chain's name, and only one of them")
-    if request.agent is not None and request.until is not None:
-        raise UsageError("a gate belongs to a chain; a single agent has none")
+    misplaced = next((words for name, words in _OF_CHAINS.items() if getattr(request, name) is not None), None)
+    if request.agent is not None and misplaced:
+        raise UsageError(f"{misplaced} belongs to a chain; a single agent has none")
     if request.agent is None and request.session:
         raise UsageError("only a single agent can stay for more messages; a chain goes on by itself")
     if request.on_question not in (None, *ON_QUESTION):
         raise UsageError(f"a question can be met with {', '.join(ON_QUESTION)}, not {request.on_question!r}")
-    if request.timeout is not None and not 0 < request.timeout <= 1e9:
-        raise UsageError(f"a time limit is a number of seconds above 0, not {request.timeout}")
+    if request.on_lost not in (None, *ON_LOST):
+        raise UsageError(f"a lost pass can be met with {', '.join(ON_LOST)}, not {request.on_lost!r}")
+    for name, words in _ABOVE_ZERO.items():
+        value = getattr(request, name)
+        if value is not None and not 0 < value <= 1e15:  # also refuses NaN
+            raise UsageError(f"{words} above 0, not {value}")
     if request.until is not None and (not request.until.strip() or "\0" in request.until):
         raise UsageError("the gate is not a command")
     for name in request.variables:
@@ -134,9 +181,20 @@ class _Finding:
         self._request = request
         seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config))
         self._sight = seen._replace(catalog=cache(seen.catalog))
+        self._agents: dict[str, Agent] = {}
+        self._environments: dict[str, Mapping[str, str]] = {}
 
     def __call__(self, name: str) -> Agent:
-        return resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
+        if name not in self._agents:
+            self._agents[name] = resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
+        return self._agents[name]
+
+    def environment(self, provider: str) -> Mapping[str, str]:
+        """What an agent of this kind gets of the caller's environment."""
+        if provider not in self._environments:
+            found = agent_environment(self._request.env, provider, self.config.env_pass)
+            self._environments[provider] = found
+        return self._environments[provider]
 
 
 def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
@@ -154,28 +212,85 @@ def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
     return None
 
 
-def _of_text(text: str) -> list[_Wish]:
-    return [_wish_of_text(number, step) for number, step in enumerate(parse(text), 1)]
+def _of_text(text: str, request: StartRequest) -> list[_Wish]:
+    bounds = _bounds(request, None, StepConfig(""))
+    return [
+        _Wish(place.words, step.agent, step.iterations, step.loop, group=place.group, bounds=bounds)
+        for place, step in _staged(parse(text), _stage_of_text)
+    ]
 
 
-def _wish_of_text(number: int, step: StepText) -> _Wish:
-    return _Wish(f"step {number}", step.agent, step.iterations, step.loop)
-
-
-def _of_config(chain: ChainConfig) -> list[_Wish]:
+def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
     whole = PromptLevel(chain.prompt, chain.prompt_file)
     return [
         _Wish(
-            f"{chain.source}: chain {chain.name!r}: step {number}",
+            f"{chain.source}: chain {chain.name!r}: {place.words}",
             step.agent,
             step.iterations or 1,
             step.iterations is not None,
             step.args,
             (PromptLevel(step.prompt, step.prompt_file), whole),
             chain.project,
+            place.group,
+            # What somebody types counts for every step, also for one that has a gate of its own.
+            None if request.until else step.until,
+            step.timeout,
+            _bounds(request, chain, step),
         )
-        for number, step in enumerate(chain.steps, 1)
+        for place, (_, step) in _staged(enumerate(chain.steps), _stage_of_group)
     ]
+
+
+def _stage_of_text(step: StepText) -> object:
+    return step.position
+
+
+def _stage_of_group(numbered: tuple[int, StepConfig | Step]) -> object:
+    index, step = numbered
+    return ("group", step.group) if step.group is not None else index
+
+
+class _Place(NamedTuple):
+    """Where a step stands, counted as people do: members of a group share their step's number."""
+
+    step: int
+    member: int | None
+
+    @property
+    def group(self) -> int | None:
+        return None if self.member is None else self.step
+
+    @property
+    def words(self) -> str:
+        return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
+
+
+def _staged(steps: Iterable[T], stage_of: Callable[[T], object]) -> Iterator[tuple[_Place, T]]:
+    """Each step with its place. A group of one is no group."""
+    for number, (_, together) in enumerate(groupby(steps, stage_of), 1):
+        members = list(together)
+        for member, step in enumerate(members, 1):
+            yield _Place(number, member if len(members) > 1 else None), step
+
+
+def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
+    """How far a chain, or a step of it, may go: the request's word, then the step's, then the chain's.
+
+    Budgets are each one's own: what the chain may spend is shared by its steps.
+    """
+    nearest = [one for one in (request, step, chain) if one is not None]
+    payers = [step] if step is not None else nearest
+    return Bounds(
+        budget_usd=_first(payers, "budget_usd"),
+        budget_tokens=_first(payers, "budget_tokens"),
+        idle_timeout=_first(nearest, "idle_timeout"),
+        failures=_first(nearest, "failures"),
+        no_progress=_first(nearest, "no_progress"),
+    )
+
+
+def _first(places: Iterable[object], name: str) -> Any:
+    return next((value for place in places if (value := getattr(place, name)) is not None), None)
 
 
 def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> Options:
@@ -201,24 +316,32 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options) -> Step:
+class _Task(NamedTuple):
+    """What is wanted of the chain as a whole, and whether the caller said so; ``{{task}}`` stands for it."""
+
+    text: str | None = None
+    callers: bool = False
+
+
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task) -> Step:
     if wish.agent not in find.config.agents:
         check_agent(wish.agent, wish.where)
-    return Step(wish.agent, wish.iterations, wish.loop, _spec(wish, request, find, options, None))
+    spec = _spec(wish, request, find, options, task)
+    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds)
 
 
-def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, timeout: float | None) -> Spec:
+def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task | None = None) -> Spec:
     agent, config = find(wish.agent), find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     for given in _given(wish, agent_args, step_args, config):
         check_arguments(given, agent, options.permission_mode, config)
     servers = servers_for(agent, request.cwd, request.env)
-    env = agent_environment(request.env, agent.provider, config.env_pass)
+    env = find.environment(agent.provider)
     launch = PROVIDERS[agent.provider].launch(
         replace(agent, args=agent_args),
         step_args,
         request.args,
-        _prompt(wish, agent, request),
+        _prompt(wish, agent, request, task),
         env,
         options._replace(loop=wish.loop, servers=servers.servers),
     )
@@ -234,7 +357,8 @@ def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         stdin=launch.stdin,
         loop=wish.loop,
         marker=options.marker,
-        timeout=timeout,
+        timeout=wish.timeout,
+        idle_timeout=wish.bounds.idle_timeout,
         max_output=config.limits.max_output_mb * 1024**2,
         stop_grace=config.stop_grace,
         files=dict(launch.files),
@@ -269,16 +393,60 @@ def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[st
     return tuple(substitute(text, variables) for text in texts)
 
 
-def _prompt(wish: _Wish, agent: Agent, request: StartRequest) -> str | None:
-    """The caller's prompt, else the step's, the chain's, the agent's own. A file's content is left alone."""
+def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> str | None:
+    """The caller's prompt, else the step's, the chain's, the agent's own.
+
+    One of these that is a form stays, and the caller's prompt is what it is filled in with.
+    """
+    alone = task is None
+    task = task or _task(request, None)
+    own = choose_prompt([*wish.prompts, PromptLevel(agent.default_prompt, agent.default_prompt_file)])
+    if task.callers and not _is_form(own, request):
+        return task.text
+    if own.text:
+        _check_blanks(wish, own.text, task)
+    prompt = _read(own, request)
+    # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
+    return fill(prompt, {TASK: task.text or "", PREVIOUS: ""}) if alone and prompt else prompt
+
+
+def _is_form(level: PromptLevel, request: StartRequest) -> bool:
+    if level.text:
+        return bool(blanks(level.text))  # also one with a name that is misspelled, so that somebody is told
+    with suppress(PromptError, UsageError):  # a file that is not needed may be missing
+        return has_blanks(_read(level, request) or "")
+    return False
+
+
+def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
+    """The caller's prompt; without one what the chain says, unless that is a form itself."""
     if request.prompt and (request.prompt_literal or request.agent is not None):
-        return request.prompt
-    callers = PromptLevel(request.prompt, request.prompt_file)
-    agents = PromptLevel(agent.default_prompt, agent.default_prompt_file)
-    chosen = choose_prompt([callers, *wish.prompts, agents])
-    if chosen.file:
-        return read_prompt(substitute(chosen.file, request.variables), request.cwd)
-    return substitute(chosen.text, request.variables) if chosen.text else None
+        return _Task(request.prompt, True)
+    callers = _read(choose_prompt([PromptLevel(request.prompt, request.prompt_file)]), request)
+    if callers:
+        return _Task(callers, True)
+    with suppress(PromptError, UsageError):  # every step may have a prompt of its own
+        whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file)]), request) if chain else None
+        return _Task(None if whole and has_blanks(whole) else whole)
+    return _Task()
+
+
+def _read(level: PromptLevel, request: StartRequest) -> str | None:
+    """The prompt that a level gives. A file's content is left alone: what looks like a variable in it is none."""
+    if level.file:
+        return read_prompt(substitute(level.file, request.variables), request.cwd)
+    return substitute(level.text, request.variables) if level.text else None
+
+
+def _check_blanks(wish: _Wish, text: str, task: _Task) -> None:
+    """Raise when a configured prompt leaves open what nobody will fill in."""
+    for name in blanks(text):
+        if name not in BLANKS:
+            known = " and ".join(f"{{{{{one}}}}}" for one in BLANKS)
+            hint = meant(name, BLANKS) or f"a prompt may use {known}"
+            raise ConfigError(f'{wish.where}, "prompt": nothing is called {{{{{name}}}}}', hint)
+        if name == TASK and task.text is None:
+            raise UsageError(f'{wish.where}, "prompt": uses {{{{task}}}}, and there is none', "give a prompt with -p")
 
 
 # --- Showing ------------------------------------------------------------------------------------------------
@@ -287,8 +455,10 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest) -> str | None:
 def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
     """What would be started, step by step, for people and for programs."""
     if isinstance(bound, Spec):
-        return [_description(1, Step(bound.agent, 1, False, bound), None)]
-    return [_description(number, step, bound.until) for number, step in enumerate(bound.steps, 1)]
+        bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
+        return [_description(_Place(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
+    staged = _staged(enumerate(bound.steps), _stage_of_group)
+    return [_description(place, step, bound) for place, (_, step) in staged]
 
 
 def _shown(argument: str) -> str:
@@ -296,11 +466,19 @@ def _shown(argument: str) -> str:
     return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
 
 
-def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
+def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
+    """Those that there are."""
+    limits = {name: getattr(bounds, name) for name in Bounds.__slots__} | more
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[str, Any]:
     spec = step.spec
+    gate = step.until or (chain.until if chain else None)
     by_argument = spec.prompt is not None and spec.stdin == "empty"
     return {
-        "step": number,
+        "step": place.step,
+        "member": place.member,
         "agent": step.agent,
         "provider": spec.provider,
         "source": spec.source,
@@ -315,4 +493,8 @@ def _description(number: int, step: Step, gate: str | None) -> dict[str, Any]:
         "prompt_via": None if spec.prompt is None else "arg" if by_argument else "stdin",
         "marker": spec.marker if step.loop else None,
         "gate": gate,
+        "gate_timeout": (chain.gate_timeout if chain else None) if gate else None,
+        "limits": _limits(step.bounds, timeout=spec.timeout),
+        "chain_limits": _limits(chain.bounds, timeout=chain.timeout) if chain else {},
+        "on_lost": chain.on_lost if chain else None,
     }

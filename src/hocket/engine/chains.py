@@ -1,30 +1,35 @@
 """The chain driver: asks ``decide`` what comes next and does it. It remembers nothing that history does not tell.
 
-A chain's run has one child per step: the leaf itself, or, for a step with ``:N``, a loop whose children are the leaves.
+A chain's run has one child per stage: the leaf itself; for a step with ``:N``, a loop whose children are the leaves;
+for steps that run at the same time, a group whose children are such leaves and loops.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol
 
-from hocket import chain as chains
-from hocket.chain import Finished, History, RunGate, Start
+import msgspec
+
+from hocket import decide
+from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
+from hocket.engine import gates, handing, progress
+from hocket.engine.course import Course, hash_of, recalled
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
-from hocket.errors import HocketError
-from hocket.keeper import tools, tree
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
+from hocket.errors import HocketError, UsageError
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step
 
-GATE_TIMEOUT = 600.0
-GATE_OUTPUT = 64 * 1024
-GATE_RETRY = 0.1
+LONGEST_NAP = 60.0
+"""A machine that sleeps does not count the time, so an appointment is looked at again this often."""
+
+_spec_of = msgspec.json.Decoder(Spec)
 
 
 class NewRun(Protocol):
@@ -40,27 +45,8 @@ class NewRun(Protocol):
         step: int,
         iteration: int | None = None,
         also: list[Event] | None = None,
+        error: str | None = None,
     ) -> Awaitable[Run]: ...
-
-
-class _Driver:
-    """One live chain."""
-
-    def __init__(self, run: Run, chain: BoundChain) -> None:
-        self.id = run.id
-        self.chain = chain
-        self.history: History = chains.no_history(chain)
-        self.runs: list[list[str]] = [[] for _ in chain.steps]
-        self.loops: dict[int, str] = {}
-        """The loop run of a step."""
-        self.result: str | None = None
-        self.cost: float | None = None
-        self.tokens: int | None = None
-        self.turn = asyncio.Lock()
-        self.gate: Future[tools.ToolResult] | None = None
-        self.leaving = False
-        """No gate may begin any more."""
-        self.deadline: asyncio.TimerHandle | None = None
 
 
 class Chains:
@@ -70,255 +56,379 @@ class Chains:
         self._journal = journal
         self._new_run = new_run
         self._processes = processes
-        self._drivers: dict[str, _Driver] = {}
-        self._by_child: dict[str, _Driver] = {}
+        self._courses: dict[str, Course] = {}
+        self._by_child: dict[str, Course] = {}
         self._tasks = Tasks()
-        self._gates = ThreadPoolExecutor(16, "hocket-gate")
-        # Of their own: what ends a gate must not wait behind gates.
-        self._sweeps = ThreadPoolExecutor(4, "hocket-sweep")
+        self._gates = gates.Gates()
+        self._looks = ThreadPoolExecutor(4, "hocket-look")
         self._loop = asyncio.get_running_loop()
         self._closing = False
 
     def begin(self, run: Run, chain: BoundChain) -> None:
-        driver = self._drivers[run.id] = _Driver(run, chain)
-        self._tasks.spawn(self._advance(driver))
+        course = self._courses[run.id] = Course(run, chain)
+        self._tasks.spawn(self._advance(course))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
         """Read what happened, and go on from there. Nothing is replayed."""
-        driver = self._drivers[run.id] = _Driver(run, chain)
-        read = self._journal.read
-        steps = read.children(run.id)
-        loops = [step for step in steps if step.kind is Kind.LOOP]
-        gates: dict[str, bool] = {}
-        for owner in (run, *loops):
-            gates |= {e.data["run"]: bool(e.data["passed"]) for e in read.events(owner.id) if e.type == "gate"}
-        leaves = [step for step in steps if step.kind is Kind.LEAF]
-        leaves += [leaf for loop in loops for leaf in read.children(loop.id)]
-        driver.loops = {loop.step: loop.id for loop in loops if loop.step is not None and not loop.ended}
-        for leaf in sorted(leaves, key=lambda one: one.number):
-            self._note(driver, leaf, gates.get(leaf.id))
-        self._arm(driver, run)
+        course = self._courses[run.id] = recalled(run, chain, self._journal.read)
+        live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
+        self._by_child |= dict.fromkeys(live, course)
+        self._arm(course, run)
+        self._tasks.spawn(self._take_over(course))
+
+    async def _take_over(self, course: Course) -> None:
         # A gate of the server that is gone may still be at work; it will be run again.
-        self._tasks.spawn(self._sweep_then_advance(driver))
+        for step, past in zip(course.chain.steps, course.history, strict=True):
+            gated = step.until or course.chain.until
+            if gated and past.last is not None and past.last.gate is None:
+                await self._gates.call_off(past.last.run)
+        await self._advance(course)
 
     def child_ended(self, run: Run) -> None:
         """Told of every run that ended; those of our chains move them on."""
-        driver = self._by_child.pop(run.id, None)
-        if driver is not None:
-            self._note(driver, run)
-            self._tasks.spawn(self._advance(driver))
+        course, top = self._by_child.pop(run.id, None), self._courses.get(run.root)
+        if top is not None and top is not course and run.kind is Kind.LEAF:
+            top.note_nested(run)
+        if course is not None:
+            course.note(run)
+            self._tasks.spawn(self._advance(course))
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
         asked = {run.id for run in runs}
-        for driver in self._drivers.values():
-            if driver.id in asked or asked & set(driver.loops.values()):
-                driver.leaving = True
-                self._tasks.spawn(self._sweep_then_advance(driver))
+        for course in self._courses.values():
+            if steps := course.members_of(asked):
+                self._tasks.spawn(self._break_off(course, steps))
+
+    def answered(self, run_id: str, question: str, *, allow: bool) -> None:
+        """Told of every answer that was recorded; a chain may be waiting for it."""
+        course = self._courses.get(run_id)
+        if course is not None:
+            course.answered(question, allow=allow)
+            self._tasks.spawn(self._advance(course))
 
     async def close(self) -> None:
-        for driver in self._drivers.values():
-            if driver.deadline is not None:
-                driver.deadline.cancel()
         self._closing = True
-        for driver in self._drivers.values():
-            driver.leaving = True
-            await self._end_gate(driver)
+        for course in self._courses.values():
+            _hush(course)
+        await self._gates.close()
         await self._tasks.close()
-        for pool in (self._gates, self._sweeps):
-            pool.shutdown(wait=False, cancel_futures=True)
+        self._looks.shutdown(wait=False, cancel_futures=True)
 
-    async def _sweep_then_advance(self, driver: _Driver) -> None:
-        """End a gate that may be at work, then go on: its word no longer counts."""
-        await self._end_gate(driver)
-        await self._advance(driver)
+    # Going on
 
-    async def _end_gate(self, driver: _Driver) -> None:
-        """Also one that is only about to begin, and one that a server before us began."""
-        if driver.chain.until is None:
-            return
-        await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
-        while driver.gate is not None and driver.leaving and not driver.gate.done():
-            driver.gate.cancel()  # It may still wait for a thread.
-            await asyncio.sleep(GATE_RETRY)
-            await self._loop.run_in_executor(self._sweeps, partial(tree.sweep_cookie, driver.id))
-
-    def _note(self, driver: _Driver, leaf: Run, gate: bool | None = None) -> None:
-        """One more fact about an iteration."""
-        if leaf.step is None:  # Started by an agent, not by the chain.
-            return
-        driver.history = chains.add(driver.history, leaf.step, chains.outcome_of(leaf, gate))
-        if driver.runs[leaf.step][-1:] != [leaf.id]:
-            driver.runs[leaf.step].append(leaf.id)
-        if leaf.ended:
-            driver.result = leaf.result
-            if leaf.cost_usd is not None:
-                driver.cost = (driver.cost or 0.0) + leaf.cost_usd
-            if leaf.tokens is not None:
-                driver.tokens = (driver.tokens or 0) + leaf.tokens
-        else:
-            self._by_child[leaf.id] = driver
-
-    async def _advance(self, driver: _Driver) -> None:
+    async def _advance(self, course: Course) -> None:
         try:
-            await self._go_on(driver)
+            await self._go_on(course)
         except HocketError:
             # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
-            self._loop.call_later(RETRY_AFTER, lambda: self._tasks.spawn(self._advance(driver)))
+            self._loop.call_later(RETRY_AFTER, lambda: self._tasks.spawn(self._advance(course)))
 
-    async def _go_on(self, driver: _Driver) -> None:
-        async with driver.turn:
-            while not self._closing:
-                root = self._journal.live.get(driver.id)
-                if root is None:
+    async def _go_on(self, course: Course) -> None:
+        async with course.turn:
+            while not self._closing and (root := self._journal.live.get(course.id)) is not None:
+                decision = self._decide(course)
+                if isinstance(decision, Finished):
+                    await self._finish(course, root, decision)
                     return
-                decision = self._decide(driver, root)
-                if isinstance(decision, Start):
-                    await self._start(driver, root, decision)
-                elif isinstance(decision, RunGate):
-                    await self._run_gate(driver, root, decision)
-                elif isinstance(decision, Finished):
-                    await self._finish(driver, root, decision)
+                await self._close_inner(course)
+                if isinstance(decision, Wait):
+                    await self._rest(course, root, decision)
                     return
-                else:
-                    return
+                await self._do(course, root, decision)
 
-    def _decide(self, driver: _Driver, root: Run) -> chains.Decision:
-        decision = chains.decide(driver.chain, driver.history)
-        reason = self._stop_reason(driver)
-        if reason is None or isinstance(decision, Finished | chains.Wait):
-            return decision
-        return Finished(Status.STOPPED if reason is Reason.STOPPED else Status.FAILED, reason, None)
+    async def _do(self, course: Course, root: Run, decision: Start | RunGate | Measure | Ask) -> None:
+        if isinstance(decision, Ask):
+            await self._ask(course, root, decision.step)
+        elif isinstance(decision, RunGate):
+            self._send(course, decision.step, self._ask_gate(course, decision))
+        elif isinstance(decision, Measure):
+            self._send(course, decision.step, self._measure(course, decision))
+        elif _lacks_a_baseline(course, decision.step):
+            self._send(course, decision.step, self._take_baseline(course, decision.step))
+        else:
+            await self._start(course, root, decision)
 
-    def _stop_reason(self, driver: _Driver) -> Reason | None:
-        """Of the chain, or of the loop that is its step at work."""
-        for run_id in (driver.id, *driver.loops.values()):
+    def _decide(self, course: Course) -> Decision:
+        """What comes next; a step that was told to end does nothing any more."""
+        while True:
+            now = time.time()
+            decision = decide.decide(course.chain, course.history, now)
+            steps: list[int] = []
+            if isinstance(decision, Start | RunGate | Measure | Ask):
+                steps = [decision.step]
+            elif isinstance(decision, Wait) and decision.until is not None:
+                steps = decide.pausing(course.chain, course.history, now)
+            told = {step: reason for step in steps if (reason := self._told(course, step)) is not None}
+            if not told:
+                return decision
+            for step, reason in told.items():
+                course.history = decide.halted(course.history, step, reason)
+            course.told |= told
+
+    def _told(self, course: Course, step: int) -> Reason | None:
+        """Why a step has to end: it was told so, or the chain, the group or the loop around it was."""
+        for run_id in (course.id, *course.owners(step)):
             run = self._journal.live.get(run_id)
             if run is not None and run.stop_reason is not None:
                 return run.stop_reason
-        return None
+        return course.told.get(step)
 
-    async def _start(self, driver: _Driver, root: Run, decision: Start) -> None:
-        step = driver.chain.steps[decision.step]
-        also = self._close_loops(driver, before=decision.step)
+    async def _break_off(self, course: Course, steps: Iterable[int]) -> None:
+        """End what is being found out about these steps: its word no longer counts."""
+        for step in steps:
+            errand, last = course.errands.get(step), course.history[step].last
+            if step in course.asked:
+                course.asked.discard(step)
+                self._dismiss(course, step)
+            if errand is None:
+                continue
+            if last is not None:
+                await self._gates.call_off(last.run)
+            if course.errands.get(step) is errand:
+                self._dismiss(course, step)
+        await self._advance(course)
+
+    # Starting
+
+    async def _start(self, course: Course, root: Run, start: Start) -> None:
+        step = course.chain.steps[start.step]
+        also = [] if root.parked_until is None else [_event(root, "unparked", {})]
         if root.status is Status.STARTING:
-            also.append(self._event(root, "run.started", {"clock": time.monotonic()}))
+            also.append(_event(root, "run.started", {"clock": time.monotonic()}))
         parent = root
+        if (first := course.group_of(start.step)) is not None:
+            parent = await self._inner(course, Kind.GROUP, first, parent, also)
         if step.loop:
-            parent = await self._loop_run(driver, root, decision.step, also)
+            parent = await self._inner(course, Kind.LOOP, start.step, parent, also)
+        if start.step in course.evidence and not course.history[start.step].started:
+            also.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
+        spec, error = self._spec(course, start)
         leaf = await self._new_run(
             Kind.LEAF,
-            step.spec,
+            spec,
             parent,
             root.depth,
-            step=decision.step,
-            iteration=decision.iteration if step.loop else None,
+            step=start.step,
+            iteration=start.iteration if step.loop else None,
             also=also,
+            error=error,
         )
-        self._note(driver, leaf)
-        self._arm(driver, self._journal.live[driver.id])
-        self._processes.begin(leaf, step.spec)
-        if (reason := self._stop_reason(driver)) is not None:
+        course.note(leaf)
+        self._arm(course, self._journal.live[course.id])
+        if leaf.ended:
+            return
+        self._by_child[leaf.id] = course
+        self._processes.begin(leaf, spec)
+        if (reason := self._told(course, start.step)) is not None:
             # The stop came while this iteration was being created, and did not see it.
             await self._processes.ask_to_stop([leaf], reason)
 
-    async def _loop_run(self, driver: _Driver, root: Run, index: int, also: list[Event]) -> Run:
-        known = driver.loops.get(index)
-        if known is not None:
-            return self._journal.live[known]
-        step = driver.chain.steps[index]
-        loop = await self._new_run(Kind.LOOP, step.spec, root, root.depth, step=index, also=list(also))
-        also[:] = [self._event(loop, "run.started", {"clock": time.monotonic()})]
-        driver.loops[index] = loop.id
-        return loop
+    async def _inner(self, course: Course, kind: Kind, step: int, parent: Run, also: list[Event]) -> Run:
+        """The run of a loop or of a group. What is to be told with the next new run is told with it, if it is new."""
+        known = course.groups if kind is Kind.GROUP else course.loops
+        if step not in known:
+            spec = _group_spec(course, step) if kind is Kind.GROUP else _capped(course.chain.steps[step])
+            run = await self._new_run(kind, spec, parent, parent.depth, step=step, also=list(also))
+            also.clear()
+            known[step] = run.id
+        run = self._journal.live[known[step]]
+        if run.status is Status.STARTING:
+            also.append(_event(run, "run.started", {"clock": time.monotonic()}))
+        return run
 
-    def _close_loops(self, driver: _Driver, before: int, end: Finished | None = None) -> list[Event]:
-        """The ends of loops whose step is over. They are told with whatever happens next."""
-        live = self._journal.live
-        over = [index for index, loop in driver.loops.items() if index < before and loop in live]
-        reports = chains.step_reports(driver.chain, driver.history, driver.runs, end) if over else []
-        events = []
-        for index in over:
-            report = reports[index]
-            data = {key: report[key] for key in ("status", "reason", "exit_code")}
-            data |= {"result": driver.result, "iterations": report["iterations"]}
-            events.append(self._event(live[driver.loops[index]], "run.ended", data))
-        return events
-
-    async def _run_gate(self, driver: _Driver, root: Run, decision: RunGate) -> None:
-        """The user's own command, in the step's directory; its word is kept beside the iteration it judged."""
-        spec = driver.chain.steps[decision.step].spec
-        command = driver.chain.until or "true"
-        env = {**spec.env, "HOCKET_RUN": driver.id}
-        call = partial(
-            tools.run_tool, ["/bin/sh", "-c", command], spec.cwd, env, GATE_TIMEOUT, output_limit=GATE_OUTPUT
-        )
-        began = time.monotonic()
-        driver.gate = self._gates.submit(_alone, driver, call)
+    def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
+        """What to start, or why that cannot be."""
+        step = course.chain.steps[start.step]
+        again = self._again(start.after) if start.after is not None else None
+        if again is not None:
+            return again, None
+        spec = step.spec if step.loop else _capped(step)
+        complaint = course.complaints.get(start.step)
+        previous = handing.previous_result(course.chain, start.step, course.results)
         try:
-            outcome = await asyncio.wrap_future(driver.gate)
-            code, output, timed_out = outcome.code, outcome.output.decode(errors="replace"), outcome.timed_out
-        except OSError as error:
-            code, output, timed_out = 127, str(error), False
-        except asyncio.CancelledError:
-            if not driver.leaving:
-                raise
+            return handing.begun(spec, course.chain.task, previous, complaint.text if complaint else None), None
+        except UsageError as error:
+            return spec, error.message
+
+    def _again(self, run_id: str) -> Spec | None:
+        """For an iteration in the place of one that was interrupted: it goes on with that one's session."""
+        run = self._journal.run(run_id)
+        if run is None or run.transcript is None or not os.path.exists(run.transcript):
+            return None
+        return handing.resumed(_spec_of.decode(self._journal.read.spec(run_id)), run)
+
+    # Finding out
+
+    def _send(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
+        """Have something found out about a step, while everything else goes on."""
+        course.history = decide.busy(course.history, step)
+        course.errands[step] = self._tasks.spawn(errand)
+
+    def _dismiss(self, course: Course, step: int) -> None:
+        course.errands.pop(step, None)
+        course.history = decide.idle(course.history, step)
+
+    def _is_wanted(self, course: Course, step: int) -> bool:
+        """Whether what the task that asks has found out still matters."""
+        return course.errands.get(step) is asyncio.current_task()
+
+    async def _ask_gate(self, course: Course, ask: RunGate) -> None:
+        """The user's own command, in the step's directory; its word is kept beside the iteration it judged."""
+        step = course.chain.steps[ask.step]
+        command = step.until or course.chain.until or "true"
+        limit = course.chain.gate_timeout or gates.TIMEOUT
+        verdict = await self._gates.run(ask.run, command, step.spec.cwd, step.spec.env, limit)
+        if verdict is None:
             return
-        if driver.leaving or self._stop_reason(driver) is not None:
+        data = {"run": ask.run, "step": ask.step, "passed": verdict.passed, "command": command}
+        data |= {"exit_code": verdict.code, "timed_out": verdict.timed_out, "output": verdict.output}
+        data |= {"seconds": verdict.seconds}
+        if await self._tell(course, ask.step, "gate", data):
+            course.judged(ask.step, data)
+            last = course.history[ask.step].last
+            await self._learned(course, ask.step, last and replace(last, gate=verdict.passed))
+
+    async def _measure(self, course: Course, ask: Measure) -> None:
+        """Whether the last iteration changed anything, or said anything that was not said before."""
+        seen = await self._look(course, ask.step)
+        run = self._journal.run(ask.run)
+        said = hash_of(run.result if run else None)
+        is_news = said not in course.said.get(ask.step, ())
+        before = course.evidence.get(ask.step)
+        moved = before is None or progress.changed(before, seen)
+        data = {"run": ask.run, "step": ask.step, "changed": moved or is_news, "files_changed": moved}
+        data |= {"said": said, "said_before": not is_news, **seen._asdict()}
+        if await self._tell(course, ask.step, "progress", data):
+            course.measured(ask.step, data)
+            last = course.history[ask.step].last
+            await self._learned(course, ask.step, last and replace(last, progress=moved or is_news))
+
+    async def _take_baseline(self, course: Course, step: int) -> None:
+        """How things stand before the first iteration. It is kept with the event that tells of its start."""
+        seen = await self._look(course, step)
+        if self._is_wanted(course, step):
+            course.measured(step, _baseline(step, seen))
+            self._dismiss(course, step)
+            await self._advance(course)
+
+    async def _look(self, course: Course, step: int) -> progress.Evidence:
+        spec = course.chain.steps[step].spec
+        return await self._loop.run_in_executor(self._looks, progress.look, spec.cwd, spec.env)
+
+    async def _tell(self, course: Course, step: int, kind: str, data: dict[str, Any]) -> bool:
+        """Record what was found out, unless nobody wants to know any more; whether somebody still does."""
+        owner = self._journal.live.get([course.id, *course.owners(step)][-1])
+        if owner is None or not self._is_wanted(course, step):
+            return False
+        await self._journal.insist([_event(owner, kind, data)])
+        return self._is_wanted(course, step)
+
+    async def _learned(self, course: Course, step: int, outcome: Outcome | None) -> None:
+        """Go on with what is known now about the last iteration."""
+        self._dismiss(course, step)
+        if outcome is not None:
+            course.history = decide.add(course.history, step, outcome)
+        await self._advance(course)
+
+    # Waiting
+
+    async def _ask(self, course: Course, root: Run, step: int) -> None:
+        """Somebody has to say what becomes of a lost iteration. The others go on meanwhile."""
+        question = course.question(step)
+        course.asked.add(step)
+        course.history = decide.busy(course.history, step)
+        try:
+            await self._journal.write([_event(root, "question", question)], durable=True)
+        except HocketError:
+            course.asked.discard(step)
+            self._dismiss(course, step)
+            raise
+
+    async def _rest(self, course: Course, root: Run, wait: Wait) -> None:
+        """Nothing to do. Where only time has to pass, everybody is told until when."""
+        if wait.until is None:
             return
-        owner = self._journal.live[driver.loops.get(decision.step, driver.id)]
-        data = {"run": decision.run, "passed": code == 0 and not timed_out, "command": command, "exit_code": code}
-        data |= {"timed_out": timed_out, "output": output, "seconds": round(time.monotonic() - began, 3)}
-        await self._journal.write([self._event(owner, "gate", data)], durable=True)
-        last = driver.history[decision.step].last
-        if last is not None:
-            judged = replace(last, gate=bool(data["passed"]))
-            driver.history = chains.add(driver.history, decision.step, judged)
+        if course.is_still and root.parked_until != wait.until:
+            await self._journal.write([_event(root, "parked", _parked(course, wait))])
+        nap = min(max(0.01, wait.until - time.time()), LONGEST_NAP)
+        if course.alarm is not None:
+            course.alarm.cancel()
+        course.alarm = self._loop.call_later(nap, lambda: self._tasks.spawn(self._advance(course)))
 
-    async def _finish(self, driver: _Driver, root: Run, end: Finished) -> None:
-        events = self._close_loops(driver, before=len(driver.chain.steps), end=end)
-        steps = chains.step_reports(driver.chain, driver.history, driver.runs, end)
-        codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
-        data = {
-            "status": end.status,
-            "reason": end.reason,
-            "result": driver.result,
-            "exit_code": codes[-1] if codes else None,
-            "cost_usd": driver.cost,
-            "tokens": driver.tokens,
-            "steps": steps,
-        }
-        if end.failed_step is not None:
-            data["failed_step"] = end.failed_step
-        await self._journal.write([*events, self._event(root, "run.ended", data)])
-        self._drivers.pop(driver.id, None)
-        if driver.deadline is not None:
-            driver.deadline.cancel()
+    # Ending
 
-    def _event(self, run: Run, kind: str, data: dict[str, Any]) -> Event:
-        return Event(0, time.time(), run.id, run.root, kind, data)
+    async def _close_inner(self, course: Course) -> None:
+        """Tell the ends of loops and groups that are over while the chain goes on."""
+        ends = list(course.endings())
+        if ends:
+            await self._journal.write([_event(self._journal.live[end.run], "run.ended", end.data) for end in ends])
+        for end in ends:
+            course.forget_inner(end.run)
 
-    def _arm(self, driver: _Driver, root: Run) -> None:
-        if driver.chain.timeout is None or root.started_clock is None or driver.deadline is not None:
+    async def _finish(self, course: Course, root: Run, end: Finished) -> None:
+        live = self._journal.live
+        events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
+        await self._journal.write([*events, _event(root, "run.ended", course.report(end))])
+        self._courses.pop(course.id, None)
+        _hush(course)
+
+    def _arm(self, course: Course, root: Run) -> None:
+        if course.chain.timeout is None or root.started_clock is None or course.deadline is not None:
             return
         elapsed = max(0.0, time.monotonic() - root.started_clock)
-        delay = max(0.0, driver.chain.timeout - elapsed)
-        driver.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(driver)))
+        delay = max(0.0, course.chain.timeout - elapsed)
+        course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))
 
-    async def _time_out(self, driver: _Driver) -> None:
-        mine = {driver.id, *driver.loops.values()}
-        mine |= {leaf for leaf, owner in self._by_child.items() if owner is driver}
-        runs = [run for run in self._journal.live.values() if run.id in mine]
+    async def _time_out(self, course: Course) -> None:
+        runs = [run for run in self._journal.live.values() if self._is_below(run, course.id)]
         await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
-        driver.leaving = True
-        await self._sweep_then_advance(driver)
+        self.stopping(runs)
+
+    def _is_below(self, run: Run, top: str) -> bool:
+        current: Run | None = run
+        while current is not None and current.id != top:
+            current = self._journal.live.get(current.parent) if current.parent else None
+        return current is not None
 
 
-def _alone(driver: _Driver, call: Callable[[], tools.ToolResult]) -> tools.ToolResult:
-    """In a thread: the gate, and then the end of whatever it left running."""
-    if driver.leaving:
-        return tools.ToolResult(1, b"", timed_out=False)
-    try:
-        return call()
-    finally:
-        tree.sweep_cookie(driver.id)
+def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
+    return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _hush(course: Course) -> None:
+    for timer in (course.deadline, course.alarm):
+        if timer is not None:
+            timer.cancel()
+
+
+def _lacks_a_baseline(course: Course, step: int) -> bool:
+    asked = course.chain.steps[step].loop and course.chain.steps[step].bounds.no_progress is not None
+    return asked and not course.history[step].started and step not in course.evidence
+
+
+def _baseline(step: int, seen: progress.Evidence) -> dict[str, Any]:
+    return {"run": None, "step": step, "changed": None, "said": None, **seen._asdict()}
+
+
+def _parked(course: Course, wait: Wait) -> dict[str, Any]:
+    steps = decide.pausing(course.chain, course.history, time.time())
+    names = ", ".join(dict.fromkeys(course.chain.steps[step].agent for step in steps))
+    what = "the usage limit is reached" if wait.limited else "the service is overloaded or cannot be reached"
+    return {
+        "until": wait.until,
+        "reason": Reason.RATE_LIMITED.value if wait.limited else "overloaded",
+        "text": f"{names}: {what}",
+    }
+
+
+def _group_spec(course: Course, first: int) -> Spec:
+    """What a group's run is created from: it starts nothing itself."""
+    members = [course.chain.steps[step] for step in handing.stage(course.chain, first)]
+    name = ", ".join(f"{step.agent}:{step.iterations}" if step.loop else step.agent for step in members)
+    return Spec(f"({name})", members[0].spec.provider, (), course.chain.cwd, course.chain.env)
+
+
+def _capped(step: Step) -> Spec:
+    """The spec of the run that stands for a whole step, with what the step may spend."""
+    return replace(step.spec, budget_usd=step.bounds.budget_usd, budget_tokens=step.bounds.budget_tokens)

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,21 @@ import msgspec
 from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
-from hocket.engine.bind import StartRequest, bind, check_directory
+from hocket.engine import going_on
+from hocket.engine.bind import StartRequest, bind
+from hocket.engine.budgets import Budgets
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
 from hocket.errors import Conflict, Forbidden, Unauthorized
-from hocket.keeper import files
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec
-from hocket.providers import PROVIDERS, Reply
+from hocket.keeper import files, restarts
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
+from hocket.providers import Reply
 from hocket.store import Committed, Line, NewRun, Store
 
 _leaf_spec = msgspec.json.Decoder(Spec)
@@ -49,6 +51,10 @@ class Engine:
         self._talk = Talk(home, self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
         self._chains = Chains(self._journal, self._new_run, self._processes)
+        self._budgets = Budgets(self._journal, self._ask_to_stop)
+        self._processes.allowance = self._budgets.left
+        self._processes.is_over_budget = self._budgets.is_over
+        self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
         self._finding = ThreadPoolExecutor(1, "hocket-find")
@@ -60,10 +66,14 @@ class Engine:
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
         self._journal.listen(self.hub.publish)
+        # Before the chains: what is spent must be known when they start something.
+        self._budgets.open()
+        self._silence.open()
         self._journal.listen(self._on_commit)
         self._processes.open()
         self._finding.submit(int)  # Its thread exists from now on: later there might be no room for one.
         live = list(self._journal.live.values())
+        self._note_restart([run for run in live if run.kind is Kind.LEAF])
         for run in live:
             if run.kind is Kind.LEAF:
                 self._processes.adopt(run, _leaf_spec.decode(self.read.spec(run.id)))
@@ -71,9 +81,16 @@ class Engine:
             if run.kind is Kind.CHAIN:
                 self._chains.adopt(run, _chain_spec.decode(self.read.spec(run.id)))
 
+    def _note_restart(self, leaves: list[Run]) -> None:
+        ended = sum(restarts.ended_by_restart(str(self.directory(run))) for run in leaves)
+        if ended:
+            restarts.leave_note(str(self.home), ended)
+
     async def close(self) -> None:
         """Let go. Runs live on with their keepers; the next server takes them over."""
         self.hub.close()
+        await self._budgets.close()
+        await self._silence.close()
         self._finding.shutdown(wait=False, cancel_futures=True)
         await self._chains.close()
         await self._processes.close()
@@ -87,9 +104,17 @@ class Engine:
         """Create a run and set it going. The same ``key`` gives the same run, however often it is asked for."""
         return await self._once(key, lambda: self._start(request, key, parent))
 
-    async def resume(self, run: Run, prompt: str | None, key: str | None = None, session: bool = False) -> Run:
-        """A new run that goes on where an ended one's session stopped."""
-        return await self._once(key, lambda: self._resume(run, prompt, key, session))
+    async def resume(
+        self,
+        run: Run,
+        prompt: str | None,
+        key: str | None = None,
+        session: bool = False,
+        start_at: int | str | None = None,
+    ) -> Run:
+        """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain."""
+        wish = going_on.Wish(prompt, session, start_at)
+        return await self._once(key, lambda: self._resume(run, wish, key))
 
     async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
         if key is None:
@@ -117,29 +142,9 @@ class Engine:
         catalog = partial(self.catalogs.get, request.cwd, request.env, config)
         return bind(request, config, Sight(catalog, self._definitions.load))
 
-    async def _resume(self, run: Run, prompt: str | None, key: str | None, session: bool) -> Run:
+    async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
         check_disk(self.home, self.limits)
-        run = self._with_a_session(run)
-        if not run.ended:
-            raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
-        conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
-        if conversation is None or run.session_id is None:
-            raise Conflict(f"run {run.number} has no session that could be resumed")
-        before = _leaf_spec.decode(self.read.spec(run.id))
-        check_directory(before.cwd)
-        again = conversation.resumed(before, run.session_id, prompt or "")
-        spec = replace(again, resumed_from=run.id, session=session, loop=False, timeout=None)
-        return await self._begin(spec, key, None, 0)
-
-    def _with_a_session(self, run: Run) -> Run:
-        """The one run below a chain that can be gone on with; which of several, somebody has to say."""
-        if run.kind is Kind.LEAF:
-            return run
-        below = [one for one in self.read.below(run.id) if one.session_id is not None]
-        if len(below) > 1:
-            numbers = ", ".join(str(one.number) for one in below)
-            raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {numbers}")
-        return below[0] if below else run
+        return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
 
     async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
         run_id = self._reserve(parent)
@@ -183,8 +188,13 @@ class Engine:
         step: int | None = None,
         iteration: int | None = None,
         also: list[Event] | None = None,
+        error: str | None = None,
     ) -> Run:
-        """The transaction that brings a run into being. Flushed: somebody is about to be told."""
+        """The transaction that brings a run into being. Flushed: somebody is about to be told.
+
+        With an ``error`` it ends in the same breath, so that no server after us starts what must not be started.
+        """
+        self._budgets.check(parent)
         self._number += 1
         run_id = run_id or new_id()
         data: dict[str, Any] = {
@@ -197,18 +207,25 @@ class Engine:
             "cwd": spec.cwd,
             "step": step,
             "iteration": iteration,
-            "resumed_from": spec.resumed_from if isinstance(spec, Spec) else None,
+            "resumed_from": spec.resumed_from,
             "source": spec.source if isinstance(spec, Spec) else None,
             "definition": spec.definition if isinstance(spec, Spec) else None,
+            **_bounds(spec, kind),
         }
         if isinstance(spec, BoundChain):
-            data["steps"] = [{"agent": one.agent, "iterations": one.iterations} for one in spec.steps]
+            data["steps"] = [
+                {"agent": one.agent, "iterations": one.iterations, "loop": one.loop, "group": one.group}
+                for one in spec.steps
+            ]
         event = Event(0, time.time(), run_id, parent.root if parent else run_id, "run.created", data)
         birth = NewRun(msgspec.json.encode(spec), key)
         told = [
             Event(0, event.ts, run_id, event.root, "notice", {"kind": "start", "text": text})
             for text in (spec.notices if isinstance(spec, Spec) else ())
         ]
+        if error is not None:
+            end = {"status": Status.FAILED, "reason": Reason.START_FAILED, "error": error}
+            told.append(Event(0, event.ts, run_id, event.root, "run.ended", end))
         committed = await self._journal.write([*(also or ()), event, *told], new={run_id: birth}, durable=True)
         return committed.runs[run_id]
 
@@ -277,8 +294,11 @@ class Engine:
             "survivors": [pid for one in ended for pid in self._survivors(one)],
         }
 
-    async def _ask_to_stop(self, runs: list[Run]) -> None:
-        await self._processes.ask_to_stop(runs, Reason.STOPPED)
+    async def _end_below(self, run: Run, reason: Reason) -> None:
+        await self._ask_to_stop([one for one in self.live() if self._is_below(one, run.id)], reason)
+
+    async def _ask_to_stop(self, runs: list[Run], reason: Reason = Reason.STOPPED) -> None:
+        await self._processes.ask_to_stop(runs, reason)
         self._chains.stopping(runs)
 
     def _is_below(self, run: Run, top: str) -> bool:
@@ -302,7 +322,9 @@ class Engine:
     async def answer(
         self, run: Run, question: str | None, allow: bool, text: str | None, by: str, key: str | None = None
     ) -> dict[str, Any]:
-        return await self._talk.answer(run, question, Reply(allow, text), by, key or new_id())
+        given = await self._talk.answer(run, question, Reply(allow, text), by, key or new_id())
+        self._chains.answered(given["run"], given["question"], allow=given["allow"])
+        return given
 
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""
@@ -313,3 +335,11 @@ class Engine:
         if run is None:
             raise Forbidden("the run that this token spoke for has ended")
         return run
+
+
+def _bounds(spec: Spec | BoundChain, kind: Kind) -> dict[str, Any]:
+    """What a run may spend, and how long it may be silent, for those who look after that."""
+    bounds = spec.bounds if isinstance(spec, BoundChain) else spec
+    found = {"budget_usd": bounds.budget_usd, "budget_tokens": bounds.budget_tokens}
+    found |= {"idle_timeout": bounds.idle_timeout if kind is Kind.LEAF else None}
+    return {name: value for name, value in found.items() if value is not None}

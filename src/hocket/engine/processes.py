@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from pathlib import Path
@@ -29,6 +29,7 @@ from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
 from hocket.keeper.platform import Inotify
+from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status, apply
 from hocket.providers import PROVIDERS
@@ -86,6 +87,8 @@ class Leaf:
         self.timer: asyncio.TimerHandle | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.next_launch: asyncio.TimerHandle | None = None
+        self.allowance: float | None = None
+        """Dollars that were left for it when it was started, where somebody counts them."""
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:
@@ -116,6 +119,10 @@ class Processes:
         self._inotify = Inotify()
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
+        self.allowance: Callable[[Run], float | None] = lambda run: None
+        """What a run may spend, asked when it is started."""
+        self.is_over_budget: Callable[[Run], bool] = lambda run: False
+        """Whether it, or who is above it, has spent all, asked when it has ended."""
 
     def open(self) -> None:
         self._zygote.start()
@@ -209,6 +216,8 @@ class Processes:
         leaf.attempts += 1
         leaf.quiet_until = time.monotonic() + SCAN_EVERY
         leaf.launching = True
+        # A session that goes on counts what it has cost before as well, so a figure of ours would mean something else.
+        leaf.allowance = None if leaf.spec.resumed_from else self.allowance(run)
         try:
             await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
         except OSError as error:
@@ -272,7 +281,7 @@ class Processes:
             "v": 1,
             "run": leaf.id,
             "home": str(self._home),
-            "argv": [filled(argument, leaf.id, leaf.place) for argument in leaf.spec.argv],
+            "argv": [filled(argument, leaf.id, leaf.place) for argument in _argv(leaf)],
             "cwd": leaf.spec.cwd,
             "env": {**leaf.spec.env, **ours},
             "stdin": leaf.spec.stdin,
@@ -290,6 +299,9 @@ class Processes:
                 "resumed_from": leaf.spec.resumed_from,
                 "on_question": leaf.spec.on_question,
                 "timeout": leaf.spec.timeout,
+                "idle_timeout": leaf.spec.idle_timeout,
+                "budget_usd": leaf.spec.budget_usd,
+                "budget_tokens": leaf.spec.budget_tokens,
                 "source": leaf.spec.source,
                 "definition": leaf.spec.definition,
             },
@@ -378,6 +390,8 @@ class Processes:
         self._listen(leaf, events, offsets)
         if record and not more:
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
+            if status is Status.DONE and self.is_over_budget(_after(run, events)):
+                status, reason = Status.FAILED, Reason.BUDGET
             code = record.code if record.signal is None else 128 + record.signal
             extra: dict[str, Any] = {"error": record.error} if record.error else {}
             if record.signal is not None:
@@ -386,6 +400,8 @@ class Processes:
                 extra["swept"] = record.swept
             if record.survivors:
                 extra["survivors"] = list(record.survivors)
+            if (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader):
+                extra["transient"] = True
             if status is Status.FAILED and not record.error:
                 extra |= self._complaint(leaf, run, events, reason)
             await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
@@ -534,7 +550,8 @@ class Processes:
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
         self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
-        await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error="its keeper was killed", **extra)
+        error = "the machine was restarted" if ended_by_restart(leaf.place) else "its keeper was killed"
+        await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra)
 
     async def _end(
         self,
@@ -594,6 +611,11 @@ class Processes:
             await self._journal.write(events, durable=True)
         for run in runs:
             self.stop(run.id)
+
+
+def _argv(leaf: Leaf) -> tuple[str, ...]:
+    argv = leaf.spec.argv
+    return argv if leaf.allowance is None else leaf.provider.within(argv, leaf.allowance)
 
 
 def _last_words(leaf: Leaf) -> str:

@@ -73,11 +73,15 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         resumed_from=record.get("resumed_from"),
         on_question=record.get("on_question", "deny"),
         timeout=record.get("timeout"),
+        idle_timeout=record.get("idle_timeout"),
+        budget_usd=record.get("budget_usd"),
+        budget_tokens=record.get("budget_tokens"),
         source=record.get("source"),
         definition=record.get("definition"),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}
+    data |= {"budget_usd": spec.budget_usd, "budget_tokens": spec.budget_tokens, "idle_timeout": spec.idle_timeout}
     data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
     event = Event(0, record["created_at"], path.name, path.name, "run.created", data)
     return event, NewRun(msgspec.json.encode(spec))

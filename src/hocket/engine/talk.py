@@ -76,6 +76,8 @@ class Talk:
         async with self._turn(run):
             if (given := self._journal.read.answered(run.root, key)) is not None:
                 return _receipt(*given)
+            if run.kind is not Kind.LEAF:
+                return await self._answer_chain(run, question, reply, by, key)
             now, conversation = self._listener(run)
             asked = _meant(now, question)
             data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by, "key": key}
@@ -83,6 +85,13 @@ class Talk:
             if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                 raise Conflict(f"that question of run {run.number} has been answered already")
             return _receipt(run.id, data)
+
+    async def _answer_chain(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
+        """A chain reads no lines: that the answer is recorded is all."""
+        asked = _meant(self._journal.live.get(run.id) or run, question)
+        data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by, "key": key}
+        await self._journal.write([self._event(run, "answer", data)], durable=True)
+        return _receipt(run.id, data)
 
     async def end_input(self, place: str) -> None:
         """Nothing more will come."""
@@ -130,7 +139,7 @@ class Talk:
         """Who is meant by somebody who names the chain that the asking run is part of."""
         if run.kind is Kind.LEAF or self._journal.read.answered(run.root, key) is not None:
             return run
-        below = [one for one in self._journal.live.values() if self._is_below(one, run.id)]
+        below = [one for one in self._journal.live.values() if one.id == run.id or self._is_below(one, run.id)]
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]
         if not asking:
             raise Conflict(f"run {run.number} has {_nothing_open(question)}")

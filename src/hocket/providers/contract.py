@@ -117,9 +117,18 @@ class Provider(Protocol):
         options: Options = ...,
     ) -> Launch: ...
 
+    def prompted(self, spec: Spec, prompt: str) -> Spec:
+        """The same start with another prompt, where it has one; an error where that cannot be delivered."""
+
     def reader(self, spec: Spec) -> Reader: ...
 
     def verdict(self, state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]: ...  # noqa: A002 - the keeper's own word for it
+
+    def is_transient(self, state: State) -> bool:
+        """Whether what made this run fail lies outside and passes by itself: an overload, a broken connection."""
+
+    def within(self, argv: Sequence[str], usd: float) -> tuple[str, ...]:
+        """The command line of an agent that may spend so much; as it is where its program knows no such bound."""
 
     def result_of(self, tail: bytes) -> str | None:
         """A run's last words by the end of its output; None where its events have told them."""

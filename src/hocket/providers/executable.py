@@ -7,9 +7,10 @@ standard output is something it says; its standard error is kept as it came.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from hocket.chain import bare_marker, is_marker
+from hocket.chain import bare_marker, may_matter, next_marker
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
@@ -49,6 +50,19 @@ def launch(
     return Launch(tuple(arguments), "file" if prompt and via_stdin else "empty", prompt or None)
 
 
+def prompted(spec: Spec, prompt: str) -> Spec:
+    """The same start with another prompt: by the way that the first one came."""
+    if not spec.prompt:
+        return spec
+    via_stdin = spec.stdin == "file"
+    _check_prompt(spec.agent, prompt, via_stdin)
+    # An empty prompt is none, and none is no argument.
+    last = (prompt,) if prompt else ()
+    argv = spec.argv if via_stdin else (*spec.argv[:-1], *last)
+    check_total(spec.agent, argv, spec.env)
+    return replace(spec, argv=argv, prompt=prompt or None)
+
+
 def _check_prompt(agent: str, prompt: str, via_stdin: bool) -> None:
     size = len(bytes_of(prompt, f"the prompt for {agent}", PromptError))
     limit = STDIN_PROMPT_LIMIT if via_stdin else PROMPT_LIMIT
@@ -81,9 +95,10 @@ def reader(spec: Spec) -> Reader:
             data |= {"oversize": True, "bytes": max(size or 0, len(line))}
         if stream != "out":
             return state, [("raw", {"stream": _STREAM_NAMES[stream], **data})]
-        if needle and needle in line and _is_first_marker(state, data, spec.marker):
-            return {**state, "marker": True}, [("text", data), ("marker", {"line": text})]
-        return state, [("text", data)]
+        if not needle or state.get("marker") or not (needle in line or may_matter(text, state.get("fence"))):
+            return state, [("text", data)]
+        state, said = _looked_for_marker(state, data, spec.marker)
+        return state, [("text", data), *said]
 
     return read
 
@@ -92,8 +107,14 @@ def _without_newline(line: bytes) -> bytes:
     return line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _is_first_marker(state: State, data: Mapping[str, Any], marker: str) -> bool:
-    return not state.get("marker") and "oversize" not in data and is_marker(data["text"], marker)
+def _looked_for_marker(state: State, data: Mapping[str, Any], marker: str) -> tuple[State, list[Said]]:
+    # What was cut off a line that is too long can only be something else.
+    line = data["text"] if "oversize" not in data else f"{data['text']}..."
+    fence, found = next_marker(line, marker, state.get("fence"))
+    rest = {key: value for key, value in state.items() if key != "fence"}
+    if found is not None:
+        return {**rest, "marker": True}, [("marker", {"line": found})]
+    return (rest if fence is None else {**rest, "fence": fence}), []
 
 
 # --- Judging ------------------------------------------------------------------------------------------------
@@ -110,6 +131,18 @@ def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Statu
     if exit.signal is not None:
         return Status.FAILED, Reason.SIGNAL
     return (Status.DONE if exit.code == 0 else Status.FAILED), Reason.EXIT
+
+
+def is_transient(state: State) -> bool:
+    """Nobody knows why a plain program failed."""
+    del state
+    return False
+
+
+def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
+    """A plain program is told nothing about money."""
+    del usd
+    return tuple(argv)
 
 
 def result_of(tail: bytes) -> str:

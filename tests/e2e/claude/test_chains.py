@@ -9,6 +9,8 @@ import pytest
 from e2e.claude.stage import Stage, define, run, says, shown
 from world import Bin, Hocket
 
+from hocket.model import DEFAULT_MARKER
+
 DONE = [{"say": "now"}, "marker"]
 
 
@@ -76,3 +78,86 @@ def test_a_chain_costs_what_its_steps_cost(stage: Stage, hocket: Hocket, world: 
     assert (told.code, 0 < costs[0] < costs[1]) == (0, True)
     assert told.ended["cost_usd"] == pytest.approx(sum(costs))
     assert told.ended["tokens"] == 10 + 500 + 10 + 900
+
+
+@pytest.mark.req("S1-05", "S1-23", "S1-25", "S1-40", "S1-51", "S1-52")
+def test_an_agent_of_another_project_loops_there_until_its_second_pass_says_the_marker(
+    stage: Stage, hocket: Hocket, world: Path
+) -> None:
+    define(world / "other", "reviewer")
+    stage.plays({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    told = run(hocket, "../other/.claude/agents/reviewer.md:5", "-p", "go")
+    assert told.outcome == (0, "done", "marker")
+    assert (told.step["iterations"], told.step["max_iterations"]) == (2, 5)
+    assert [shown(hocket, leaf)["cwd"] for leaf in told.step["runs"]] == [str(world / "other")] * 2
+    assert [shown(hocket, leaf)["result"] for leaf in told.step["runs"]] == ["not yet", f"now\n{DEFAULT_MARKER}"]
+
+
+@pytest.mark.req("S1-24", "S1-31", "S1-46", "S1-52")
+def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
+    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+) -> None:
+    define(world / "other", "reviewer")
+    agent("builder", "import os; print('built in', os.getcwd())")
+    (hocket.cwd / "forge").mkdir()
+    steps = [{"agent": "strict", "iterations": 3}, {"agent": "builder"}]
+    config = {"agents": {"strict": {"path": "../other/.claude/agents/reviewer"}}, "chains": {"both": {"steps": steps}}}
+    (hocket.cwd / "forge/chains.json").write_text(json.dumps(config))
+    stage.plays({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    told = run(hocket, "--chain", "both", "-p", "go")
+    assert told.outcome == (0, "done", "single_run")
+    assert [(step["agent"], step["reason"], step["iterations"]) for step in told.ended["steps"]] == [
+        ("strict", "marker", 2),
+        ("builder", "single_run", 1),
+    ]
+    places = [shown(hocket, leaf)["cwd"] for step in told.ended["steps"] for leaf in step["runs"]]
+    assert places == [str(world / "other"), str(world / "other"), str(hocket.cwd)]
+
+
+@pytest.mark.req("S1-44")
+def test_a_marker_among_other_code_is_a_quotation_and_alone_in_a_block_it_counts(stage: Stage, hocket: Hocket) -> None:
+    quoted = f"At the end I shall run:\n\n```sh\nmake\necho done\n{DEFAULT_MARKER}\n```\n"
+    said = f"Done.\n\n```\n{DEFAULT_MARKER}\n```\n"
+    stage.plays(says(said, **{"pass": 2}), says(quoted))
+    told = run(hocket, "claude:4", "-p", "go")
+    assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 2)
+    assert [data["line"] for data in told.of("marker")] == [DEFAULT_MARKER]
+
+
+def test_agents_of_two_projects_work_at_the_same_time_and_the_next_step_waits_for_both(
+    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+) -> None:
+    define(world / "one", "reviewer")
+    define(world / "two", "qa")
+    agent("builder", "print('built')")
+    stage.plays(
+        {"when": {"agent": "reviewer"}, "do": [{"say": "reviewed"}]},
+        {"when": {"agent": "qa", "pass": 2}, "do": DONE},
+        says("not yet", agent="qa"),
+    )
+    told = run(hocket, "(../one/.claude/agents/reviewer, ../two/.claude/agents/qa:3) -> builder", "-p", "go")
+    assert told.outcome == (0, "done", "single_run")
+    steps = told.ended["steps"]
+    assert [(step["reason"], step["iterations"]) for step in steps] == [
+        ("single_run", 1),
+        ("marker", 2),
+        ("single_run", 1),
+    ]
+    leaves = [[shown(hocket, leaf) for leaf in step["runs"]] for step in steps]
+    (reviewer,), (first, second), (builder,) = leaves
+    assert [leaf["cwd"] for leaf in (reviewer, first, builder)] == [
+        str(world / "one"),
+        str(world / "two"),
+        str(hocket.cwd),
+    ]
+    assert first["started_at"] < reviewer["ended_at"], "both at the same time"
+    assert builder["started_at"] >= max(reviewer["ended_at"], second["ended_at"])
+
+
+def test_what_the_gate_said_is_told_to_the_next_pass(claude: Stage, hocket: Hocket) -> None:
+    gate = "echo pass >> tries; [ $(wc -l < tries) -ge 2 ] || { echo test_of_everything FAILED; exit 1; }"
+    claude.plays({"do": DONE})
+    told = run(hocket, "claude:3", "-p", "go", "--until", gate)
+    assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 2)
+    assert "test_of_everything FAILED" in claude.model.heard()
+    assert "test_of_everything FAILED" not in json.dumps(claude.model.bodies[0])

@@ -7,12 +7,23 @@ what is written to it. Its own spelling of things stays in ``words``.
 from __future__ import annotations
 
 from hocket.providers.claude import talk
-from hocket.providers.claude.launch import launch, tools_of
+from hocket.providers.claude.launch import launch, prompted, tools_of, within
 from hocket.providers.claude.reader import reader
-from hocket.providers.claude.verdict import verdict
+from hocket.providers.claude.verdict import is_transient, verdict
 from hocket.providers.contract import Conversation
 
-__all__ = ["conversation", "launch", "longest_line", "reader", "result_of", "tools_of", "verdict"]
+__all__ = [
+    "conversation",
+    "is_transient",
+    "launch",
+    "longest_line",
+    "prompted",
+    "reader",
+    "result_of",
+    "tools_of",
+    "verdict",
+    "within",
+]
 
 longest_line = 16 * 1024 * 1024
 conversation: Conversation | None = talk

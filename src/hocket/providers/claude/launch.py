@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hocket.errors import BadDefinition, UsageError
-from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
+from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition, Spec
 from hocket.providers.claude import words
 from hocket.providers.claude.prompt import checked_prompt
 from hocket.providers.contract import NOTHING, Launch, Options
@@ -21,6 +22,8 @@ _STREAMS = (
 )  # fmt: skip
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
+_LEAST_BUDGET = 0.000001
+"""The program takes no budget of nothing."""
 _QUESTIONS = {
     "deny": ("--permission-prompts", "none"),
     "ask": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
@@ -57,6 +60,16 @@ def launch(
     added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**env, **added})
     return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added)
+
+
+def prompted(spec: Spec, prompt: str) -> Spec:
+    """The same start with another prompt."""
+    return replace(spec, prompt=checked_prompt(spec.agent, prompt))
+
+
+def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
+    """The same command line with a bound on what it costs. In front, so that a user's own word wins over ours."""
+    return argv[0], "--max-budget-usd", f"{max(usd, _LEAST_BUDGET):.6f}", *argv[1:]
 
 
 def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ from hocket.providers.claude.shapes import cut, dict_in, number_in, text_in
 from hocket.providers.contract import Said, State
 
 _REJECTED = "rejected"
+_FIRST_IN_MILLISECONDS = 1e11
+"""As seconds, this is the year 5138; as thousandths of them it is 1973."""
 
 
 def notice(kind: str, text: str, **more: Any) -> Said:
@@ -43,7 +45,15 @@ def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:
         return []
     limit = text_in(info, words.LIMIT_TYPE)
     text = f"usage limit: {status}" + (f" ({limit})" if limit else "")
-    return [("rate_limited", {"status": status, "resets_at": number_in(info, words.RESETS_AT), "text": text})]
+    resets_at = wall_time(number_in(info, words.RESETS_AT))
+    return [("rate_limited", {"status": status, "resets_at": resets_at, "text": text})]
+
+
+def wall_time(number: float | None) -> float | None:
+    """A point in time in seconds. The program counts in these; whoever counts in thousandths is understood too."""
+    if number is None or number <= 0:
+        return None
+    return number / 1000 if number >= _FIRST_IN_MILLISECONDS else number
 
 
 def denied(state: State, line: dict[str, Any]) -> list[Said]:

@@ -7,6 +7,7 @@ Nothing here raises, whatever the line: what is not understood is kept as ``raw`
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
+    fence          the block of code that is being said, if one is
     owed           whether a turn began before the last one's result
     spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
 
@@ -213,7 +214,7 @@ class _Reading:
         is_error = line.get("is_error") is not False
         text = line.get("result") if isinstance(line.get("result"), str) else None
         if text and not is_error and not state.get("spoke"):
-            said += self._voice.marker(state, text)
+            said += self._voice.result(state, text)
         said.append(settled(state, line))
         said.append(("turn.ended", self._end(state, line, text, is_error)))
         _turn_ends(state, line, is_error)
@@ -253,6 +254,7 @@ def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
         "is_error": is_error,
         "subtype": text_in(line, "subtype"),
         "api_status": number_in(line, "api_error_status"),
+        "api_error": text_in(line, "api_error") or None,
         "limited": state.get("limited", False),
     }
     # An ended turn waits for nothing. Only an agent in the background may still have a question.

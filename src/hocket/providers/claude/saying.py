@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from hocket.chain import bare_marker, is_marker
+from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
 from hocket.providers.claude.shapes import cut, with_newest
 from hocket.providers.contract import Said, State
@@ -29,7 +29,7 @@ class Voice:
     """Turns texts into events, for one run. It has no memory of its own: that is the state it is handed."""
 
     def __init__(self, spec: Spec) -> None:
-        self._marker = spec.marker
+        self._marker_text = spec.marker
         # Looking for the marker's text first keeps ordinary lines free of any further work.
         self._needle = bare_marker(spec.marker) if spec.loop else ""
 
@@ -49,18 +49,20 @@ class Voice:
         now, rest = kept[:end], kept[end:]
         block = [sent + end, _checksum(now, checksum), rest, not now.endswith("\n"), False]
         state["blocks"] = with_newest(blocks, key, block, _MOST_BLOCKS)
-        return self.lines(state, now, who, headless=headless)
+        return self.lines(state, now, who, headless=headless, block=key)
 
     def whole(self, state: State, message: str, text: str, who: Mapping[str, Any]) -> list[Said]:
         """A complete block of a message (by its key): only what its parts have not said yet."""
         blocks = state.get("blocks") or {}
         key = _key_of(state, blocks, message, text)
         if key is None:
-            return self.lines(state, text, who)
+            return self.lines(state, text, who) + self._end_of_block(state, who)
         sent, checksum, _kept, headless, _complete = blocks[key]
         state["blocks"] = {**blocks, key: [0, 0, "", False, True]}
         begun = len(text) >= sent and _checksum(text[:sent]) == checksum
-        return self.lines(state, text[sent:] if begun else text, who, headless=begun and headless)
+        rest = text[sent:] if begun else text
+        said = self.lines(state, rest, who, headless=begun and headless, block=key if begun else "")
+        return said + self._end_of_block(state, who)
 
     def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[Said]:
         """What was kept back of this speaker's blocks, whose message has ended without being told whole."""
@@ -69,31 +71,57 @@ class Voice:
         said = []
         for key in ended:
             _sent, _checksum, kept, headless, _complete = blocks[key]
-            said += self.lines(state, kept, who, headless=headless)
+            said += self.lines(state, kept, who, headless=headless, block=key)
+        said += self._end_of_block(state, who)
         state["blocks"] = {key: block for key, block in blocks.items() if key not in ended}
         return said
 
-    def lines(self, state: State, text: str, who: Mapping[str, Any], *, headless: bool = False) -> list[Said]:
+    def lines(
+        self, state: State, text: str, who: Mapping[str, Any], *, headless: bool = False, block: str = ""
+    ) -> list[Said]:
         """Events for whole lines. Put together again, they are the text: an empty line is said as well."""
         if not text:
             return []
         text = text.removesuffix("\n")
         said: list[Said] = [("text", {**cut(text), **who})]
-        if not who and text.strip():
-            state["spoke"] = True
-            said += self.marker(state, text, headless=headless)
+        if not who:
+            state["spoke"] = state.get("spoke") or bool(text.strip())
+            said += self._marker(state, text, headless, block)
         return said
 
-    def marker(self, state: State, text: str, *, headless: bool = False) -> list[Said]:
+    def result(self, state: State, text: str) -> list[Said]:
+        """A turn's result, where nothing else was said: only the marker is new in it."""
+        return self._marker(state, text, False, "") + self._end_of_block(state, {})
+
+    def _marker(self, state: State, text: str, headless: bool, block: str) -> list[Said]:
         """The first line that says the marker and nothing else, once in a run."""
-        if not self._needle or state.get("marker") or self._needle not in text:
+        if not self._needle or state.get("marker"):
             return []
-        lines = text.split("\n")[headless:]
-        found = next((line for line in lines if is_marker(line, self._marker)), None)
-        if found is None:
+        said = self._end_of_block(state, {}) if state.get("fence") and state["fence"][0] != block else []
+        _, fence = state.get("fence") or ("", None)
+        if said or not (self._needle in text or may_matter(text, fence)):
+            return said
+        for number, line in enumerate(text.split("\n")):
+            # The rest of a line whose beginning was said before is no line of its own.
+            fence, found = next_marker(f"...{line}" if headless and not number else line, self._marker_text, fence)
+            if found is not None:
+                return _found(state, found)
+        state["fence"] = None if fence is None else [block, fence]
+        return []
+
+    def _end_of_block(self, state: State, who: Mapping[str, Any]) -> list[Said]:
+        """A block of code ends at the latest with the text that it is in."""
+        if who or not state.get("fence"):
             return []
-        state["marker"] = True
-        return [("marker", {"line": found})]
+        _, fence = state["fence"]
+        state["fence"] = None
+        found = marker_alone(fence)
+        return [] if found is None else _found(state, found)
+
+
+def _found(state: State, line: str) -> list[Said]:
+    state["marker"], state["fence"] = True, None
+    return [("marker", {"line": line})]
 
 
 def _checksum(text: str, so_far: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -10,21 +11,41 @@ import msgspec
 from hocket.model import RESULT_LIMIT
 
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)", re.DOTALL)
+_NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b|\d[eE]\+?\d{3}")
+_LONGEST_INTEGER = 18
+"""Digits of numbers that every database takes."""
 _LARGEST = 2**53
 """Beyond this, numbers in JSON are not what they look like, and no database takes them."""
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:
-    """The object that a line is, or None. Halves of characters, which programs cut out of texts, become U+FFFD."""
-    try:
-        value = msgspec.json.decode(line)
-    except _BROKEN:
+    """The object that a line is, or None. Halves of characters, which programs cut out of texts, become U+FFFD.
+
+    Numbers that are none (``NaN``), which some programs write although JSON has no such thing, become null, and those
+    beyond all measure are read as well.
+    """
+    for read in (msgspec.json.decode, _decoded_mended, _decoded_leniently):
         try:
-            value = msgspec.json.decode(_mended(line))
+            value = read(line)
         except _BROKEN:
-            return None
-    return value if isinstance(value, dict) else None
+            continue
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _decoded_mended(line: bytes) -> Any:
+    return msgspec.json.decode(_mended(line))
+
+
+def _decoded_leniently(line: bytes) -> Any:
+    if not _NO_NUMBER.search(line):
+        raise ValueError("nothing that could be mended")
+    return json.loads(_mended(line), parse_constant=lambda _: None, parse_int=_number)
+
+
+def _number(digits: str) -> int | float:
+    return int(digits) if len(digits) < _LONGEST_INTEGER else float(digits)
 
 
 def _mended(line: bytes) -> bytes:

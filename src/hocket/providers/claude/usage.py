@@ -23,7 +23,7 @@ def estimate(state: State, tokens: int) -> Said:
 
 def settled(state: State, result: dict[str, Any]) -> Said:
     """What a result says has been used."""
-    total, models = number_in(result, "total_cost_usd"), dict_in(result, words.MODEL_USAGE)
+    total, models = _amount(result, "total_cost_usd"), dict_in(result, words.MODEL_USAGE)
     tokens = _tokens(models) if isinstance(result.get(words.MODEL_USAGE), dict) else None
     if "spent_before" not in state:
         state["spent_before"] = _before(total, tokens, result)
@@ -43,7 +43,7 @@ def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> 
     if not isinstance(result.get(_SINCE_LAST_RESULT), dict):
         return [0, 0]
     since = dict_in(result, _SINCE_LAST_RESULT)
-    cost = sum(number_in(model, words.COST) or 0 for model in since.values())
+    cost = sum(_amount(model, words.COST) or 0 for model in since.values())
     return [_less(total or 0, cost), max(0, (tokens or 0) - _tokens(since))]
 
 
@@ -53,7 +53,13 @@ def _less(total: float, part: float) -> float:
 
 
 def _tokens(models: dict[str, Any]) -> int:
-    return sum(int(number_in(model, kind) or 0) for model in models.values() for kind in words.TOKENS)
+    return sum(int(_amount(model, kind) or 0) for model in models.values() for kind in words.TOKENS)
+
+
+def _amount(value: Any, key: str) -> float | int | None:
+    """What was used. Less than nothing is no amount, and must not make up for anything."""
+    found = number_in(value, key)
+    return None if found is None or found < 0 else found
 
 
 def _basis(models: dict[str, Any]) -> str | None:

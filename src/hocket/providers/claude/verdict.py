@@ -10,7 +10,8 @@ on with them.
     finished, no error                          done     exit
     finished, usage limit (429 or rejected)     failed   rate_limited
     finished, its own budget used up            failed   budget
-    finished, any other error                   failed   error    (but see the next line)
+    finished, any other error                   failed   error    (but see the next line); one of the service's own,
+                                                                  or a broken connection, is transient
     our stop cut it short                       stopped  stopped, or failed with the reason of the stop
     killed by somebody else's signal            failed   signal
     ended with 0 and without a result           failed   error
@@ -31,6 +32,10 @@ from hocket.providers.contract import Exit, State
 _CUT_SHORT = "error_during_execution"
 _BUDGET = "error_max_budget_usd"
 _TOO_MANY_REQUESTS = 429
+_REQUEST_TIMEOUT = 408
+_SERVER_ERRORS = 500
+"""From here on it is the service's fault; 529 is its word for being overloaded."""
+_BROKEN_CONNECTIONS = frozenset({"connection_failed", "no_response", "stream_idle_timeout", "computer_slept"})
 
 
 def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
@@ -42,6 +47,17 @@ def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Statu
     if not cut_short and is_finished(state, from_outside=from_outside):
         return _by_result(state["result"])
     return _by_exit(exit, stop_reason)
+
+
+def is_transient(state: State) -> bool:
+    """Whether the last turn failed for a reason that passes by itself, after all the attempts of the program's own."""
+    result = state.get("result") or {}
+    if not result.get("is_error"):
+        return False
+    status = result.get("api_status") or 0
+    return bool(
+        status >= _SERVER_ERRORS or status == _REQUEST_TIMEOUT or result.get("api_error") in _BROKEN_CONNECTIONS
+    )
 
 
 def is_finished(state: State, *, from_outside: bool) -> bool:

@@ -1,0 +1,178 @@
+"""What a chain costs to read, to bind and to decide about, however long it is and however much lies behind it."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from measure import Figure, World, world
+
+from hocket.catalog.discovery import discover
+from hocket.catalog.resolve import Sight
+from hocket.chain import parse
+from hocket.config.loading import load
+from hocket.decide import History, Outcome, Start, add, decide, summarise
+from hocket.engine.bind import StartRequest, bind
+from hocket.model import BoundChain, Bounds, Reason, Spec, Status, Step
+
+STEPS = 200
+LOOP = 10_000
+WINDOW = 300
+TIMES = 15
+
+
+# --- Reading and binding ------------------------------------------------------------------------------------
+
+
+def binding() -> Iterator[Figure]:
+    """Two hundred steps of twenty programs, alone, in loops and in groups, where the server knows what there is."""
+    with world() as w:
+        text, names = _long_text(), {f"tool{number}" for number in range(20)}
+        for name in names:
+            w.program(name, "#!/bin/sh\n")
+        env = {**w.env, "PATH": f"{w.root}:{w.env['PATH']}"}
+        config = load(str(w.root), str(w.home), env)
+        seen = discover(str(w.root), env, str(w.home), config)
+        request = StartRequest(str(w.root), env, dsl=text, prompt="Do what is next in the plan.")
+
+        def whole() -> BoundChain:
+            bound = bind(request, config, Sight(lambda: seen))
+            assert isinstance(bound, BoundChain)
+            return bound
+
+        assert len(whole().steps) == STEPS
+        reading, cold, took = (
+            _on_the_processor(work) * 1000 for work in (lambda: parse(text), lambda: bind(request, config), whole)
+        )
+        note = f"{reading:.1f} ms of it to read the text; {cold:.0f} ms where nobody has looked for agents yet"
+        yield Figure(f"a chain of {STEPS} steps read and bound", took, "ms", 20, note=note)
+
+
+def _long_text() -> str:
+    """Of every ten steps six alone, two loops, and two members of a group."""
+    stages = []
+    for start in range(0, STEPS, 10):
+        names = [f"tool{(start + number) % 20}" for number in range(10)]
+        stages += [*names[:6], f"{names[6]}:3", f"{names[7]}:10", f"({names[8]}, {names[9]}:2)"]
+    return " -> ".join(stages)
+
+
+# --- Deciding -----------------------------------------------------------------------------------------------
+
+
+def deciding() -> Iterator[Figure]:
+    """The next decision, in a chain ten times as long and after ten thousand iterations."""
+    short, long = (_at_its_last_step(count) for count in (STEPS, 10 * STEPS))
+    once, ten_times = _by_turns(lambda: decide(*short), lambda: decide(*long), 3)
+    note = f"{ten_times * 1e6:.0f} µs against {once * 1e6:.0f} µs"
+    yield Figure("a decision, ten times the steps, times dearer", ten_times / once, "x", 12, note=note)
+    chain = _chain(1, LOOP + 100)
+    few, many = (summarise([_iterations(count)]) for count in (10, LOOP))
+    assert decide(chain, many) == Start(0, LOOP + 1)
+    early, late = _by_turns(lambda: _one_more(chain, few), lambda: _one_more(chain, many), 200)
+    note = f"{late * 1e6:.1f} µs against {early * 1e6:.1f} µs"
+    yield Figure(f"a decision after {LOOP:,} iterations, dearer by", (late / early - 1) * 100, "%", 10, note=note)
+    told = _on_the_processor(lambda: summarise([_iterations(LOOP)])) * 1000
+    yield Figure(f"{LOOP:,} iterations summed up after a restart", told, "ms", 500)
+
+
+def _chain(steps: int, iterations: int) -> BoundChain:
+    spec = Spec("a", "executable", ("/bin/a",), "/", {})
+    bounds = Bounds(failures=3)
+    return BoundChain("bench", (Step("a", iterations, True, spec, bounds=bounds),) * steps, "/", {})
+
+
+def _iterations(count: int) -> list[Outcome]:
+    return [_ended(f"r{number}") for number in range(count)]
+
+
+def _ended(run: str, *, marker: bool = False) -> Outcome:
+    return Outcome(run, Status.DONE, Reason.EXIT, 0, marker=marker)
+
+
+def _at_its_last_step(steps: int) -> tuple[BoundChain, History]:
+    chain = _chain(steps, 3)
+    behind = [[_ended(f"r{number}", marker=True)] for number in range(steps - 1)]
+    history = summarise([*behind, []])
+    assert decide(chain, history) == Start(steps - 1, 1)
+    return chain, history
+
+
+def _one_more(chain: BoundChain, history: History) -> None:
+    """All that has to be thought about one iteration: it began, it ended, and what is next."""
+    history = add(history, 0, Outcome("next", Status.RUNNING))
+    decide(chain, history)
+    decide(chain, add(history, 0, _ended("next")))
+
+
+def _on_the_processor(work: Callable[[], object]) -> float:
+    """Seconds of one call; what others do on this machine is not its doing."""
+    times = []
+    for _ in range(TIMES):
+        begin = time.process_time()
+        work()
+        times.append(time.process_time() - begin)
+    return statistics.median(times)
+
+
+def _by_turns(one: Callable[[], object], other: Callable[[], object], calls: int) -> tuple[float, float]:
+    """Seconds of one call each, at its quickest: on a busy machine the processor is slower at times, never faster."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(3 * TIMES):
+        for work, kept in ((one, times[0]), (other, times[1])):
+            begin = time.process_time()
+            for _ in range(calls):
+                work()
+            kept.append((time.process_time() - begin) / calls)
+    return min(times[0]), min(times[1])
+
+
+# --- The whole way ------------------------------------------------------------------------------------------
+
+
+def enduring() -> Iterator[Figure]:
+    """A loop of ten thousand real processes: its last iterations, beside those of a loop that has just begun."""
+    with world() as w:
+        noop = w.program("noop", "#!/bin/sh\nexit 0\n")
+        _paces(w, noop, 50)
+        old = _paces(w, noop, LOOP)
+        new = _paces(w, noop, 2 * WINDOW)
+        first, last, fresh = (_pace(part) for part in (old[WINDOW : 2 * WINDOW], old[-WINDOW:], new[-WINDOW:]))
+        note = f"{last.cpu:.1f} ms of the server's, {fresh.cpu:.1f} of a new loop, {first.cpu:.1f} at its own start; "
+        note += f"on the clock {last.wall:.0f}, {fresh.wall:.0f} and {first.wall:.0f} ms"
+        dearer = (last.cpu / fresh.cpu - 1) * 100
+        yield Figure(f"an iteration after {LOOP:,}, dearer than of a new loop by", dearer, "%", 10, note=note)
+
+
+class Moment(NamedTuple):
+    """On the clock, and on the server's own: what others do on this machine changes only the first."""
+
+    wall: float
+    cpu: float
+
+
+def _pace(moments: list[Moment]) -> Moment:
+    """Milliseconds for each iteration between the first of these and the last."""
+    first, last, count = moments[0], moments[-1], len(moments) - 1
+    return Moment((last.wall - first.wall) / count * 1000, (last.cpu - first.cpu) / count * 1000)
+
+
+def _paces(w: World, program: str, count: int) -> list[Moment]:
+    """When each iteration of a loop began."""
+    client = w.client()
+    body: dict[str, Any] = {"dsl": f"{program}:{count}", "cwd": str(w.root), "env": w.env}
+    run = client.request("POST", "/api/runs", body)
+    clock = (~w.server_pid() << 3) | 2
+    begun = [
+        Moment(event["ts"], time.clock_gettime(clock))
+        for event in client.follow(run["id"])
+        if event["type"] == "run.started" and event["data"].get("pid")
+    ]
+    assert len(begun) == count, len(begun)
+    return begun

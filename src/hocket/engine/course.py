@@ -1,0 +1,308 @@
+"""One live chain as its driver knows it: what happened so far, and what each part of it came to.
+
+All of it is told by events, so that another server can read it again (``recalled``). Nothing is started, measured or
+written here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from hocket import decide
+from hocket.decide import Finished, History
+from hocket.engine.handing import Complaint, complaint_of, stage, stage_result
+from hocket.engine.progress import Evidence
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Status
+from hocket.store import Reading
+
+_LOST = "lost-"
+"""Before a run's id: the id of the question whether to begin it again."""
+_UNDECIDED = (Status.RUNNING.value, "skipped")
+
+
+class Ending(NamedTuple):
+    """The end of an inner run: a loop's or a group's."""
+
+    run: str
+    data: dict[str, Any]
+
+
+class Course:
+    """One live chain."""
+
+    def __init__(self, run: Run, chain: BoundChain) -> None:
+        self.id = run.id
+        self.chain = chain
+        self.history: History = decide.no_history(chain)
+        self.runs: list[list[str]] = [[] for _ in chain.steps]
+        self.results: list[str | None] = [None for _ in chain.steps]
+        self.costs: list[float | None] = [None for _ in chain.steps]
+        self.tokens: list[int | None] = [None for _ in chain.steps]
+        self.nested: tuple[float | None, int | None] = (None, None)
+        """What runs have used that its agents started, in money and in tokens."""
+        self._counted: set[str] = set()
+        """Its own iterations and those others: news of an end may come twice, and counts once."""
+        self.loops: dict[int, str] = {}
+        """The live loop run of a step."""
+        self.groups: dict[int, str] = {}
+        """The live run of a group, by its first step."""
+        self.told: dict[int, Reason] = {}
+        """Steps that were told to end while nothing of them ran."""
+        self.complaints: dict[int, Complaint] = {}
+        self.evidence: dict[int, Evidence] = {}
+        """How things stood when a step was last looked at."""
+        self.said: dict[int, set[str]] = {}
+        """Hashes of what a step's iterations came to."""
+        self.errands: dict[int, asyncio.Task[None]] = {}
+        """Who is finding out more about a step."""
+        self.asked: set[int] = set()
+        """Steps about which somebody was asked, and has not answered."""
+        self.turn = asyncio.Lock()
+        self.deadline: asyncio.TimerHandle | None = None
+        self.alarm: asyncio.TimerHandle | None = None
+
+    # What is known
+
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing of it is at work."""
+        return not any(past.live or past.busy for past in self.history)
+
+    @property
+    def result(self) -> str | None:
+        """What the last stage that began has come to."""
+        begun = [step for step, past in enumerate(self.history) if past.started]
+        return stage_result(self.chain, stage(self.chain, begun[-1]), self.results) if begun else None
+
+    @property
+    def inner(self) -> set[str]:
+        """Its live loops and groups."""
+        return {*self.loops.values(), *self.groups.values()}
+
+    def group_of(self, step: int) -> int | None:
+        """The first step of the group that a step belongs to."""
+        return None if self.chain.steps[step].group is None else stage(self.chain, step)[0]
+
+    def owners(self, step: int) -> list[str]:
+        """The live inner runs that a step is part of, the outermost first."""
+        group = self.group_of(step)
+        found = (self.groups.get(group) if group is not None else None, self.loops.get(step))
+        return [run for run in found if run is not None]
+
+    def members_of(self, runs: Iterable[str]) -> list[int]:
+        """The steps that belong to any of these runs."""
+        asked = set(runs)
+        every = range(len(self.chain.steps))
+        return list(every) if self.id in asked else [step for step in every if asked & set(self.owners(step))]
+
+    # News
+
+    def note(self, leaf: Run, gate: bool | None = None, progress: bool | None = None) -> None:
+        """One more fact about an iteration."""
+        step = leaf.step
+        if step is None:  # Started by an agent, not by the chain.
+            return
+        seen = self.history[step].last
+        self.history = decide.add(self.history, step, decide.outcome_of(leaf, gate, progress))
+        self._counted.add(leaf.id)
+        if self.runs[step][-1:] != [leaf.id]:
+            self.runs[step].append(leaf.id)
+        if leaf.ended and (seen is None or seen.run != leaf.id):
+            self._add_up(step, leaf)
+
+    def _add_up(self, step: int, leaf: Run) -> None:
+        self.results[step] = leaf.result
+        self.costs[step] = _sum(self.costs[step], leaf.cost_usd)
+        self.tokens[step] = _sum(self.tokens[step], leaf.tokens)
+        if not self.history[step].again:
+            # An iteration was made of what the gate before it had said. One that counts for nothing changes nothing.
+            self.complaints.pop(step, None)
+
+    def note_nested(self, run: Run) -> None:
+        """A run somewhere below has ended that the chain itself did not start."""
+        if run.id in self._counted:
+            return
+        self._counted.add(run.id)
+        cost, tokens = self.nested
+        self.nested = (_sum(cost, run.cost_usd), _sum(tokens, run.tokens))
+
+    def judged(self, step: int, gate: Mapping[str, Any]) -> None:
+        """What a gate said of the last iteration, by its event."""
+        complaint = complaint_of(gate)
+        if complaint is not None:
+            self.complaints[step] = complaint
+
+    def measured(self, step: int, progress: Mapping[str, Any]) -> None:
+        """How things stand, by an event."""
+        self.evidence[step] = Evidence(progress["state"], progress["kind"], progress["detail"])
+        if progress.get("said"):
+            self.said.setdefault(step, set()).add(progress["said"])
+
+    def question(self, step: int) -> dict[str, Any]:
+        """What somebody is asked about the last iteration of a step, which was lost."""
+        last = self.history[step].last
+        run = last.run if last else ""
+        what = f"step {step + 1} ({self.chain.steps[step].agent}) was lost"
+        text = f"{what}: nobody knows how it ended, and it may have done part of its work. Begin it again?"
+        return {"id": _LOST + run, "kind": "lost", "text": text, "tool": None, "input": None, "step": step, "run": run}
+
+    def step_asked_about(self, question: str) -> int | None:
+        """The step whose last iteration a question is about."""
+        run = question.removeprefix(_LOST)
+        steps = (step for step, past in enumerate(self.history) if past.last is not None and past.last.run == run)
+        return next(steps, None) if question.startswith(_LOST) else None
+
+    def answered(self, question: str, *, allow: bool) -> None:
+        """What somebody said about a lost iteration."""
+        step = self.step_asked_about(question)
+        last = self.history[step].last if step is not None else None
+        if step is not None and last is not None:
+            self.asked.discard(step)
+            self.history = decide.add(self.history, step, replace(last, again=allow))
+
+    # Ends
+
+    def endings(self, end: Finished | None = None) -> Iterator[Ending]:
+        """Loops and groups that are over: by themselves, or because all of it is."""
+        if not (self.loops or self.groups):
+            return
+        reports = decide.step_reports(self.chain, self.history, [()] * len(self.history), end)
+        for step, loop in self.loops.items():
+            report = _settled(reports[step], end)
+            if report is not None:
+                yield Ending(loop, self._ended(report, (step,)))
+        for first, group in self.groups.items():
+            members = stage(self.chain, first)
+            settled = [_settled(reports[step], end) for step in members]
+            if all(settled):
+                known = [report for report in settled if report is not None]
+                worst = next((report for report in known if report["status"] != Status.DONE), known[-1])
+                yield Ending(group, self._ended(worst, members))
+
+    def _ended(self, report: Mapping[str, Any], steps: Iterable[int]) -> dict[str, Any]:
+        steps = list(steps)
+        data = {key: report[key] for key in ("status", "reason", "exit_code")}
+        if len(steps) == 1 and self.chain.steps[steps[0]].loop:
+            data |= {"result": self.results[steps[0]], "iterations": report["iterations"]}
+        else:
+            data["result"] = stage_result(self.chain, steps, self.results)
+        return data | {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
+
+    def forget_inner(self, run: str) -> None:
+        """A loop or a group has ended."""
+        self.loops = {step: loop for step, loop in self.loops.items() if loop != run}
+        self.groups = {first: group for first, group in self.groups.items() if group != run}
+
+    def report(self, end: Finished) -> dict[str, Any]:
+        """The data of the chain's own end."""
+        steps = decide.step_reports(self.chain, self.history, self.runs, end)
+        for step, report in enumerate(steps):
+            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step]}
+        codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
+        every = range(len(steps))
+        data = {
+            "status": end.status,
+            "reason": end.reason,
+            "result": self.result,
+            "exit_code": codes[-1] if codes else None,
+            "cost_usd": _sum(_total(self.costs, every), self.nested[0]),
+            "tokens": _sum(_total(self.tokens, every), self.nested[1]),
+            "steps": steps,
+        }
+        return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
+
+
+def _settled(report: Mapping[str, Any], end: Finished | None) -> Mapping[str, Any] | None:
+    """How a step ended, if it did. One that nothing was started of ends as the whole does."""
+    if report["status"] not in _UNDECIDED:
+        return report
+    return None if end is None else {**report, "status": end.status, "reason": end.reason}
+
+
+def _sum(before: Any, more: Any) -> Any:
+    return before if more is None else (before or 0) + more
+
+
+def _total(parts: list[Any], steps: Iterable[int]) -> Any:
+    total = None
+    for step in steps:
+        total = _sum(total, parts[step])
+    return total
+
+
+def hash_of(result: str | None) -> str:
+    """What an iteration said, for comparing: words that were said before are no progress."""
+    return hashlib.sha256((result or "").strip().encode(errors="replace")).hexdigest()
+
+
+# --- Reading it again ---------------------------------------------------------------------------------------
+
+
+def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
+    """The course of a chain that another server began."""
+    course = Course(run, chain)
+    inner, leaves = _parts(run, read)
+    told = [event for owner in (run, *inner) for event in read.events(owner.id)]
+    for one in inner:
+        _recall_inner(course, one)
+    gates = {event.data["run"]: event.data for event in told if event.type == "gate"}
+    looks = {event.data["run"]: event.data for event in told if event.type == "progress"}
+    for leaf in sorted(leaves, key=lambda one: one.number):
+        gate, look = gates.get(leaf.id), looks.get(leaf.id)
+        course.note(leaf, _word(gate, "passed"), _word(look, "changed"))
+        if gate is not None and leaf.step is not None:
+            course.judged(leaf.step, gate)
+    for event in told:
+        if event.type == "progress":
+            course.measured(event.data["step"], event.data)
+    _recall_questions(course, run, told)
+    own = {leaf.id for leaf in leaves}
+    for one in read.below(run.id) if run.root == run.id else ():
+        if one.kind is Kind.LEAF and one.ended and one.id not in own:
+            course.note_nested(one)
+    return course
+
+
+def _recall_questions(course: Course, run: Run, told: Iterable[Event]) -> None:
+    """What was asked about lost iterations, and what was answered."""
+    for event in told:
+        if event.type == "answer" and event.run == run.id:
+            course.answered(event.data["id"], allow=event.data["allow"])
+    for question in run.open_questions:
+        if (step := course.step_asked_about(question["id"])) is not None:
+            course.asked.add(step)
+            course.history = decide.busy(course.history, step)
+
+
+def _word(told: Mapping[str, Any] | None, name: str) -> bool | None:
+    return None if told is None else bool(told[name])
+
+
+def _parts(run: Run, read: Reading) -> tuple[list[Run], list[Run]]:
+    """Its loops and groups, and the leaves that it started."""
+    inner: list[Run] = []
+    leaves: list[Run] = []
+    pending = read.children(run.id)
+    while pending:
+        one = pending.pop()
+        if one.kind in (Kind.LOOP, Kind.GROUP):
+            inner.append(one)
+            pending += read.children(one.id)
+        elif one.kind is Kind.LEAF and one.step is not None:
+            leaves.append(one)
+    return inner, leaves
+
+
+def _recall_inner(course: Course, one: Run) -> None:
+    if one.step is None:
+        return
+    if not one.ended:
+        live = course.loops if one.kind is Kind.LOOP else course.groups
+        live[one.step] = one.id
+    elif one.stop_reason is not None:
+        steps = (one.step,) if one.kind is Kind.LOOP else stage(course.chain, one.step)
+        course.told |= dict.fromkeys(steps, one.stop_reason)

@@ -1,0 +1,216 @@
+"""Going on with what has ended: an agent's session, or what is left of a chain.
+
+A run that ended goes in, what to start comes out: one process, or a chain with the steps that are left. It is made of
+what was bound then, so whatever was edited since changes nothing. Starting it is the engine's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from hocket.chain import parse, render
+from hocket.engine.bind import check_directory
+from hocket.engine.handing import stage, stage_result
+from hocket.errors import ChainSyntaxError, Conflict, UsageError
+from hocket.model import BoundChain, Kind, Run, Spec, Status
+from hocket.providers import PROVIDERS
+from hocket.store import Reading
+
+ResultOf = Callable[[str], str | None]
+"""What a run, by its id, came to."""
+
+_leaf_spec = msgspec.json.Decoder(Spec)
+_chain_spec = msgspec.json.Decoder(BoundChain)
+
+
+class Wish(NamedTuple):
+    """How somebody wants to go on."""
+
+    prompt: str | None = None
+    """What to tell the agent whose session goes on."""
+    session: bool = False
+    """Whether that one stays for more."""
+    start_at: int | str | None = None
+    """The step of a chain to begin with: its number, from 1, or its agent's name."""
+
+    @property
+    def is_talk(self) -> bool:
+        """Words are for one agent: the steps of a chain have their own."""
+        return self.prompt is not None or self.session
+
+
+def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
+    """What to start so that the work of an ended run goes on."""
+    if run.kind is not Kind.CHAIN and wish.start_at is not None:
+        raise UsageError(f"run {run.number} is no chain; it has no steps to choose from")
+    if run.kind is Kind.CHAIN:
+        _check_ended(run)
+        chain = _chain_spec.decode(read.spec(run.id))
+        sessions = _sessions(read, run)
+        if _is_about_the_chain(run, chain, sessions, wish):
+            return _left_of(read, run, chain, wish.start_at)
+    return _session_again(read, _with_a_session(read, run), wish)
+
+
+def _check_ended(run: Run) -> None:
+    if not run.ended:
+        raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
+
+
+def _sessions(read: Reading, run: Run) -> list[Run]:
+    return [one for one in read.below(run.id) if one.session_id is not None]
+
+
+# --- A session ----------------------------------------------------------------------------------------------
+
+
+def _with_a_session(read: Reading, run: Run) -> Run:
+    """The one run below a chain that can be gone on with; which of several, somebody has to say."""
+    below = [] if run.kind is Kind.LEAF else _sessions(read, run)
+    if len(below) > 1:
+        raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {_numbers(below)}")
+    return below[0] if below else run
+
+
+def _session_again(read: Reading, run: Run, wish: Wish) -> Spec:
+    _check_ended(run)
+    conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
+    if conversation is None or run.session_id is None:
+        raise Conflict(f"run {run.number} has no session that could be resumed")
+    before = _leaf_spec.decode(read.spec(run.id))
+    check_directory(before.cwd)
+    again = conversation.resumed(before, run.session_id, wish.prompt or "")
+    return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None)
+
+
+def _numbers(runs: Sequence[Run]) -> str:
+    return ", ".join(str(one.number) for one in runs)
+
+
+# --- A chain ------------------------------------------------------------------------------------------------
+
+
+def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], wish: Wish) -> bool:
+    """Whether who goes on with a chain means all of it, and not the session of an agent in it."""
+    is_chosen, is_done = wish.start_at is not None, run.status is Status.DONE
+    if wish.is_talk and (is_chosen or (not is_done and len(chain.steps) > 1)):
+        named = f"; to go on with one agent's session, name its run: {_numbers(sessions)}" if sessions else ""
+        raise Conflict(
+            f"run {run.number} is a chain, and its steps have their own prompts",
+            f"without a prompt and --session it goes on as it was{named}",
+        )
+    if is_chosen or wish.is_talk:
+        return is_chosen
+    if _is_one_agent(chain) and len(sessions) == 1:
+        return False
+    return not is_done or not sessions
+
+
+def _is_one_agent(chain: BoundChain) -> bool:
+    """Whether a chain is a single agent and nothing more: whoever goes on with it means that agent's session.
+
+    A loop or a gate is more. Their user wants the work finished, not a word with the last one who tried.
+    """
+    return len(chain.steps) == 1 and not chain.steps[0].loop and not (chain.steps[0].until or chain.until)
+
+
+def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | None) -> BoundChain:
+    def result_of(run_id: str) -> str | None:
+        leaf = read.run(run_id)
+        return leaf.result if leaf else None
+
+    left = rest(chain, run, wanted, result_of)
+    for cwd in dict.fromkeys([left.cwd, *(step.spec.cwd for step in left.steps)]):
+        check_directory(cwd)
+    return left
+
+
+def rest(chain: BoundChain, run: Run, wanted: int | str | None, result_of: ResultOf) -> BoundChain:
+    """The chain that goes on where ``run`` ended, or where somebody wants it to; a group begins as a whole."""
+    stages = _stages(chain)
+    done = [_is_complete(run, steps) for steps in stages]
+    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, stages, wanted)
+    before = [steps for steps, complete in zip(stages[:begin], done, strict=False) if complete]
+    first = stages[begin][0]
+    return replace(
+        chain,
+        name=_name(chain, first),
+        steps=chain.steps[first:],
+        previous=_result(chain, run, before[-1], result_of) if before else chain.previous,
+        resumed_from=run.id,
+        first=chain.first + first,
+    )
+
+
+def _name(chain: BoundChain, first: int) -> str:
+    """The chain's own name; where it goes by its text, the part of it that is left."""
+    try:
+        written = parse(chain.name)
+    except ChainSyntaxError:
+        return chain.name
+    is_text = [step.agent for step in written] == [step.agent for step in chain.steps]
+    return render(written[first:]) if is_text else chain.name
+
+
+def _stages(chain: BoundChain) -> list[range]:
+    stages: list[range] = []
+    while (done := stages[-1].stop if stages else 0) < len(chain.steps):
+        stages.append(stage(chain, done))
+    return stages
+
+
+def _is_complete(run: Run, steps: Sequence[int]) -> bool:
+    return all(step < len(run.steps) and run.steps[step]["status"] == Status.DONE for step in steps)
+
+
+def _first_incomplete(run: Run, done: Sequence[bool]) -> int:
+    if run.status is Status.DONE or all(done):
+        raise Conflict(
+            f"run {run.number} is done: nothing is left to go on with",
+            f"hocket resume {run.number} --from STEP does it again from there",
+        )
+    return done.index(False)
+
+
+def _result(chain: BoundChain, run: Run, steps: Sequence[int], result_of: ResultOf) -> str | None:
+    """What a stage came to: each step's last iteration tells it."""
+    results: list[str | None] = [None for _ in chain.steps]
+    for step in steps:
+        runs = run.steps[step]["runs"]
+        results[step] = result_of(runs[-1]) if runs else None
+    return stage_result(chain, steps, results)
+
+
+def _chosen(chain: BoundChain, run: Run, stages: Sequence[range], wanted: int | str) -> int:
+    number = _number(wanted)
+    if number is not None:
+        if not 1 <= number <= len(stages):
+            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, stages))
+        return number - 1
+    found = [place for place, steps in enumerate(stages) if any(_is_called(chain, step, wanted) for step in steps)]
+    if not found:
+        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, stages))
+    if len(found) > 1:
+        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, stages))
+    return found[0]
+
+
+def _number(wanted: int | str) -> int | None:
+    if isinstance(wanted, int):
+        return wanted
+    # Longer ones are no number of a step, and very long ones are not even a number to Python.
+    return int(wanted) if wanted.isascii() and wanted.isdecimal() and len(wanted) < 10 else None
+
+
+def _is_called(chain: BoundChain, step: int, wanted: int | str) -> bool:
+    return wanted in (chain.steps[step].agent, chain.steps[step].spec.agent)
+
+
+def _listed(chain: BoundChain, stages: Sequence[range]) -> str:
+    named = (", ".join(chain.steps[step].agent for step in steps) for steps in stages)
+    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, stages, strict=True))
+    return "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))

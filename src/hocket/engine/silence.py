@@ -1,0 +1,111 @@
+"""Agents that say nothing for too long. Only what is told counts: an event of the run, or of one below it.
+
+One timer for each live leaf that has such a bound. It is set again only when it rings, so that news cost nothing. Time
+in which an agent waits for somebody (an answer, another message) does not count, nor does a sleeping machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.tasks import Tasks
+from hocket.errors import HocketError
+from hocket.model import Kind, Reason, Run, Status
+from hocket.store import Committed
+
+EndBelow = Callable[[Run, Reason], Awaitable[None]]
+"""Ends a run and everything below it for a reason, and returns when that is recorded."""
+
+
+class _Watch:
+    """One leaf that is listened to."""
+
+    def __init__(self, run: Run, limit: float, now: float) -> None:
+        self.id = run.id
+        self.limit = limit
+        self.heard = now
+        """When it was last heard, in the loop's time, which is monotonic."""
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Silence:
+    """All live leaves that must not be silent for long."""
+
+    def __init__(self, journal: Journal, end_below: EndBelow) -> None:
+        self._journal = journal
+        self._end_below = end_below
+        self._watches: dict[str, _Watch] = {}
+        self._tasks = Tasks()
+        self._loop = asyncio.get_running_loop()
+
+    def open(self) -> None:
+        """Listen from now on. Nobody knows how long others have been silent; they get their whole time again."""
+        for run in self._journal.live.values():
+            self._watch(run)
+        self._journal.listen(self._on_commit)
+
+    async def close(self) -> None:
+        for watch in self._watches.values():
+            if watch.timer is not None:
+                watch.timer.cancel()
+        await self._tasks.close()
+
+    def _watch(self, run: Run) -> None:
+        """From the start of its process on: whoever waits for a place cannot speak."""
+        if run.kind is not Kind.LEAF or run.idle_timeout is None or run.id in self._watches:
+            return
+        if run.status in (Status.RUNNING, Status.WAITING):
+            watch = self._watches[run.id] = _Watch(run, run.idle_timeout, self._loop.time())
+            self._set(watch, watch.limit)
+
+    def _set(self, watch: _Watch, delay: float) -> None:
+        watch.timer = self._loop.call_later(delay, self._ring, watch)
+
+    def _on_commit(self, committed: Committed) -> None:
+        for run in committed.runs.values():
+            self._watch(run)
+        if not self._watches:
+            return
+        now = self._loop.time()
+        for run_id in {event.run for event in committed.events}:
+            self._hear(run_id, now)
+        for run in committed.runs.values():
+            if run.ended:
+                self._forget(run.id)
+
+    def _hear(self, run_id: str, now: float) -> None:
+        """Who works through others is at work as long as they are."""
+        current: str | None = run_id
+        while current is not None:
+            if (watch := self._watches.get(current)) is not None:
+                watch.heard = now
+            run = self._journal.live.get(current)
+            current = run.parent if run is not None else None
+
+    def _forget(self, run_id: str) -> None:
+        watch = self._watches.pop(run_id, None)
+        if watch is not None and watch.timer is not None:
+            watch.timer.cancel()
+
+    def _ring(self, watch: _Watch) -> None:
+        run = self._journal.live.get(watch.id)
+        if run is None:
+            self._forget(watch.id)
+            return
+        now = self._loop.time()
+        if run.status is Status.WAITING:
+            watch.heard = now
+        left = watch.heard + watch.limit - now
+        if left > 0:
+            self._set(watch, left)
+        elif run.stop_reason is None:
+            watch.timer = None
+            self._tasks.spawn(self._give_up(watch, run))
+
+    async def _give_up(self, watch: _Watch, run: Run) -> None:
+        try:
+            await self._end_below(run, Reason.IDLE_TIMEOUT)
+        except HocketError:
+            self._set(watch, RETRY_AFTER)  # It could not be recorded, so it has not happened.

@@ -1,0 +1,343 @@
+"""When an agent has said that it is done: one table of what can be said, told by every kind of agent in every way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from providers.streams.recorded import Exit, assistant, delta, init, line, of_type, part, result, text, tool_result
+
+from hocket.decide import Decision, Finished, Outcome, decide, summarise
+from hocket.engine.lines import read_lines
+from hocket.model import BoundChain, Reason, Spec, Status, Step
+from hocket.providers import PROVIDERS, Said, State
+
+M = "FORKHESTRA_COMPLETE"
+F, G, T = "```", "````", "~~~"
+
+
+class Case(NamedTuple):
+    """Something that is said, and whether it says the marker."""
+
+    name: str
+    text: str
+    counts: bool
+
+
+def counts(name: str, text: str) -> Case:
+    return Case(name, text, True)
+
+
+def not_so(name: str, text: str) -> Case:
+    return Case(name, text, False)
+
+
+TABLE = [
+    # A line of its own, however it is dressed.
+    counts("alone", M),
+    counts("alone with a line end", f"{M}\n"),
+    counts("last line", f"All tests pass.\n{M}"),
+    counts("first line", f"{M}\nThat was it."),
+    counts("between lines", f"one\n{M}\ntwo\n"),
+    counts("spaces", f"ok\n   {M}   \n"),
+    counts("tabs", f"\t{M}\t"),
+    counts("indented by a lot", f"{' ' * 40}{M}"),
+    counts("one star", f"*{M}*"),
+    counts("two stars", f"done:\n**{M}**\n"),
+    counts("stars on one side", f"**{M}"),
+    counts("backticks", f"`{M}`"),
+    counts("stars and backticks", f" **`{M}`** "),
+    counts("three backticks in one line", f"{F}{M}{F}"),
+    counts("windows line ends", f"ok\r\n{M}\r\n"),
+    counts("twice", f"{M}\n{M}\n"),
+    counts("twice, far apart", f"{M}\nand more\n{M}"),
+    counts("after a long line", f"{'x' * 20_000}\n{M}"),
+    counts("after it was quoted", f"I shall write {M} now.\n{M}"),
+    counts("among other letters", f"F\u00e4hre \u2708\n{M}\n\U0001f600"),
+    # Something else on its line.
+    not_so("in a sentence", f"I will say {M} when I am done."),
+    not_so("with a full stop", f"{M}."),
+    not_so("with a word before", f"Not yet {M}"),
+    not_so("with a word after", f"{M} (almost)"),
+    not_so("twice in one line", f"{M} {M}"),
+    not_so("in quotes", f'"{M}"'),
+    not_so("in single quotes", f"'{M}'"),
+    not_so("list item", f"- {M}"),
+    not_so("numbered", f"1. {M}"),
+    not_so("star as a list item with more", f"* write {M}"),
+    not_so("heading", f"# {M}"),
+    not_so("quoted as a mail", f"> {M}"),
+    not_so("underlined", f"_{M}_"),
+    not_so("lower case", M.lower()),
+    not_so("other marker", "ALL_DONE"),
+    not_so("longer word", f"{M}_LATER"),
+    not_so("split over two lines", "FORKHESTRA_\nCOMPLETE"),
+    not_so("split by a space", "FORKHESTRA COMPLETE"),
+    not_so("after a carriage return", f"working\r{M}"),
+    not_so("in colour", f"\x1b[32m{M}\x1b[0m"),
+    not_so("in a tag", f"<done>{M}</done>"),
+    not_so("comment of a program", f"# prints\n// {M}"),
+    not_so("end of a line too long to keep", f"{'x' * 70_000}{M}"),
+    not_so("stars alone", "***\n```\n```\n"),
+    not_so("nothing", ""),
+    # Blocks of code: alone it is said, among other lines it is quoted.
+    counts("alone in a fence", f"{F}\n{M}\n{F}\n"),
+    counts("alone in a fence with a language", f"Done.\n\n{F}text\n{M}\n{F}\n"),
+    counts("alone in a fence with empty lines", f"{F}\n\n{M}\n  \n{F}"),
+    counts("alone in a fence of tildes", f"{T}\n{M}\n{T}\n"),
+    counts("alone in an indented fence", f"1. Finish:\n   {F}\n   {M}\n   {F}\n"),
+    counts("alone in a fence that is closed by a longer one", f"{F}\n{M}\n{G}\n"),
+    counts("dressed in a fence", f"{F}\n  `{M}`\n{F}\n"),
+    counts("alone in a fence on windows", f"{F}\r\n{M}\r\n{F}\r\n"),
+    counts("after a fence", f"{F}python\nprint(1)\n{F}\n{M}\n"),
+    counts("between two fences", f"{F}\na\n{F}\n{M}\n{F}\nb\n{F}\n"),
+    counts("after a fence in which it was quoted", f"{F}\necho\n{M}\n{F}\n{M}"),
+    counts("alone in the second fence", f"{F}\nx\n{F}\n{F}\n{M}\n{F}\n"),
+    not_so("last in a longer fence", f"{F}\nsay this:\n{M}\n{F}\n"),
+    not_so("first in a longer fence", f"{F}\n{M}\nand go\n{F}\n"),
+    not_so("within a longer fence", f"{F}sh\necho go\n{M}\necho on\n{F}\n"),
+    not_so("in a longer fence of tildes", f"{T}\na\n{M}\n{T}\n"),
+    not_so("in a fence within a longer fence", f"{G}md\nWrite:\n{F}\n{M}\n{F}\n{G}\n"),
+    not_so("in a fence alone within a fence", f"{G}\n{F}\n{M}\n{F}\n{G}\n"),
+    not_so("in a fence that the other kind does not close", f"{F}\n{T}\n{M}\n{T}\n{F}\n"),
+    not_so("in a fence that a language does not close", f"{F}\na\n{F}sh\n{M}\n{F}\n"),
+    not_so("in a longer fence that is never closed", f"{F}\na\n{M}\n"),
+    not_so("a fence named after it", f"{F} say {M}\nx\n{F}\n"),
+]
+
+
+def test_the_table_is_long_enough_and_every_case_has_a_name_of_its_own() -> None:
+    assert len(TABLE) >= 40
+    assert len({case.name for case in TABLE}) == len(TABLE)
+
+
+def a_spec(provider: str, *, marker: str = M, loop: bool = True) -> Spec:
+    return Spec("rev", provider, ("rev",), "/p", {"HOME": "/h"}, loop=loop, marker=marker)
+
+
+# --- Ways to tell it ----------------------------------------------------------------------------------------
+
+
+class Hearing:
+    """Reads what an agent writes as the server does, with its state put away and fetched again after each line."""
+
+    def __init__(self, spec: Spec, stream: str = "out") -> None:
+        self._read = PROVIDERS[spec.provider].reader(spec)
+        self._stream = stream
+        self.state: State = {}
+        self.said: list[Said] = []
+
+    def line(self, content: bytes, size: int | None = None) -> None:
+        state, said = self._read(self.state, self._stream, content, size)
+        self.state = json.loads(json.dumps(state))
+        self.said += said
+
+    def lines(self, *all_lines: bytes) -> Hearing:
+        for one in all_lines:
+            self.line(one)
+        return self
+
+    def growing(self, path: Path, content: bytes, step: int) -> Hearing:
+        """A file that grows by so many bytes at a time, looked at after each write."""
+        offset = 0
+        with path.open("wb", buffering=0) as file:
+            for start in range(0, len(content), step):
+                file.write(content[start : start + step])
+                offset = self._look(path, offset, None)
+        self._look(path, offset, len(content))
+        return self
+
+    def _look(self, path: Path, offset: int, final: int | None) -> int:
+        more = True
+        while more:
+            piece = read_lines(path, offset, 0, final, 1 << 20)
+            for one in piece.lines:
+                self.line(one.head, one.size)
+            offset, more = piece.offset, piece.more
+        return offset
+
+    @property
+    def markers(self) -> list[dict[str, Any]]:
+        return of_type(self.said, "marker")
+
+
+def steps_of(case: Case) -> list[int]:
+    """Bytes per write. A long text is not written byte by byte, and its interesting part is short anyway."""
+    return [1, 2, 7, 1 << 20] if len(case.text) < 1000 else [997, 1 << 20]
+
+
+def cuts_of(case: Case) -> range:
+    size = len(case.text)
+    return range(size + 1) if size < 1000 else range(size - 60, size + 1)
+
+
+def check(case: Case, heard: Hearing, how: object) -> None:
+    assert len(heard.markers) == case.counts, (case.name, how, heard.said[-5:])
+    assert all(M in data["line"] for data in heard.markers)
+
+
+def deltas(pieces: list[str]) -> list[bytes]:
+    return [init(), *(delta(piece) for piece in pieces if piece)]
+
+
+def in_two(case: Case) -> Iterator[list[bytes]]:
+    """Parts and then the whole, as the program does it, cut at every place."""
+    for cut in cuts_of(case):
+        yield [*deltas([case.text[:cut], case.text[cut:]]), assistant(text(case.text)), result(case.text)]
+
+
+def in_half(case: Case) -> Iterator[list[bytes]]:
+    """The first part only, then the whole."""
+    for cut in cuts_of(case):
+        yield [*deltas([case.text[:cut]]), assistant(text(case.text)), result(case.text)]
+
+
+def without_a_whole(case: Case) -> Iterator[list[bytes]]:
+    pieces = list(case.text) if len(case.text) < 1000 else [case.text]
+    yield [*deltas(pieces), result(case.text)]
+
+
+def whole(case: Case) -> Iterator[list[bytes]]:
+    yield [init(), assistant(text(case.text)), result(case.text)]
+    yield [init(), assistant(text("Well.")), assistant(text(case.text), message="m2"), result("Well.")]
+
+
+def only_the_result(case: Case) -> Iterator[list[bytes]]:
+    yield [init(), result(case.text)]
+
+
+TELLINGS = [in_two, in_half, without_a_whole, whole, only_the_result]
+
+
+@pytest.mark.req("S1-41", "S1-44")
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+def test_a_plain_program_s_marker_counts_however_its_writes_are_cut(case: Case, tmp_path: Path) -> None:
+    for step in steps_of(case):
+        check(case, Hearing(a_spec("executable")).growing(tmp_path / "out", case.text.encode(), step), step)
+
+
+@pytest.mark.req("S1-40", "S1-41", "S1-44")
+@pytest.mark.parametrize("telling", TELLINGS, ids=lambda telling: telling.__name__)
+@pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
+def test_claude_s_marker_counts_however_it_is_told(
+    case: Case, telling: Callable[[Case], Iterator[list[bytes]]]
+) -> None:
+    for lines in telling(case):
+        check(case, Hearing(a_spec("claude")).lines(*lines), lines)
+
+
+@pytest.mark.req("S1-44")
+@pytest.mark.parametrize("case", [case for case in TABLE if len(case.text) < 200], ids=lambda case: case.name)
+def test_claude_s_lines_may_arrive_byte_by_byte(case: Case, tmp_path: Path) -> None:
+    (lines,) = without_a_whole(case)
+    content = b"\n".join([*lines[:-1], assistant(text(case.text)), lines[-1], b""])
+    check(case, Hearing(a_spec("claude")).growing(tmp_path / "out", content, 1), "bytes")
+
+
+# --- Who says it, and where ---------------------------------------------------------------------------------
+
+SUB: dict[str, Any] = {"parent": "tool1", "subagent_type": "helper"}
+ALONE_IN_A_FENCE = f"{F}\n{M}\n{F}\n"
+ELSEWHERE = {
+    "echoed prompt": [line("user", message={"role": "user", "content": [text(f"Do it, then write\n{M}")]})],
+    "echoed prompt as a text": [line("user", message={"role": "user", "content": f"Do it, then write\n{M}"})],
+    "tool result": [tool_result("t", M)],
+    "tool result in blocks": [tool_result("t", [text(f"a\n{M}\n")])],
+    "tool result in a fence": [tool_result("t", ALONE_IN_A_FENCE)],
+    "tool input": [assistant({"type": "tool_use", "id": "t", "name": "Write", "input": {"content": M}})],
+    "thinking": [assistant({"type": "thinking", "thinking": f"I should say\n{M}"})],
+    "thinking in parts": [
+        part("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": f"{M}\n"}),
+    ],
+    "sub-agent": [assistant(text(M), **SUB)],
+    "sub-agent in a fence": [assistant(text(ALONE_IN_A_FENCE), **SUB)],
+    "sub-agent in parts": [delta(f"{M}\n", parent="tool1")],
+    "an error's result": [result(M, is_error=True)],
+    "the program's own words": [assistant(text(M), model="<synthetic>")],
+    "no JSON": [M.encode()],
+    "unknown line": [line("novelty", text=M)],
+    "system": [line("system", subtype="informational", content=M)],
+}
+
+
+@pytest.mark.req("S1-44")
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_what_claude_did_not_say_itself_does_not_count(name: str) -> None:
+    heard = Hearing(a_spec("claude")).lines(init(), *ELSEWHERE[name], result("Fine.", is_error=True))
+    assert heard.markers == []
+
+
+@pytest.mark.req("S1-44")
+def test_a_sub_agent_within_a_fence_of_the_main_one_changes_nothing_about_it() -> None:
+    lines = [init(), delta(f"{F}\n"), delta(f"x\n{F}\n", parent="tool1"), delta(f"{M}\n"), delta(f"{F}\n")]
+    assert len(Hearing(a_spec("claude")).lines(*lines).markers) == 1
+
+
+def test_a_fence_ends_with_the_text_it_is_in() -> None:
+    """What is left open in one message is not about the next one; alone in there the marker was said."""
+    heard = Hearing(a_spec("claude")).lines(init(), assistant(text(f"{F}\nx")), assistant(text(M), message="m2"))
+    assert len(heard.markers) == 1
+    for lines in (
+        [assistant(text(f"{F}\n{M}"))],
+        [delta(f"{F}\n{M}"), result("x")],
+        [delta(f"{F}\n{M}\n"), result("x")],
+    ):
+        assert len(Hearing(a_spec("claude")).lines(init(), *lines).markers) == 1, lines
+
+
+def test_two_texts_of_one_message_are_two() -> None:
+    pieces = [delta(f"{F}\nx\n"), delta(f"{M}\n", index=1)]
+    assert len(Hearing(a_spec("claude")).lines(init(), *pieces).markers) == 1
+    blocks = assistant(text(f"{F}\nx\n"), text(f"{M}\n"))
+    assert len(Hearing(a_spec("claude")).lines(init(), *pieces, blocks).markers) == 1
+
+
+@pytest.mark.req("S1-44")
+@pytest.mark.parametrize("provider", ["executable", "claude"])
+def test_standard_error_says_no_marker(provider: str) -> None:
+    assert Hearing(a_spec(provider), "err").lines(M.encode(), assistant(text(M))).markers == []
+
+
+@pytest.mark.req("S1-B14")
+@pytest.mark.parametrize("provider", ["executable", "claude"])
+def test_a_single_run_says_no_marker(provider: str) -> None:
+    spec = a_spec(provider, loop=False)
+    assert Hearing(spec).lines(F.encode(), M.encode(), F.encode(), assistant(text(M))).markers == []
+
+
+@pytest.mark.req("S1-41")
+@pytest.mark.parametrize("provider", ["executable", "claude"])
+def test_only_the_marker_of_the_chain_counts(provider: str) -> None:
+    spec = a_spec(provider, marker="ALL DONE")
+    wrong, right = (
+        [one.encode()] if provider == "executable" else [assistant(text(one))] for one in (M, "**ALL DONE**")
+    )
+    assert Hearing(spec).lines(*wrong).markers == []
+    assert len(Hearing(spec).lines(*right).markers) == 1
+
+
+# --- What becomes of it -------------------------------------------------------------------------------------
+
+
+def after_the_last_iteration(heard: Hearing, provider: str, left: Exit) -> Decision:
+    """What a loop of two does after a second pass that was heard so and ended so."""
+    status, reason = PROVIDERS[provider].verdict(heard.state, left, None)
+    step = Step("a", 2, True, a_spec(provider))
+    chain = BoundChain("test", (step,), "/", {})
+    last = Outcome("r2", status, reason, left.code, bool(heard.markers))
+    return decide(chain, summarise([[Outcome("r1", Status.DONE, Reason.EXIT, 0), last]]))
+
+
+@pytest.mark.req("S1-B15")
+@pytest.mark.parametrize("left", [Exit(code=0), Exit(code=1), Exit(code=70), Exit(signal=11)], ids=str)
+def test_the_marker_ends_a_loop_on_its_last_iteration_and_whatever_the_exit(left: Exit) -> None:
+    plain = Hearing(a_spec("executable")).lines(b"ok", M.encode())
+    assert after_the_last_iteration(plain, "executable", left) == Finished(Status.DONE, Reason.MARKER)
+    claude = Hearing(a_spec("claude")).lines(init(), assistant(text(f"ok\n{M}")), result("ok"))
+    assert after_the_last_iteration(claude, "claude", left) == Finished(Status.DONE, Reason.MARKER)
+    quoted = Hearing(a_spec("executable")).lines(f"say {M}".encode())
+    used_up = Finished(Status.FAILED, Reason.MAX_ITERATIONS, 0)
+    assert after_the_last_iteration(quoted, "executable", left) == used_up
