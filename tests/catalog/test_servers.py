@@ -11,7 +11,7 @@ from catalog.plugged import put
 
 from hocket.catalog.entries import SKIPPED
 from hocket.catalog.look import Look
-from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select, unknown_servers
+from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select
 
 SECRET = "s3cret-token"
 
@@ -159,10 +159,3 @@ def test_no_problem_tells_a_secret_and_nothing_but_servers_is_kept(place: Place)
 )
 def test_a_whitelist_selects_and_what_it_does_not_find_is_reported(allowed: list[str] | None, chosen: Chosen) -> None:
     assert select({"a": {"command": "a"}, "b": {"command": "b"}}, allowed) == chosen
-
-
-@pytest.mark.req("S3-54")
-def test_an_unknown_server_is_a_problem_of_the_file_that_names_it() -> None:
-    (problem,) = unknown_servers("/p/rev.md", 4, ["x\x1b[31m"])
-    assert (problem.path, problem.line) == ("/p/rev.md", 4)
-    assert "\x1b" not in problem.reason

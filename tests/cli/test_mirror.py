@@ -114,7 +114,7 @@ def test_a_second_checkout_may_be_named_from_where_its_records_lie(ground: Groun
     records = ground.project / ".git/worktrees/second"
     records.mkdir(parents=True)
     second.mkdir()
-    (second / ".git").write_text("gitdir: ../work/shop/.git/worktrees/second\n")
+    (second / ".git").write_text(f"gitdir: {os.path.relpath(records, second)}\n")
     (records / "gitdir").write_text("../../../../../second/.git\n")
     ground.stand_in(second)
     assert os.readlink(ground.copied(real)) == str(real)

@@ -434,6 +434,8 @@ def test_a_server_that_nobody_knows_is_told_and_no_reason_to_refuse(place: Place
     found, notices = servers_of(place, "allowedMcpServers: [git, gone]")
     assert list(found) == ["git"]
     assert notices == ("no MCP server 'gone' is known here; a has none",)
+    _, (notice,) = servers_of(place, 'allowedMcpServers: ["x\\e[31m"]')
+    assert "\x1b" not in notice
 
 
 def test_an_agent_at_home_may_have_a_list_of_servers_too(place: Place) -> None:

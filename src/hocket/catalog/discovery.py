@@ -35,7 +35,7 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import complaint, entry_of, shown, with_defaults
-from hocket.catalog.files import is_claude_agent_path
+from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, parse
 from hocket.catalog.kept import normal
 from hocket.catalog.look import Look
@@ -51,7 +51,6 @@ Environ = Mapping[str, str]
 
 UNSETTLED = "?"
 """The signature of what was changed a moment ago: another change could still get the same times, so it never holds."""
-_AGENTS = "/.claude/agents/"
 _OF_FILES = (MANAGED, PROJECT, GLOBAL, LIBRARY)
 _TICK_NS = 50_000_000
 """Longer than any clock that gives files their times stands still."""
@@ -305,7 +304,7 @@ def _trusted_as_they_were(asked: _Asked) -> Iterator[str]:
     pins = asked.config.pins
     if pins and pins.approved.folders:
         targets = [path for alias in asked.config.agents.values() if (path := _absolute(alias.path or "", asked))]
-        elsewhere = [path.rpartition(_AGENTS)[0] for path in targets if _AGENTS in path]
+        elsewhere = [path.rpartition(AGENTS)[0] for path in targets if AGENTS in path]
         for folder in dict.fromkeys([*([asked.cwd] if asked.cwd else []), *elsewhere]):
             with suppress(NotTrusted):  # too much to be approved at all
                 for path in pins.cover.watched(folder):

@@ -36,7 +36,8 @@ MAX_FILES = 10_000
 """Files and folders looked at below one folder: more than anybody has, and an end to a strange one."""
 MAX_FILE_OF_CLAUDE = 1024 * 1024
 """As measured: the CLI reads files up to here, which is further than we do."""
-_AGENTS = "/.claude/agents/"
+AGENTS = "/.claude/agents/"
+"""What stands between a project and the name of its agent in a path."""
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Environ = Mapping[str, str]
@@ -47,7 +48,7 @@ Environ = Mapping[str, str]
 
 def is_claude_agent_path(path: str) -> bool:
     """Whether a path names a Claude agent, in whatever way it is spelled."""
-    return _AGENTS in path or _AGENTS in os.path.normpath(path)
+    return AGENTS in path or AGENTS in os.path.normpath(path)
 
 
 def parse_claude_path(path: str) -> tuple[str, str] | None:
@@ -76,7 +77,7 @@ def _without_dots(path: str) -> str:
 
 
 def _last_match(path: str) -> tuple[str, str] | None:
-    project, separator, rest = path.rpartition(_AGENTS)
+    project, separator, rest = path.rpartition(AGENTS)
     return (project, rest) if separator and not rest.startswith("../") else None
 
 

@@ -85,14 +85,6 @@ def servers_for(agent: Agent, cwd: str, env: Environ) -> Chosen:
     return select(found.servers, allowed)
 
 
-def unknown_servers(path: str, line: int | None, unknown: Sequence[str]) -> list[Problem]:
-    """What to tell about names that stand for no server: the agent starts without them."""
-    return [
-        Problem(path, line, f"no MCP server is called {shown(name)} here, so the agent goes without", True, SKIPPED)
-        for name in unknown
-    ]
-
-
 # --- Files --------------------------------------------------------------------------------------------------
 
 

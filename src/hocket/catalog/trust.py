@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hocket.catalog.configs import is_seeded
 from hocket.catalog.entries import ALIAS, CLI_NAMES, CONFIG, GLOBAL, LIBRARY, PLUGIN, PROJECT, Catalog, Entry, Open
 from hocket.catalog.fields import allowed_servers, cli_fields, read_definition, with_defaults
-from hocket.catalog.files import is_claude_agent_path
+from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, decode, parse
 from hocket.catalog.sources import find_in
 from hocket.catalog.wishes import asks_for, own_permission_mode, widening
@@ -25,7 +25,6 @@ from hocket.model import Agent, Definition
 
 _CLAUDE = "claude"
 _ASKING = ("hooks", "mcpServers", "permissionMode", "allowedMcpServers")
-_AGENTS = "/.claude/agents/"
 _OWN_FOLDERS = ("agents", "agents-library")
 
 
@@ -280,7 +279,7 @@ def _meant(entry: Entry, catalog: Catalog, config: Config) -> _Meant | None:
         return None
     path = _claude_path(entry.target, catalog, config)
     if path is not None:
-        return _Meant(path, path.rpartition(_AGENTS)[0] or "/", BY_PATH, None)
+        return _Meant(path, path.rpartition(AGENTS)[0] or "/", BY_PATH, None)
     behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
     meant = _meant(behind, catalog, config) if behind else None
     if meant and entry.project is None and gives_leave(config.agents.get(entry.name), config):

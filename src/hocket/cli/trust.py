@@ -12,7 +12,7 @@ from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, Catalog, Entry
 from hocket.catalog.explained import APPROVED, CHANGED, Explanation, explain_file, explain_folder, pins_of
 from hocket.catalog.fields import read_definition
-from hocket.catalog.files import is_claude_agent_path
+from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.trust import Needed, Reasons, approvals, reasons_of
 from hocket.cli import access
 from hocket.cli.format import harmless, moment, one_line, table
@@ -24,7 +24,6 @@ from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, 
 
 DECLINED = 1
 _ALWAYS = "always"
-_AGENTS = "/.claude/agents/"
 
 
 @command(
@@ -111,7 +110,7 @@ class Desk:
             raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
         if not is_claude_agent_path(file):
             return _explained(Needed(file, False, _wishes(file, self.config(self.cwd)), False), self.config(self.cwd))
-        catalog, settings = self.catalog(file.rpartition(_AGENTS)[0] or "/")
+        catalog, settings = self.catalog(file.rpartition(AGENTS)[0] or "/")
         entry = _entry_of(file, catalog)
         if entry is None:
             return _explained(Needed(file, False, _wishes(file, settings), False), settings)
