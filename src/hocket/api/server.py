@@ -130,7 +130,7 @@ async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:
 async def _listen(
     app: ASGIApp, doors: list[tuple[socket.socket, Door]], engine: Engine, leaving: asyncio.Event
 ) -> None:
-    servers = [_Http(Guard(app, door, engine.run_of_token)) for _, door in doors]
+    servers = [_Http(Guard(app, door, engine.run_of_token), leaving) for _, door in doors]
     tasks = [
         asyncio.create_task(server.serve(sockets=[listening]))
         for server, (listening, _) in zip(servers, doors, strict=True)
@@ -138,8 +138,6 @@ async def _listen(
     await leaving.wait()
     log.info("hocket leaves; %d runs live on", engine.count)
     engine.hub.close()
-    for server in servers:
-        server.should_exit = True
     await asyncio.gather(*tasks)
     await engine.close()
 
@@ -147,7 +145,8 @@ async def _listen(
 class _Http(uvicorn.Server):
     """uvicorn behind one door, with the signals left to us."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, leaving: asyncio.Event) -> None:
+        self._leaving = leaving
         super().__init__(
             uvicorn.Config(
                 app,
@@ -164,6 +163,13 @@ class _Http(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """For the date that answers carry once a second is enough; to see that it is time to go it need not wake."""
+        while not self._leaving.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._leaving.wait(), 1.0)
 
 
 def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[str, Any]]:
