@@ -55,6 +55,21 @@ def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> 
     asyncio.run(scene())
 
 
+def test_who_talks_on_and_on_is_read_at_a_pace_and_to_the_last_line(home: Path, project: Path, agent: Bin) -> None:
+    agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("talker")
+            await kitchen.wait(run)
+            said = [event for event in await kitchen.events(run) if event["type"] == "text"]
+            assert [int(event["data"]["text"]) for event in said] == list(range(200))
+            # What is read in one go is stamped with one time.
+            assert 5 < len({event["ts"] for event in said}) < 100
+
+    asyncio.run(scene())
+
+
 def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

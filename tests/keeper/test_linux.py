@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,17 @@ def test_a_forgotten_watch_is_silent(inotify: linux.Inotify, tmp_path: Path) -> 
 def test_watching_what_is_not_there_is_an_error(inotify: linux.Inotify, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         inotify.watch(str(tmp_path / "nowhere"))
+
+
+def test_growth_and_change_can_be_heard_apart(tmp_path: Path) -> None:
+    growth, change = linux.Inotify(changing=False), linux.Inotify(growing=False)
+    with closing(growth), closing(change):
+        for one in (growth, change):
+            one.watch(str(tmp_path))
+        with (tmp_path / "out").open("wb", buffering=0) as out:
+            out.write(b"a line\n")
+            assert [name for _, name in events_of(growth)] == ["out"]
+            assert change.read() == []
+        (tmp_path / "out").rename(tmp_path / "exit")
+        assert [name for _, name in events_of(change)] == ["out", "exit"]
+        assert growth.read() == []

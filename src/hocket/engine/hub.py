@@ -52,7 +52,7 @@ class Hub:
         self._recent: dict[str, _Recent] = {}
         self._order: deque[str] = deque()
         self._size = 0
-        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
         self._closed = False
         self.last: dict[str, str] = {}
         """The last thing each live run said."""
@@ -97,8 +97,7 @@ class Hub:
 
     def _wake(self, root: str) -> None:
         for future in self._waiting.pop(root, ()):
-            if not future.done():
-                future.set_result(None)
+            _settle(future, True)
 
     async def follow(
         self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
@@ -130,19 +129,20 @@ class Hub:
     async def _news(self, root: str, patience: float | None) -> bool:
         """Wait for the tree's next event; False when patience ran out first."""
         waiting = self._waiting.setdefault(root, [])
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
         waiting.append(future)
+        timer = None if patience is None else loop.call_later(patience, _settle, future, False)
         try:
-            await asyncio.wait_for(future, patience)
-        except TimeoutError:
-            return False
+            return await future
         finally:
+            if timer is not None:
+                timer.cancel()
             # Whoever leaves by itself (a lost connection, say) must not be remembered.
             if future in waiting:
                 waiting.remove(future)
             if not waiting and self._waiting.get(root) is waiting:
                 del self._waiting[root]
-        return True
 
     def _has_ended(self, run: Run) -> bool:
         now = self._read.run(run.id)
@@ -183,6 +183,11 @@ class Hub:
             if line.run in reader.family:
                 own.append(line)
         return own
+
+
+def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:
+    if not future.done():
+        future.set_result(there_is_news)
 
 
 def _page(lines: deque[Line], cursor: int) -> list[Line]:

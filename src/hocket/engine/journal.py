@@ -41,7 +41,7 @@ class Journal:
         self._waiting[id(batch)] = future
         self._writer.submit(batch)
         # The commit happens whether or not the caller is still there to hear of it.
-        return await asyncio.shield(future)
+        return await future
 
     async def insist(self, events: Sequence[Event], *, offsets: dict[str, Offsets] | None = None) -> Committed:
         """Write what has happened whether or not there is room for it now: try until there is."""

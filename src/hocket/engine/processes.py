@@ -39,6 +39,8 @@ log = logging.getLogger("hocket")
 
 GATHER = 0.004
 """How long a burst of output gathers before it is read."""
+PACE = 0.05
+"""The same where output goes on and on: a look costs as much for one line as for many."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -65,6 +67,7 @@ class Leaf:
         self.reader = self.provider.reader(spec)
         self.scanned = {"out": 0, "err": 0}
         self.watch: int | None = None
+        self.ear: int | None = None
         self.dirty = False
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
@@ -110,13 +113,17 @@ class Processes:
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
         self._watches: dict[int, Leaf] = {}
+        self._listened: dict[int, Leaf] = {}
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")
         self._spares = Spares(home / "spare")
         self._zygote = Zygote(config.process_environment())
-        self._inotify = Inotify()
+        self._inotify = Inotify(growing=False)
+        # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
+        self._output = Inotify(changing=False)
+        self._heard_at = self._flowing_since = 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self.allowance: Callable[[Run], float | None] = lambda run: None
@@ -127,12 +134,14 @@ class Processes:
     def open(self) -> None:
         self._zygote.start()
         self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
+        self._loop.add_reader(self._output.fileno(), self._on_output)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
     async def close(self) -> None:
         """Let go of everything; the keepers do not notice."""
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
+        self._loop.remove_reader(self._output.fileno())
         for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
             timer.cancel()
         if self._scan is not None:
@@ -142,6 +151,7 @@ class Processes:
         self._helpers.shutdown(wait=False, cancel_futures=True)
         self._zygote.close()
         self._inotify.close()
+        self._output.close()
 
     def begin(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
@@ -313,8 +323,10 @@ class Processes:
         try:
             leaf.watch = self._inotify.watch(leaf.place)
             self._watches[leaf.watch] = leaf
+            leaf.ear = self._output.watch(leaf.place)
+            self._listened[leaf.ear] = leaf
         except OSError:
-            leaf.watch = None  # No watches left: the scan alone looks after this run.
+            pass  # No watches left: the scan alone looks after this run.
 
     def _on_inotify(self) -> None:
         for watch, _mask, name in self._inotify.read():
@@ -329,8 +341,36 @@ class Processes:
             elif name == files.LOCK:
                 leaf.suspect = True
                 self._touch(leaf, 0)
-            elif name in (files.OUT, files.ERR, files.PID):
+            elif name == files.PID:
                 self._touch(leaf, GATHER)
+
+    def _on_output(self) -> None:
+        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing."""
+        self._loop.remove_reader(self._output.fileno())
+        now = self._loop.time()
+        if now > self._heard_at + 2 * PACE:
+            self._flowing_since = now
+        self._loop.call_later(self._patience(now), self._hear)
+
+    def _hear(self) -> None:
+        if self._closing:
+            return
+        news = self._output.read()
+        if not news:
+            self._loop.add_reader(self._output.fileno(), self._on_output)
+            return
+        self._heard_at = self._loop.time()
+        self._loop.call_later(self._patience(self._heard_at), self._hear)
+        if any(watch < 0 for watch, _mask, _name in news):
+            self._touch_all()
+            return
+        for watch in {watch for watch, _mask, name in news if name in (files.OUT, files.ERR)}:
+            if (leaf := self._listened.get(watch)) is not None:
+                self._touch(leaf, 0)
+
+    def _patience(self, now: float) -> float:
+        """Short at first, so that an answer that comes at once is seen at once."""
+        return min(max(GATHER, (now - self._flowing_since) / 3), PACE)
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
@@ -587,6 +627,10 @@ class Processes:
             self._watches.pop(leaf.watch, None)
             self._inotify.unwatch(leaf.watch)
             leaf.watch = None
+        if leaf.ear is not None:
+            self._listened.pop(leaf.ear, None)
+            self._output.unwatch(leaf.ear)
+            leaf.ear = None
         self._fill_places()
 
     def _arm(self, leaf: Leaf, run: Run) -> None:

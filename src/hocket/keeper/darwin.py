@@ -122,7 +122,7 @@ def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
 class Inotify:
     """A kqueue behind inotify's face. A directory tells only that an entry came or went, and no name."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, growing: bool = True, changing: bool = True) -> None:
         self._queue = _kqueue.kqueue()
 
     def fileno(self) -> int:

@@ -24,7 +24,8 @@ _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
 # A new name alone is no news: what matters is written into it, renamed to it, or told by its closing.
-_WATCHED = _IN_MODIFY | _IN_CLOSE_WRITE | _IN_MOVED_TO
+_GROWING = _IN_MODIFY
+_CHANGING = _IN_CLOSE_WRITE | _IN_MOVED_TO
 _EVENT_HEAD = struct.Struct("iIII")
 
 # More pidfds than this are waited for in turns, so that a fork bomb cannot exhaust our descriptors.
@@ -142,9 +143,14 @@ def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
 
 
 class Inotify:
-    """A watch over files and directories. Events are hints: a name that changed, never what changed."""
+    """A watch over files and directories. Events are hints: a name that changed, never what changed.
 
-    def __init__(self) -> None:
+    Which news count may be chosen: of files that are ``growing``, of names that are ``changing`` (put in place, or
+    closed by a writer).
+    """
+
+    def __init__(self, *, growing: bool = True, changing: bool = True) -> None:
+        self._mask = growing * _GROWING | changing * _CHANGING
         self._descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
@@ -152,7 +158,7 @@ class Inotify:
 
     def watch(self, path: str) -> int:
         """Watch a file or the entries of a directory; the number returned comes back with each event."""
-        return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), _WATCHED))
+        return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), self._mask))
 
     def unwatch(self, watch: int) -> None:
         """Forget a watch; one whose file is gone has already been forgotten by the kernel."""
