@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -125,15 +124,17 @@ def test_watching_what_is_not_there_is_an_error(inotify: linux.Inotify, tmp_path
         inotify.watch(str(tmp_path / "nowhere"))
 
 
-def test_growth_and_change_can_be_heard_apart(tmp_path: Path) -> None:
-    growth, change = linux.Inotify(changing=False), linux.Inotify(growing=False)
-    with closing(growth), closing(change):
-        for one in (growth, change):
-            one.watch(str(tmp_path))
-        with (tmp_path / "out").open("wb", buffering=0) as out:
-            out.write(b"a line\n")
-            assert [name for _, name in events_of(growth)] == ["out"]
-            assert change.read() == []
-        (tmp_path / "out").rename(tmp_path / "exit")
-        assert [name for _, name in events_of(change)] == ["out", "exit"]
-        assert growth.read() == []
+def test_only_the_news_that_were_asked_for_are_told(inotify: linux.Inotify, tmp_path: Path) -> None:
+    out, lock = tmp_path / "out", tmp_path / "lock"
+    for file in (out, lock):
+        file.touch()
+    placed = inotify.watch(str(tmp_path), "placed")
+    written = inotify.watch(str(out), "written")
+    closed = inotify.watch(str(lock), "closed")
+    with out.open("ab", buffering=0) as writing, lock.open("ab", buffering=0) as locking:
+        locking.write(b"nobody cares")
+        writing.write(b"a line\n")
+        assert events_of(inotify) == [(written, "")]
+    assert events_of(inotify) == [(closed, "")]
+    lock.rename(tmp_path / "exit")
+    assert events_of(inotify) == [(placed, "exit")]

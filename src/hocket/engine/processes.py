@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from pathlib import Path
@@ -66,13 +66,15 @@ class Leaf:
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
         self.scanned = {"out": 0, "err": 0}
-        self.watch: int | None = None
-        self.ear: int | None = None
+        self.watches: list[int] = []
+        self.outputs: list[int] = []
         self.dirty = False
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
         self.input_ended = ends_at_once(spec)
+        self.transcripts: Sequence[str] | None = None
+        """Where its transcript may lie, once its session is known."""
         self.has_transcript = False
         self.catching_up = False
         """Nothing is read from it yet: what was said to it must be recorded first."""
@@ -113,16 +115,16 @@ class Processes:
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
         self._watches: dict[int, Leaf] = {}
-        self._listened: dict[int, Leaf] = {}
+        self._speaking: dict[int, Leaf] = {}
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")
         self._spares = Spares(home / "spare")
         self._zygote = Zygote(config.process_environment())
-        self._inotify = Inotify(growing=False)
+        self._inotify = Inotify()
         # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
-        self._output = Inotify(changing=False)
+        self._output = Inotify()
         self._heard_at = self._flowing_since = 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
@@ -320,13 +322,18 @@ class Processes:
     # Watching
 
     def _watch(self, leaf: Leaf) -> None:
+        """By what each file has to tell, and nothing more: every event wakes the server."""
+        place = leaf.place
         try:
-            leaf.watch = self._inotify.watch(leaf.place)
-            self._watches[leaf.watch] = leaf
-            leaf.ear = self._output.watch(leaf.place)
-            self._listened[leaf.ear] = leaf
+            leaf.watches = [
+                self._inotify.watch(place, "placed"),
+                self._inotify.watch(os.path.join(place, files.LOCK), "closed"),
+            ]
+            leaf.outputs = [self._output.watch(os.path.join(place, name), "written") for name in (files.OUT, files.ERR)]
         except OSError:
             pass  # No watches left: the scan alone looks after this run.
+        self._watches |= dict.fromkeys(leaf.watches, leaf)
+        self._speaking |= dict.fromkeys(leaf.outputs, leaf)
 
     def _on_inotify(self) -> None:
         for watch, _mask, name in self._inotify.read():
@@ -336,13 +343,12 @@ class Processes:
             leaf = self._watches.get(watch)
             if leaf is None:
                 continue
-            if name == files.EXIT:
-                self._touch(leaf, 0)
-            elif name == files.LOCK:
-                leaf.suspect = True
-                self._touch(leaf, 0)
-            elif name == files.PID:
+            if name == files.PID:
                 self._touch(leaf, GATHER)
+            elif name == files.EXIT:
+                self._touch(leaf, 0)
+            elif not name:  # The lock.
+                self._suspect(leaf)
 
     def _on_output(self) -> None:
         """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing."""
@@ -355,18 +361,21 @@ class Processes:
     def _hear(self) -> None:
         if self._closing:
             return
-        news = self._output.read()
-        if not news:
+        if self._heed():
+            self._heard_at = self._loop.time()
+            self._loop.call_later(self._patience(self._heard_at), self._hear)
+        else:
             self._loop.add_reader(self._output.fileno(), self._on_output)
-            return
-        self._heard_at = self._loop.time()
-        self._loop.call_later(self._patience(self._heard_at), self._hear)
-        if any(watch < 0 for watch, _mask, _name in news):
+
+    def _heed(self) -> bool:
+        """Look at every leaf that has written something; whether there was one."""
+        news = {watch for watch, _mask, _name in self._output.read()}
+        leaves = {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
+        for leaf in leaves:
+            self._touch(leaf, 0)
+        if is_overflow := min(news, default=0) < 0:
             self._touch_all()
-            return
-        for watch in {watch for watch, _mask, name in news if name in (files.OUT, files.ERR)}:
-            if (leaf := self._listened.get(watch)) is not None:
-                self._touch(leaf, 0)
+        return is_overflow or bool(leaves)
 
     def _patience(self, now: float) -> float:
         """Short at first, so that an answer that comes at once is seen at once."""
@@ -491,13 +500,15 @@ class Processes:
         conversation = leaf.provider.conversation
         if conversation is None or leaf.has_transcript or not (ended or events):
             return
-        now = _after(run, events)
-        if now.session_id is None:
-            return
-        places = conversation.transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), now.session_id)
-        found = next((place for place in places if os.path.exists(place)), None)
+        if leaf.transcripts is None:
+            session = run.session_id or _after(run, events).session_id
+            if session is None:
+                return
+            # Once: which session it is does not change any more.
+            leaf.transcripts = conversation.transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), session)
+        found = next((place for place in leaf.transcripts if os.path.exists(place)), None)
         leaf.has_transcript = found is not None
-        if found is not None and found != now.transcript:
+        if found is not None and found != (now := _after(run, events)).transcript:
             data = {"session_id": now.session_id, "transcript": found}
             events.append(self._event(leaf, "session", data))
 
@@ -623,15 +634,20 @@ class Processes:
         self._talk.unheard.discard(leaf.id)
         for timer in leaf.timers:
             timer.cancel()
-        if leaf.watch is not None:
-            self._watches.pop(leaf.watch, None)
-            self._inotify.unwatch(leaf.watch)
-            leaf.watch = None
-        if leaf.ear is not None:
-            self._listened.pop(leaf.ear, None)
-            self._output.unwatch(leaf.ear)
-            leaf.ear = None
+        self._unwatch(leaf)
         self._fill_places()
+
+    def _unwatch(self, leaf: Leaf) -> None:
+        for watch in leaf.watches:
+            self._watches.pop(watch, None)
+            self._inotify.unwatch(watch)
+        for watch in leaf.outputs:
+            self._speaking.pop(watch, None)
+            self._output.unwatch(watch)
+        leaf.watches, leaf.outputs = [], []
+        # The kernel tells of that, too. Taken now, it wakes nobody.
+        self._on_inotify()
+        self._heed()
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Time limits count monotonic time from the start, whichever server is there to see it."""

@@ -122,14 +122,14 @@ def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
 class Inotify:
     """A kqueue behind inotify's face. A directory tells only that an entry came or went, and no name."""
 
-    def __init__(self, *, growing: bool = True, changing: bool = True) -> None:
+    def __init__(self) -> None:
         self._queue = _kqueue.kqueue()
 
     def fileno(self) -> int:
         return int(self._queue.fileno())
 
-    def watch(self, path: str) -> int:
-        """Watch a file or a directory; the number returned comes back with each event."""
+    def watch(self, path: str, *news: str) -> int:
+        """Watch a file or a directory; the number returned comes back with each event, whatever the news."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         event = _kqueue.kevent(
             descriptor,

@@ -12,17 +12,21 @@ import errno
 import fcntl
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hocket.keeper import files, tree
 from hocket.keeper.absence import Absence, wake_server
 from hocket.keeper.feed import Feed
 from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
 from hocket.keeper.platform import become_subreaper, boot_id, start_time
+
+if TYPE_CHECKING:
+    import signal
+else:
+    import _signal as signal  # its C half: the other one makes an enum of whatever is asked, and all signals are
 
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import operator
 import os
 import select
 import signal
@@ -24,8 +25,7 @@ _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
 # A new name alone is no news: what matters is written into it, renamed to it, or told by its closing.
-_GROWING = _IN_MODIFY
-_CHANGING = _IN_CLOSE_WRITE | _IN_MOVED_TO
+_NEWS = {"written": _IN_MODIFY, "closed": _IN_CLOSE_WRITE, "placed": _IN_MOVED_TO}
 _EVENT_HEAD = struct.Struct("iIII")
 
 # More pidfds than this are waited for in turns, so that a fork bomb cannot exhaust our descriptors.
@@ -143,22 +143,21 @@ def wait_gone(found: Mapping[int, int], timeout: float) -> bool:
 
 
 class Inotify:
-    """A watch over files and directories. Events are hints: a name that changed, never what changed.
+    """A watch over files and directories. Events are hints: a name that changed, never what changed."""
 
-    Which news count may be chosen: of files that are ``growing``, of names that are ``changing`` (put in place, or
-    closed by a writer).
-    """
-
-    def __init__(self, *, growing: bool = True, changing: bool = True) -> None:
-        self._mask = growing * _GROWING | changing * _CHANGING
+    def __init__(self) -> None:
         self._descriptor = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def fileno(self) -> int:
         return self._descriptor
 
-    def watch(self, path: str) -> int:
-        """Watch a file or the entries of a directory; the number returned comes back with each event."""
-        return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), self._mask))
+    def watch(self, path: str, *news: str) -> int:
+        """Watch a file or the entries of a directory; the number returned comes back with each event.
+
+        Without any ``news`` all of them count: that it is written to, closed by who wrote it, or put in its place.
+        """
+        mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS))
+        return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask))
 
     def unwatch(self, watch: int) -> None:
         """Forget a watch; one whose file is gone has already been forgotten by the kernel."""
