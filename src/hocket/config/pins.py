@@ -112,6 +112,20 @@ class Cover:
             for path in _texts(os.path.join(folder, ".claude", below)):
                 yield os.path.relpath(path, folder), path
 
+    def fingerprint(self, folder: str) -> str:
+        """A hash of all that a folder and those above it, up to the repository's root, bring along.
+
+        Every working tree of a repository with the same files has the same one: of a second working tree Claude reads
+        the first one's local settings as its own.
+        """
+        folders, found = repository(folder), set[bytes]()
+        for one in folders:
+            place = os.path.relpath(one, folders[-1])
+            for name, content in self.parts(one):
+                within = LOCAL if os.path.isabs(name) else name
+                found.add(joined([(os.path.join(place, within), content)]))
+        return digest(b"".join(sorted(found)))
+
     def watched(self, folder: str) -> list[str]:
         """Every path by which the trust in a folder may change, whether it is there or not."""
         folders = repository(folder)
