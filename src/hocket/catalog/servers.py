@@ -85,15 +85,6 @@ def servers_for(agent: Agent, cwd: str, env: Environ) -> Chosen:
     return select(found.servers, allowed)
 
 
-def switched_off(cwd: str, env: Environ) -> tuple[str, ...]:
-    """Servers of a project that the user has switched off for it, by its path."""
-    look = Look()
-    roots = project_roots(look, cwd, env)
-    document, _ = _users_document(look, cwd, env, [])
-    here = _here(document, roots[-1] if roots else cwd)
-    return tuple(sorted(_names(here.get("disabledMcpjsonServers")) | _names(here.get("disabledMcpServers"))))
-
-
 # --- Files --------------------------------------------------------------------------------------------------
 
 

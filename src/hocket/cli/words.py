@@ -163,19 +163,22 @@ def _worktree(data: Data) -> str:
 
 def tree_lines(steps: list[Data]) -> list[str]:
     """What the steps of a chain left in worktrees of their own, and what can be typed about it."""
-    import shlex
+    return [line for step in steps if step.get("branch") for line in _tree_lines(step)]
 
-    lines = []
-    for step in (one for one in steps if one.get("branch")):
-        where = f", in {step['worktree']}" if step.get("worktree") else ""
-        lines.append(one_line(f"{step['agent']}: {_work(step)} on {step['branch']}{where}"))
-        git = shlex.join(["git", "-C", str(step["repository"])])
-        branch = shlex.quote(str(step["branch"]))
-        merge = f"{git} merge {branch}" if step.get("commits") else None
-        away = f"{git} worktree remove {shlex.quote(str(step['worktree']))}" if step.get("worktree") else None
-        typed = (line for line in (merge, away, f"{git} branch -D {branch}") if line)
-        lines.append(f"    {one_line(' · '.join(typed))}")
-    return lines
+
+def _tree_lines(step: Data) -> list[str]:
+    import shlex  # it takes longer to load than most runs have to tell
+
+    where = f", in {step['worktree']}" if step.get("worktree") else ""
+    git = shlex.join(["git", "-C", str(step["repository"])])
+    branch = shlex.quote(str(step["branch"]))
+    merge = f"{git} merge {branch}" if step.get("commits") else None
+    away = f"{git} worktree remove {shlex.quote(str(step['worktree']))}" if step.get("worktree") else None
+    typed = (line for line in (merge, away, f"{git} branch -D {branch}") if line)
+    return [
+        one_line(f"{step['agent']}: {_work(step)} on {step['branch']}{where}"),
+        f"    {one_line(' · '.join(typed))}",
+    ]
 
 
 def _work(step: Data) -> str:

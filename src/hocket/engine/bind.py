@@ -360,7 +360,7 @@ def _isolated_step(
 ) -> Step:
     cwd, config = agent.cwd or request.cwd, find.config
     place = _place(wish, cwd, find)
-    agent = in_a_worktree(agent, cwd, request.env, config)
+    agent = in_a_worktree(agent, config)
     isolation = isolation_of(
         place, agent, cwd, config, lambda: _spec(wish, untrusted(agent), request, find, options, task)
     )

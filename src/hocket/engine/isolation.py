@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from hocket.catalog.servers import switched_off
 from hocket.config.pins import Cover
 from hocket.config.settings import Config
 from hocket.engine import worktrees
@@ -29,16 +28,15 @@ T = TypeVar("T")
 # --- Rights -------------------------------------------------------------------------------------------------
 
 
-def in_a_worktree(agent: Agent, cwd: str, env: Mapping[str, str], config: Config) -> Agent:
-    """The same agent where its project is another folder: what is kept from it there is kept from it here.
+def in_a_worktree(agent: Agent, config: Config) -> Agent:
+    """The same agent where its project is another folder: its CLI finds servers in all folders above, which are others.
 
-    Its CLI finds servers in all folders above, which are others now, and knows by a project's path what the user has
-    switched off in it.
+    What the user has switched off for the project it knows here as well: to it a worktree is its repository.
     """
     if not agent.trusted:
         return agent
     above = config.strangers(config.home) if config.home else ()
-    return replace(agent, strangers=tuple(sorted({*agent.strangers, *above, *switched_off(cwd, env)})))
+    return replace(agent, strangers=tuple(sorted({*agent.strangers, *above})))
 
 
 def untrusted(agent: Agent) -> Agent:
