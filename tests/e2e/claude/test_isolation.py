@@ -22,7 +22,7 @@ def project(world: Path) -> Path:
 
 
 def isolated(hocket: Hocket, *words: str | Path) -> Told:
-    return run(hocket, *words, "-p", "go", "--isolation", "worktree")
+    return run(hocket, *words, "-p", "go", "--isolation", "worktree", timeout=60)
 
 
 def test_what_one_agent_commits_the_next_one_has_and_the_project_is_as_it_was(
@@ -60,6 +60,7 @@ def test_a_session_lives_in_its_worktree_and_is_told_to_commit(stage: Stage, hoc
     assert (told.step["worktree"], branches(hocket.cwd), worktrees(hocket.cwd)) == (None, [], [])
     assert picture(hocket.cwd) == before
     if stage.is_real:
+        assert all(Path(shown(hocket, leaf)["transcript"]).exists() for leaf in told.step["runs"])
         assert "commit whatever you change" in json.dumps(stage.model.last["system"])
 
 
