@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,10 @@ def test_a_stopped_chain_keeps_what_it_has_and_goes_on_there(home: Path, project
     play(home, project, scene)
 
 
+def has_another(yard: Yard, known: set[str]) -> bool:
+    return bool({one.id for one in yard.engine.live() if one.pid} - known)
+
+
 def test_another_engine_goes_on_in_the_same_worktree(home: Path, project: Path, programs: Bin) -> None:
     door = Path(os.environ["HOME"], "door")
     os.mkfifo(door)
@@ -334,7 +339,7 @@ def test_another_engine_goes_on_in_the_same_worktree(home: Path, project: Path, 
                 known = {one.id for one in yard.engine.live()}
                 await asyncio.to_thread(door.write_text, "")
                 if not last:
-                    await until(lambda k=known, y=yard: {o.id for o in y.engine.live() if o.pid} - k, "the next pass")
+                    await until(partial(has_another, yard, known), "the next pass")
                     continue
                 await asyncio.to_thread(door.write_text, "")
                 ended = await yard.wait(run)

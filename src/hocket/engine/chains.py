@@ -20,8 +20,9 @@ import msgspec
 
 from hocket import decide
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
-from hocket.engine import gates, handing, isolation, progress
+from hocket.engine import gates, handing, progress, trees
 from hocket.engine.course import Course, hash_of, recalled, told_of
+from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
@@ -63,7 +64,7 @@ class Chains:
         self._by_child: dict[str, Course] = {}
         self._tasks = Tasks()
         self._gates = gates.Gates()
-        self._trees = isolation.Trees(str(home))
+        self._trees = trees.Trees(str(home))
         self._looks = ThreadPoolExecutor(4, "hocket-look")
         self._loop = asyncio.get_running_loop()
         self._closing = False
@@ -251,7 +252,7 @@ class Chains:
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""
         step = course.chain.steps[start.step]
-        prepared = course.prepared.pop(start.step, isolation.Prepared(step.spec))
+        prepared = course.prepared.pop(start.step, trees.Prepared(step.spec))
         if prepared.error is not None:
             return prepared.spec, prepared.error
         again = self._again(start.after, step, prepared.spec) if start.after is not None else None
@@ -271,7 +272,7 @@ class Chains:
         if run is None or run.transcript is None or not os.path.exists(run.transcript):
             return None
         before = _spec_of.decode(self._journal.read.spec(run_id))
-        if not isolation.has_restrictions(before, step.spec, spec):
+        if not has_restrictions(before, step.spec, spec):
             return None  # It had rights that this one is not to have.
         return handing.resumed(before, run)
 
@@ -288,7 +289,7 @@ class Chains:
             fresh = course.is_unused(index)
             prepared = await self._trees.prepare(_cookie(course, index), step, tree, fresh=fresh)
         except HocketError as error:
-            prepared = isolation.Prepared(step.spec, error.message)
+            prepared = trees.Prepared(step.spec, error.message)
         if self._is_wanted(course, index):
             course.prepared[index] = prepared
             self._dismiss(course, index)

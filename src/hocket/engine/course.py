@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 from hocket import decide
 from hocket.decide import Finished, History
 from hocket.engine.handing import Complaint, complaint_of, stage, stage_result
-from hocket.engine.isolation import Prepared, folder
+from hocket.engine.isolation import folder
 from hocket.engine.progress import Evidence
+from hocket.engine.trees import Prepared
 from hocket.engine.worktrees import Standing
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree
 from hocket.store import Reading
