@@ -49,7 +49,7 @@ def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     (branch,), (path,) = branches(repository), worktrees(repository)
     told = f"builder: 1 commit, 1 file not committed, on {branch}, in {path}"
     assert done.stderr.count(told) == 1
-    assert "reader works on branch hocket/1-" in done.stderr
+    assert "run 1/reader works on branch hocket/1-" in done.stderr
     number = json.loads(hocket("ps", "-a", "--json").stdout)[0]["number"]
     shown = hocket("show", str(number)).stdout
     assert told in shown

@@ -379,8 +379,10 @@ def test_it_begins_with_what_the_latest_before_has_committed_in_the_same_reposit
     (Path(second.path) / "newer").touch()
     assert beginning(str(repository), before, ASK).commit == git(second.path, "rev-parse", "HEAD")
     (remark,) = beginning(str(repository), before, ASK).remarks
-    assert "1 of the files" in remark
-    assert "newer" in remark
+    assert remark == f"begins without what is not committed in {second.path}: newer"
+    for name in ("a", "b", "c"):
+        (Path(second.path) / name).touch()
+    assert beginning(str(repository), before, ASK).remarks[0].endswith(": a, b, c and 1 more")
 
 
 def test_one_that_is_gone_altogether_is_passed_over(repository: Path) -> None:

@@ -158,7 +158,7 @@ def _progress(data: Data) -> str | None:
 
 
 def _worktree(data: Data) -> str:
-    return one_line(f"{data.get('agent')} works on branch {data.get('branch')} in {data.get('path')}")
+    return one_line(f"works on branch {data.get('branch')} in {data.get('path')}")
 
 
 def tree_lines(steps: list[Data]) -> list[str]:

@@ -304,14 +304,12 @@ def _left_behind(trees: Sequence[Worktree], git: Git) -> Iterator[str]:
     for tree in trees:
         listed = changes(tree, git) if os.path.isdir(tree.path) else None
         if listed and listed[0]:
-            yield (
-                f"{len(listed[0])} of the files in {tree.path} are not committed, so the next step does not have them:"
-                f" {_some(listed[0])}"
-            )
+            yield f"begins without what is not committed in {tree.path}: {_some(listed[0])}"
 
 
 def _some(paths: Sequence[str], most: int = 3) -> str:
-    return ", ".join(paths[:most]) + (", …" if len(paths) > most else "")
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more
 
 
 # --- Names --------------------------------------------------------------------------------------------------
