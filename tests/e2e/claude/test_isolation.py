@@ -36,11 +36,10 @@ def test_what_one_agent_commits_the_next_one_has_and_the_project_is_as_it_was(
     commit = bash(f"echo sixty > plan && git add --all && git {IDENTITY} commit --quiet -m plan")
     claude.plays(
         {"when": {"agent": "planner"}, "do": [commit, {"say": "planned"}]},
-        {"when": {"agent": "builder", "pass": 2}, "do": [bash("cp plan built"), {"say": "now"}, "marker"]},
-        says("not yet", agent="builder"),
+        {"when": {"agent": "builder"}, "do": [bash("cp plan built"), {"say": "built"}]},
     )
-    told = isolated(hocket, "planner -> builder:3")
-    assert told.outcome == (0, "done", "marker")
+    told = isolated(hocket, "planner -> builder")
+    assert told.outcome == (0, "done", "single_run")
     planner, builder = told.ended["steps"]
     assert [(step["commits"], step["uncommitted"]) for step in (planner, builder)] == [(1, 0), (0, 1)]
     assert (Path(builder["worktree"]) / "built").read_text() == "sixty\n"
@@ -55,12 +54,13 @@ def test_a_session_lives_in_its_worktree_and_is_told_to_commit(stage: Stage, hoc
     told = isolated(hocket, "claude:3")
     assert told.outcome == (0, "done", "marker")
     (worktree,) = told.of("worktree")
-    assert {shown(hocket, leaf)["cwd"] for leaf in told.step["runs"]} == {worktree["path"]}
+    leaves = [shown(hocket, leaf) for leaf in told.step["runs"]]
+    assert {leaf["cwd"] for leaf in leaves} == {worktree["path"]}
     assert {data["cwd"] for data in told.of("session") if "cwd" in data} == {worktree["path"]}
     assert (told.step["worktree"], branches(hocket.cwd), worktrees(hocket.cwd)) == (None, [], [])
     assert picture(hocket.cwd) == before
     if stage.is_real:
-        assert all(Path(shown(hocket, leaf)["transcript"]).exists() for leaf in told.step["runs"])
+        assert all(Path(leaf["transcript"]).exists() for leaf in leaves)
         assert "commit whatever you change" in json.dumps(stage.model.last["system"])
 
 
@@ -106,22 +106,23 @@ def test_a_project_that_nobody_trusts_has_no_more_rights_in_a_worktree(traps: Tr
     assert traps.sprung() == (False, False)
 
 
-def test_an_approved_project_stays_so_in_a_worktree_as_long_as_that_has_what_was_approved(
-    traps: Traps, hocket: Hocket
-) -> None:
+def test_an_approved_project_stays_so_in_a_worktree_that_has_what_was_approved(traps: Traps, hocket: Hocket) -> None:
     traps.set()
     commit_all(hocket.cwd)
     assert hocket("trust").returncode == 0
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung(), notices(told)) == (0, (True, True), [])
+
+
+def test_an_approval_of_what_is_not_committed_counts_for_no_worktree(traps: Traps, hocket: Hocket) -> None:
+    traps.set()
+    commit_all(hocket.cwd)
     settings = hocket.cwd / ".claude/settings.json"
     settings.write_text(settings.read_text() + " ")
     assert hocket("trust").returncode == 0
     told = isolated(hocket, "claude")
-    assert (told.code, traps.sprung()) == (0, (False, False)), "approved is what is not committed"
+    assert (told.code, traps.sprung()) == (0, (False, False))
     assert "not those that you approved" in notices(told)[0]
-    commit_all(hocket.cwd)
-    assert (isolated(hocket, "claude").code, traps.sprung()) == (0, (True, True))
 
 
 def test_settings_that_only_the_project_itself_has_do_not_make_what_is_committed_count(
