@@ -47,11 +47,12 @@ def test_a_chain_and_a_step_of_a_toml_file_have_bounds(project: Path) -> None:
     own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in BOUNDS.items())
     (project / "hocket.toml").write_text(
         f'[chains.ship]\ngate_timeout = 90\non_lost = "retry"\nisolation = "none"\n{bounds}\n'
-        f'steps = [{{ agent = "a", {own} }}, {{ agent = "b" }}]\n'
+        f'steps = [{{ agent = "a", isolation = "worktree", {own} }}, {{ agent = "b" }}]\n'
     )
     chain = ship(project)
     assert (chain.gate_timeout, chain.on_lost, chain.isolation) == (90, "retry", "none")
     first, second = chain.steps
+    assert (first.isolation, second.isolation) == ("worktree", None)
     assert {name: getattr(chain, name) for name in BOUNDS} == BOUNDS
     assert {name: getattr(first, name) for name in BOUNDS} == BOUNDS
     assert {getattr(second, name) for name in BOUNDS} == {None}
@@ -86,8 +87,8 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
         ({"noProgress": "x"}, ['"noProgress"', "whole number"]),
         ({"gateTimeout": 0}, ['"gateTimeout"', "seconds"]),
         ({"onLost": "panic"}, ['"onLost"', '"ask" or "retry"']),
-        ({"isolation": "worktree"}, ['"isolation"', "not built yet"]),
         ({"isolation": "vm"}, ['"isolation"', '"none" or "worktree"']),
+        ({"steps": [{"agent": "a", "isolation": True}]}, ["step 1", '"isolation"', '"none" or "worktree"']),
         ({"until": " "}, ['"until"', "shell command"]),
         ({"until": "a\0b"}, ['"until"', "shell command"]),
         ({"steps": [{"agent": "a", "budgetUsd": -1}]}, ["step 1", '"budgetUsd"']),

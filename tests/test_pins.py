@@ -262,6 +262,33 @@ def test_all_folders_up_to_the_repository_s_root_have_to_be_approved(home: Path,
     assert trusts(home, project)
 
 
+def test_a_worktree_has_the_fingerprint_of_its_repository_while_their_files_are_the_same(
+    project: Path, tmp_path: Path
+) -> None:
+    tree, records = tmp_path / "tree", project / ".git/worktrees/tree"
+    put(records / "commondir", "../..\n")
+    put(tree / ".git", f"gitdir: {records}\n")
+    for root in (project, tree):
+        put(root / ".mcp.json", "{}")
+        put(root / "sub/.claude/settings.json", "{}")
+    cover = pins.Cover()
+
+    def same() -> bool:
+        return cover.fingerprint(str(project / "sub")) == cover.fingerprint(str(tree / "sub"))
+
+    assert same()
+    put(project / ".claude/settings.local.json", "the first one's count in both")
+    put(project / "hocket.toml", "is nothing to Claude")
+    assert same()
+    for root, name in ((tree, ".claude/settings.local.json"), (project, "sub/.mcp.json"), (tree, ".mcp.json")):
+        file = root / name
+        before = file.read_text() if file.exists() else None
+        put(file, "another")
+        assert not same(), name
+        file.unlink() if before is None else file.write_text(before)
+        assert same(), name
+
+
 def test_outside_of_a_repository_the_folder_above_does_not_count(home: Path, project: Path) -> None:
     put(project / ".mcp.json", "{}")
     trust(home, project)

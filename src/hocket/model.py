@@ -171,6 +171,33 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Worktree:
+    """A git worktree that was made for one step of a chain, with a branch of its own."""
+
+    repository: str
+    """The working tree that it was made from."""
+    path: str
+    branch: str
+    base: str
+    """The commit that it began with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """That a step works in a worktree of its own, and what was known of it before there is one."""
+
+    repository: str
+    inside: str = ""
+    """Where in the repository the step works."""
+    approved: str | None = None
+    """A hash of the settings that the user approved; a worktree with others runs ``unapproved``."""
+    unapproved: Spec | None = None
+    """The step's process as it starts where nobody trusts the folder."""
+    tree: Worktree | None = None
+    """The one that the step had in the chain that this one goes on with."""
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """One step of a bound chain, or one member of a group."""
 
@@ -184,6 +211,8 @@ class Step:
     until: str | None = None
     """Its own gate; without one the chain's counts."""
     bounds: Bounds = Bounds()
+    isolation: Isolation | None = None
+    """None for a step that works where the user does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +238,8 @@ class BoundChain:
     """How many steps of that other chain went before."""
     task: str | None = None
     """The caller's prompt as it was given: what ``{{task}}`` stands for."""
+    trees: tuple[tuple[Worktree, ...], ...] = ()
+    """The worktrees of the steps that went before in that other chain, by stage."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from api.serving import Server
 from api.test_app import error_of
+from engine.repositories import make_repository
 
 
 @pytest.fixture
@@ -70,3 +71,16 @@ def test_a_chain_is_started_with_its_bounds(shared: Server, bounds: dict[str, An
     assert response.status_code == 201, response.text
     ended = shared.ended(response.json()["data"]["id"])
     assert (ended["status"], len(ended["steps"])) == ("done", 2)
+
+
+def test_a_chain_is_started_in_worktrees_and_refused_where_there_can_be_none(shared: Server) -> None:
+    body = {"dsl": "echo-args", "cwd": str(shared.project), "isolation": "worktree"}
+    refused = error_of(shared.request("POST", "/api/runs", json=body), 400)
+    assert "needs a git repository" in refused["message"]
+    error_of(shared.request("POST", "/api/runs", json={**body, "isolation": "vm"}), 400)
+    make_repository(shared.root / "repository")
+    response = shared.request("POST", "/api/runs", json={**body, "cwd": str(shared.root / "repository")})
+    assert response.status_code == 201, response.text
+    run = response.json()["data"]["id"]
+    (step,) = shared.ended(run)["steps"]
+    assert (step["status"], step["worktree"], step["branch"]) == ("done", None, None)

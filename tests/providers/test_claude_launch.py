@@ -250,9 +250,18 @@ def test_an_agent_in_a_loop_is_told_of_the_marker() -> None:
 
 
 @pytest.mark.req("S1-42")
-@pytest.mark.parametrize("options", [Options(), Options(loop=True, contract=False)])
+@pytest.mark.parametrize("options", [Options(), Options(loop=True, own_branch=True, contract=False)])
 def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: Options) -> None:
     assert "--append-system-prompt" not in launch(AGENT, options=options).argv
+
+
+def test_an_agent_with_a_branch_of_its_own_is_told_to_commit() -> None:
+    told = after(launch(AGENT, options=Options(own_branch=True)), "--append-system-prompt")
+    assert "commit" in told
+    assert DEFAULT_MARKER not in told
+    both = after(launch(AGENT, options=Options(own_branch=True, loop=True)), "--append-system-prompt")
+    assert DEFAULT_MARKER in both.split("\n")
+    assert both.endswith(told)
 
 
 # --- Definitions ---

@@ -183,6 +183,7 @@ def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> 
         no_progress=body.no_progress,
         gate_timeout=body.gate_timeout,
         on_lost=body.on_lost,
+        isolation=body.isolation,
     )
 
 

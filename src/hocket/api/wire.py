@@ -55,6 +55,13 @@ class StepOut(BaseModel):
     runs: list[str]
     cost_usd: float | None = None
     tokens: int | None = None
+    worktree: str | None = None
+    """Where it worked, if it had a git worktree of its own that is still there."""
+    branch: str | None = None
+    repository: str | None = None
+    commits: int | None = None
+    uncommitted: int | None = None
+    """Files in the worktree that are in no commit; null as well where git could not tell."""
 
 
 class RunOut(BaseModel):
@@ -315,6 +322,8 @@ class StartBody(BaseModel):
     gate_timeout: Seconds | None = Field(None, alias="gateTimeout")
     on_lost: Literal["ask", "retry"] | None = Field(None, alias="onLost")
     """What becomes of a pass of which nobody knows how it ended."""
+    isolation: Literal["none", "worktree"] | None = None
+    """Where the steps of a chain work: where the caller says, or each in a git worktree of its own."""
 
 
 class Message(BaseModel):

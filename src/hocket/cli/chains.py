@@ -111,6 +111,7 @@ def detail(row: Row) -> list[str]:
         "mode": row["permission_mode"],
         "questions": row["on_question"],
         "when lost": row["on_lost"],
+        "isolation": row["isolation"],
         "problem": row["problem"],
     }
     lines = table([[name, one_line(str(value))] for name, value in facts.items() if value])
@@ -131,6 +132,7 @@ def _step_lines(step: Row) -> list[str]:
         "file": step["prompt_file"],
         "gate": step["until"],
         "limits": limit_words(step, "a pass"),
+        "isolation": step["isolation"],
     }
     return [f"step {step['step']}: {step['agent']}{times}{together}", *_named(facts)]
 
@@ -156,6 +158,7 @@ def described(steps: list[Row]) -> list[str]:
                 "program": step["path"],
                 "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
                 "cwd": step["cwd"],
+                "worktree": step["repository"] and f"its own, of {step['repository']}",
                 "prompt": _shortened(step["prompt"] or ""),
                 "limits": limit_words(step["limits"], "a pass"),
                 "gate": _gate(step["gate"], step["gate_timeout"]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, money, one_line, table
-from hocket.cli.words import deed, gate_verdict, parking, reply_line
+from hocket.cli.words import deed, gate_verdict, parking, reply_line, tree_lines
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -344,6 +344,7 @@ def summary(progress: Progress, now: float) -> list[str]:
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
+    lines += [f"  {line}" for line in tree_lines(data.get("steps") or [])]
     again = f" · hocket resume {name}" if progress.steps and data["status"] != "done" else ""
     lines.append(f"  hocket show {name} · hocket logs {name}{again}")
     return lines

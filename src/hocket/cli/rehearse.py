@@ -141,7 +141,8 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
     from hocket.engine.bind import StartRequest, bind
     from hocket.model import BoundChain
 
-    request = request_body(words, cwd, options)
+    # A worktree would lie in the rehearsal's own home, and go with it.
+    request = request_body(words, cwd, options) | {"isolation": "none"}
     chain = bind(StartRequest(**request), load(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
     cast = roles(chain)

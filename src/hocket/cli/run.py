@@ -13,6 +13,7 @@ from hocket.cli.usage import (
     CHAIN_WORDS,
     CWD,
     FLAG,
+    ISOLATED,
     JSON,
     MARKER,
     PLAIN,
@@ -52,6 +53,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     MARKER,
     ASKING,
     *BOUNDS,
+    ISOLATED,
     QUIET,
     PLAIN,
     JSON,
@@ -104,7 +106,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
         "timeout": options["timeout"],
         "marker": options["marker"],
         "on_question": options["on_question"],
-        **{option.name: options.get(option.name) for option in BOUNDS},
+        **{option.name: options.get(option.name) for option in (*BOUNDS, ISOLATED)},
     }
     return {name: value for name, value in body.items() if value is not None}
 

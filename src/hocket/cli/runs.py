@@ -160,13 +160,22 @@ def show(ref: str, as_json: bool) -> None:
 def shown(run: Run, now: float, columns: int | None) -> list[str]:
     """The lines of ``show``."""
     lines = table([[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None])
-    lines += _asked(run)
+    lines += _asked(run) + _trees(run)
     children = run.get("children") or []
     if children:
         lines += ["", *ps_table(children, now, columns)]
     if run.get("result"):
         lines += ["", harmless(str(run["result"])).rstrip("\n")]
     return lines
+
+
+def _trees(run: Run) -> list[str]:
+    steps = [step for step in run.get("steps") or () if step.get("branch")]
+    if not steps:
+        return []
+    from hocket.cli.words import tree_lines
+
+    return ["", *tree_lines(steps)]
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from hocket.config import ON_LOST, ON_QUESTION
+from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
 from hocket.errors import UsageError
 
 TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
@@ -151,6 +151,9 @@ BOUNDS = (
     Option("--on-lost", kind=ON_LOST, help="When nobody knows how a pass ended: leave it to you, or try again."),
 )
 """How far a chain may go."""
+ISOLATED = Option(
+    "--isolation", kind=ISOLATION, help="Give each step a git worktree and a branch of its own, or none of them."
+)
 SESSION = Option("--session", kind=FLAG, help="It stays for more messages after its first turn.")
 QUIET = Option("-q", "--quiet", kind=FLAG, help="Print the result alone.")
 PLAIN = Option("--plain", kind=FLAG, help="Append-only lines, also on a terminal.")

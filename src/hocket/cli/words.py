@@ -157,6 +157,38 @@ def _progress(data: Data) -> str | None:
     )
 
 
+def _worktree(data: Data) -> str:
+    return one_line(f"works on branch {data.get('branch')} in {data.get('path')}")
+
+
+def tree_lines(steps: list[Data]) -> list[str]:
+    """What the steps of a chain left in worktrees of their own, and what can be typed about it."""
+    return [line for step in steps if step.get("branch") for line in _tree_lines(step)]
+
+
+def _tree_lines(step: Data) -> list[str]:
+    import shlex  # it takes longer to load than most runs have to tell
+
+    where = f", in {step['worktree']}" if step.get("worktree") else ""
+    git = shlex.join(["git", "-C", str(step["repository"])])
+    branch = shlex.quote(str(step["branch"]))
+    merge = f"{git} merge {branch}" if step.get("commits") else None
+    away = f"{git} worktree remove {shlex.quote(str(step['worktree']))}" if step.get("worktree") else None
+    typed = (line for line in (merge, away, f"{git} branch -D {branch}") if line)
+    return [
+        one_line(f"{step['agent']}: {_work(step)} on {step['branch']}{where}"),
+        f"    {one_line(' · '.join(typed))}",
+    ]
+
+
+def _work(step: Data) -> str:
+    commits, left = step.get("commits") or 0, step.get("uncommitted")
+    done = f"{commits} commit{'s' if commits != 1 else ''}"
+    if left is None:
+        return f"{done}, perhaps more that is not committed,"
+    return f"{done}, {left} file{'s' if left != 1 else ''} not committed," if left else done
+
+
 def parking(data: Data, now: float) -> str:
     """What a chain waits for, and until when."""
     at = data.get("until")
@@ -201,6 +233,7 @@ WAYS: dict[str, Way] = {
     "raw": Way(SAID, _error_output),
     "gate": Way(SAID, _gate),
     "progress": Way(NOTICE, _progress),
+    "worktree": Way(NOTICE, _worktree),
     "parked": Way(NOTICE, _parked),
     "unparked": Way(NOTICE, lambda data: "goes on"),
     "run.ended": Way(SAID, _ended),

@@ -355,6 +355,8 @@ ON_QUESTION = ("deny", "ask", "fail")
 """What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
 ON_LOST = ("ask", "retry")
 """What may happen to an iteration of which nobody knows how it ended."""
+ISOLATION = ("none", "worktree")
+"""Where a step of a chain may work: where the user does, or in a git worktree of its own."""
 BYPASS = "bypassPermissions"
 """The permission mode in which nobody is asked about anything."""
 PERMISSION_MODES = ("acceptEdits", "auto", BYPASS, "default", "dontAsk", "manual", "plan")

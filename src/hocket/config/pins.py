@@ -59,7 +59,8 @@ def digest(content: bytes) -> str:
 
 MCP = ".mcp.json"
 LOCAL = ".claude/settings.local.json"
-NAMED = (".claude/settings.json", LOCAL, MCP, "hocket.toml", "forge/chains.json")
+_HOCKETS = ("hocket.toml", "forge/chains.json")
+NAMED = (".claude/settings.json", LOCAL, MCP, *_HOCKETS)
 """The files by which a folder can make Claude or Hocket do things by itself."""
 _ALSO = ("agents", "commands", "skills")
 _ASKING = (b"hooks", b"mcpServers", b"permissionMode", b"allowed-tools", b"\\")
@@ -111,6 +112,21 @@ class Cover:
         for below in () if is_users else _ALSO:
             for path in _texts(os.path.join(folder, ".claude", below)):
                 yield os.path.relpath(path, folder), path
+
+    def fingerprint(self, folder: str) -> str:
+        """A hash of all that a folder and those above it, up to the repository's root, bring along for Claude.
+
+        Every working tree of a repository with the same files has the same one: of a second working tree Claude reads
+        the first one's local settings as its own.
+        """
+        folders, found = repository(folder), set[bytes]()
+        for one in folders:
+            place = os.path.relpath(one, folders[-1])
+            for name, content in self.parts(one):
+                within = LOCAL if os.path.isabs(name) else name
+                if within not in _HOCKETS:
+                    found.add(joined([(os.path.join(place, within), content)]))
+        return digest(b"".join(sorted(found)))
 
     def watched(self, folder: str) -> list[str]:
         """Every path by which the trust in a folder may change, whether it is there or not."""

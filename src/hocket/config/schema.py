@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hocket.config import ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
+from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
 
@@ -13,7 +13,6 @@ MAX_ITERATIONS = 1_000_000
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
 PROMPT_VIA = ("arg", "stdin")
-ISOLATION = ("none", "worktree")
 
 
 class _Kind(Record):
@@ -118,6 +117,7 @@ _STEP: _Fields = {
     "prompt": _TEXT,
     "prompt_file": _FILLED,
     **_BOUNDS,
+    "isolation": _one_of(*ISOLATION),
 }
 _GROUP: _Fields = {"group": _MEMBERS}
 _CHAIN: _Fields = {
@@ -261,10 +261,6 @@ def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> Ch
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
         raise ConfigError(f'{where}: has no "steps"')
-    if table.get("isolation") == "worktree":
-        raise ConfigError(
-            f'{where}, "isolation": a worktree for each step is not built yet', 'leave it out, or write "none"'
-        )
     steps = [
         step
         for number, written in enumerate(table["steps"], 1)

@@ -68,6 +68,7 @@ class StepConfig(Record):
     idle_timeout: float | None = None
     failures: int | None = None
     no_progress: int | None = None
+    isolation: str | None = None
     group: int | None = None
     """Which step of the chain it is a member of; None when it is a step by itself."""
 
@@ -93,7 +94,7 @@ class ChainConfig(Record):
     failures: int | None = None
     no_progress: int | None = None
     on_lost: str | None = None
-    isolation: str = "none"
+    isolation: str | None = None
     project: str | None = None
     """The folder whose own file says all this; None when it is the user's."""
 

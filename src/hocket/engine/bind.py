@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,10 +20,12 @@ from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.servers import servers_for
 from hocket.catalog.trust import Given, check_arguments
 from hocket.chain import StepText, bare_marker, check_agent, parse
-from hocket.config import ON_LOST, ON_QUESTION, agent_environment, named_programs
+from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
-from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
+from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
+from hocket.engine.worktrees import Place, find_repository
+from hocket.errors import BadDirectory, ConfigError, HocketError, ProgramNotFound, PromptError, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Spec, Step
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
@@ -63,6 +65,8 @@ class StartRequest:
     no_progress: int | None = None
     gate_timeout: float | None = None
     on_lost: str | None = None
+    isolation: str | None = None
+    """``worktree`` or ``none``, for every step; without it what the step says, then the chain."""
 
 
 _OF_CHAINS = {
@@ -71,6 +75,7 @@ _OF_CHAINS = {
     "failures": "a bound on failures",
     "no_progress": "a bound on passes without progress",
     "on_lost": "what to do about a lost pass",
+    "isolation": "a worktree for each step",
 }
 _ABOVE_ZERO = {
     "timeout": "a time limit is a number of seconds",
@@ -101,6 +106,7 @@ class _Wish(NamedTuple):
     until: str | None = None
     timeout: float | None = None
     bounds: Bounds = Bounds()
+    isolated: bool = False
 
 
 def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
@@ -112,7 +118,7 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
     find = _Finding(request, config, sight)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
-        spec = _spec(alone, request, find, _options(request, None, config))
+        spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
@@ -149,6 +155,8 @@ def _check(request: StartRequest) -> None:
         raise UsageError(f"a question can be met with {', '.join(ON_QUESTION)}, not {request.on_question!r}")
     if request.on_lost not in (None, *ON_LOST):
         raise UsageError(f"a lost pass can be met with {', '.join(ON_LOST)}, not {request.on_lost!r}")
+    if request.isolation not in (None, *ISOLATION):
+        raise UsageError(f"a step's isolation is {' or '.join(ISOLATION)}, not {request.isolation!r}")
     for name, words in _ABOVE_ZERO.items():
         value = getattr(request, name)
         if value is not None and not 0 < value <= 1e15:  # also refuses NaN
@@ -183,6 +191,8 @@ class _Finding:
         self._sight = seen._replace(catalog=cache(seen.catalog))
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
+        self.repository = cache(partial(find_repository, env=request.env))
+        """The repository that a directory lies in."""
 
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
@@ -215,7 +225,15 @@ def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
 def _of_text(text: str, request: StartRequest) -> list[_Wish]:
     bounds = _bounds(request, None, StepConfig(""))
     return [
-        _Wish(place.words, step.agent, step.iterations, step.loop, group=place.group, bounds=bounds)
+        _Wish(
+            place.words,
+            step.agent,
+            step.iterations,
+            step.loop,
+            group=place.group,
+            bounds=bounds,
+            isolated=_is_isolated(request),
+        )
         for place, step in _staged(parse(text), _stage_of_text)
     ]
 
@@ -236,6 +254,7 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
             None if request.until else step.until,
             step.timeout,
             _bounds(request, chain, step),
+            _is_isolated(request, step, chain),
         )
         for place, (_, step) in _staged(enumerate(chain.steps), _stage_of_group)
     ]
@@ -289,6 +308,10 @@ def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig |
     )
 
 
+def _is_isolated(*places: StartRequest | StepConfig | ChainConfig) -> bool:
+    return bool(_first(places, "isolation") == ISOLATION[1])
+
+
 def _first(places: Iterable[object], name: str) -> Any:
     return next((value for place in places if (value := getattr(place, name)) is not None), None)
 
@@ -326,12 +349,44 @@ class _Task(NamedTuple):
 def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task) -> Step:
     if wish.agent not in find.config.agents:
         check_agent(wish.agent, wish.where)
-    spec = _spec(wish, request, find, options, task)
+    agent = find(wish.agent)
+    if wish.isolated:
+        return _isolated_step(wish, agent, request, find, options._replace(own_branch=True), task)
+    return _made(wish, _spec(wish, agent, request, find, options, task))
+
+
+def _isolated_step(
+    wish: _Wish, agent: Agent, request: StartRequest, find: _Finding, options: Options, task: _Task
+) -> Step:
+    cwd, config = agent.cwd or request.cwd, find.config
+    place = _place(wish, cwd, find)
+    agent = in_a_worktree(agent, config)
+    isolation = isolation_of(
+        place, agent, cwd, config, lambda: _spec(wish, untrusted(agent), request, find, options, task)
+    )
+    return replace(_made(wish, _spec(wish, agent, request, find, options, task)), isolation=isolation)
+
+
+def _place(wish: _Wish, cwd: str, find: _Finding) -> Place:
+    try:
+        return find.repository(cwd)
+    except HocketError as error:
+        raise type(error)(f"{wish.where}: {error.message}", error.hint) from error
+
+
+def _made(wish: _Wish, spec: Spec) -> Step:
     return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds)
 
 
-def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task | None = None) -> Spec:
-    agent, config = find(wish.agent), find.config
+def _spec(
+    wish: _Wish,
+    agent: Agent,
+    request: StartRequest,
+    find: _Finding,
+    options: Options,
+    task: _Task | None = None,
+) -> Spec:
+    config = find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     for given in _given(wish, agent_args, step_args, config):
         check_arguments(given, agent, options.permission_mode, config)
@@ -487,6 +542,8 @@ def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[st
         "path": spec.argv[0],
         "argv": [_shown(argument) for argument in spec.argv],
         "cwd": spec.cwd,
+        "isolation": ISOLATION[step.isolation is not None],
+        "repository": step.isolation.repository if step.isolation else None,
         "loop": step.loop,
         "iterations": step.iterations,
         "prompt": spec.prompt,

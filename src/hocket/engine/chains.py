@@ -11,20 +11,24 @@ import os
 import time
 from collections.abc import Awaitable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from hocket import decide
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
-from hocket.engine import gates, handing, progress
-from hocket.engine.course import Course, hash_of, recalled
+from hocket.engine import gates, handing, progress, trees
+from hocket.engine.course import Course, hash_of, recalled, told_of
+from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
+from hocket.engine.worktrees import Beginning, Standing
 from hocket.errors import HocketError, UsageError
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree
 
 LONGEST_NAP = 60.0
 """A machine that sleeps does not count the time, so an appointment is looked at again this often."""
@@ -52,7 +56,7 @@ class NewRun(Protocol):
 class Chains:
     """All live chains of this server."""
 
-    def __init__(self, journal: Journal, new_run: NewRun, processes: Processes) -> None:
+    def __init__(self, journal: Journal, new_run: NewRun, processes: Processes, home: Path) -> None:
         self._journal = journal
         self._new_run = new_run
         self._processes = processes
@@ -60,6 +64,7 @@ class Chains:
         self._by_child: dict[str, Course] = {}
         self._tasks = Tasks()
         self._gates = gates.Gates()
+        self._trees = trees.Trees(str(home))
         self._looks = ThreadPoolExecutor(4, "hocket-look")
         self._loop = asyncio.get_running_loop()
         self._closing = False
@@ -77,11 +82,14 @@ class Chains:
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
-        # A gate of the server that is gone may still be at work; it will be run again.
+        # A gate of the server that is gone may still be at work, or its git; they will be run again.
         for step, past in zip(course.chain.steps, course.history, strict=True):
             gated = step.until or course.chain.until
             if gated and past.last is not None and past.last.gate is None:
                 await self._gates.call_off(past.last.run)
+        for index in course.trees:
+            if course.is_unused(index):
+                await self._trees.call_off(_cookie(course, index), of_another=True)
         await self._advance(course)
 
     def child_ended(self, run: Run) -> None:
@@ -112,6 +120,7 @@ class Chains:
         for course in self._courses.values():
             _hush(course)
         await self._gates.close()
+        await self._trees.close()
         await self._tasks.close()
         self._looks.shutdown(wait=False, cancel_futures=True)
 
@@ -144,6 +153,8 @@ class Chains:
             self._send(course, decision.step, self._ask_gate(course, decision))
         elif isinstance(decision, Measure):
             self._send(course, decision.step, self._measure(course, decision))
+        elif _lacks_a_place(course, decision.step):
+            self._send(course, decision.step, self._prepare(course, decision.step))
         elif _lacks_a_baseline(course, decision.step):
             self._send(course, decision.step, self._take_baseline(course, decision.step))
         else:
@@ -185,6 +196,7 @@ class Chains:
                 continue
             if last is not None:
                 await self._gates.call_off(last.run)
+            await self._trees.call_off(_cookie(course, step))
             if course.errands.get(step) is errand:
                 self._dismiss(course, step)
         await self._advance(course)
@@ -228,7 +240,7 @@ class Chains:
         """The run of a loop or of a group. What is to be told with the next new run is told with it, if it is new."""
         known = course.groups if kind is Kind.GROUP else course.loops
         if step not in known:
-            spec = _group_spec(course, step) if kind is Kind.GROUP else _capped(course.chain.steps[step])
+            spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
             run = await self._new_run(kind, spec, parent, parent.depth, step=step, also=list(also))
             also.clear()
             known[step] = run.id
@@ -240,10 +252,13 @@ class Chains:
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""
         step = course.chain.steps[start.step]
-        again = self._again(start.after) if start.after is not None else None
+        prepared = course.prepared.pop(start.step, trees.Prepared(step.spec))
+        if prepared.error is not None:
+            return prepared.spec, prepared.error
+        again = self._again(start.after, step, prepared.spec) if start.after is not None else None
         if again is not None:
             return again, None
-        spec = step.spec if step.loop else _capped(step)
+        spec = prepared.spec if step.loop else _capped(step, prepared.spec)
         complaint = course.complaints.get(start.step)
         previous = handing.previous_result(course.chain, start.step, course.results)
         try:
@@ -251,12 +266,55 @@ class Chains:
         except UsageError as error:
             return spec, error.message
 
-    def _again(self, run_id: str) -> Spec | None:
+    def _again(self, run_id: str, step: Step, spec: Spec) -> Spec | None:
         """For an iteration in the place of one that was interrupted: it goes on with that one's session."""
         run = self._journal.run(run_id)
         if run is None or run.transcript is None or not os.path.exists(run.transcript):
             return None
-        return handing.resumed(_spec_of.decode(self._journal.read.spec(run_id)), run)
+        before = _spec_of.decode(self._journal.read.spec(run_id))
+        if not has_restrictions(before, step.spec, spec):
+            return None  # It had rights that this one is not to have.
+        return handing.resumed(before, run)
+
+    async def _prepare(self, course: Course, index: int) -> None:
+        """Have a step's worktree there before its next iteration.
+
+        It is recorded before it is made, so that whoever comes after us makes no other.
+        """
+        step = course.chain.steps[index]
+        try:
+            tree = course.trees.get(index) or await self._find_tree(course, index)
+            if tree is None:
+                return
+            fresh = course.is_unused(index)
+            prepared = await self._trees.prepare(_cookie(course, index), step, tree, fresh=fresh)
+        except HocketError as error:
+            prepared = trees.Prepared(step.spec, error.message)
+        if self._is_wanted(course, index):
+            course.prepared[index] = prepared
+            self._dismiss(course, index)
+            await self._advance(course)
+
+    async def _find_tree(self, course: Course, index: int) -> Worktree | None:
+        """The worktree that a step had in the chain before, or else one that is to be made; None if nobody wants it."""
+        step, remarks = course.chain.steps[index], tuple[str, ...]()
+        async with course.naming:
+            tree = step.isolation.tree if step.isolation else None
+            if tree is None or not await self._trees.exists(step, tree):
+                peer = course.peer(index)
+                start = Beginning(peer.base) if peer else await self._trees.beginning(step, course.trees_before(index))
+                tree, remarks = self._name_tree(course, index, start.commit), start.remarks
+            root = self._journal.live.get(course.id)
+            if root is None or not self._is_wanted(course, index):
+                return None
+            told = [_event(root, "notice", {"kind": "worktree", "text": f"{step.agent}: {text}"}) for text in remarks]
+            await self._journal.insist([_event(root, "worktree", told_of(tree, index, step.agent)), *told])
+            course.trees[index] = tree
+            return tree
+
+    def _name_tree(self, course: Course, index: int, base: str) -> Worktree:
+        number = course.chain.first + index + 1
+        return self._trees.named(course.chain.steps[index], base, (course.number, course.id), number)
 
     # Finding out
 
@@ -278,7 +336,7 @@ class Chains:
         step = course.chain.steps[ask.step]
         command = step.until or course.chain.until or "true"
         limit = course.chain.gate_timeout or gates.TIMEOUT
-        verdict = await self._gates.run(ask.run, command, step.spec.cwd, step.spec.env, limit)
+        verdict = await self._gates.run(ask.run, command, course.cwd(ask.step), step.spec.env, limit)
         if verdict is None:
             return
         data = {"run": ask.run, "step": ask.step, "passed": verdict.passed, "command": command}
@@ -313,8 +371,8 @@ class Chains:
             await self._advance(course)
 
     async def _look(self, course: Course, step: int) -> progress.Evidence:
-        spec = course.chain.steps[step].spec
-        return await self._loop.run_in_executor(self._looks, progress.look, spec.cwd, spec.env)
+        env = course.chain.steps[step].spec.env
+        return await self._loop.run_in_executor(self._looks, progress.look, course.cwd(step), env)
 
     async def _tell(self, course: Course, step: int, kind: str, data: dict[str, Any]) -> bool:
         """Record what was found out, unless nobody wants to know any more; whether somebody still does."""
@@ -368,10 +426,30 @@ class Chains:
 
     async def _finish(self, course: Course, root: Run, end: Finished) -> None:
         live = self._journal.live
+        standings = await self._look_at_trees(course, tidy=end.status is Status.DONE)
         events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
-        await self._journal.write([*events, _event(root, "run.ended", course.report(end))])
+        await self._journal.write([*events, _event(root, "run.ended", course.report(end, standings))])
         self._courses.pop(course.id, None)
         _hush(course)
+
+    async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:
+        """What became of the worktrees. A chain that somebody may want to go on with keeps all of them."""
+        standings: dict[int, Standing] = {}
+        for index, tree in course.trees.items():
+            step = course.chain.steps[index]
+            try:
+                standings[index] = await self._trees.look(step, tree, tidy=tidy or course.is_unused(index))
+            except HocketError:
+                standings[index] = Standing(tree.base, 0, None, has_folder=True)  # Git is gone, and nothing is removed.
+        if tidy:
+            await self._tidy_earlier(course)
+        return standings
+
+    async def _tidy_earlier(self, course: Course) -> None:
+        """Those of the chain before, which were kept for this one."""
+        for tree in (tree for members in course.chain.trees for tree in members):
+            with suppress(HocketError):
+                await self._trees.look(course.chain.steps[0], tree, tidy=True)
 
     def _arm(self, course: Course, root: Run) -> None:
         if course.chain.timeout is None or root.started_clock is None or course.deadline is not None:
@@ -407,6 +485,15 @@ def _lacks_a_baseline(course: Course, step: int) -> bool:
     return asked and not course.history[step].started and step not in course.evidence
 
 
+def _lacks_a_place(course: Course, step: int) -> bool:
+    return course.chain.steps[step].isolation is not None and step not in course.prepared
+
+
+def _cookie(course: Course, step: int) -> str:
+    """What git carries while it makes a step's worktree."""
+    return f"{course.id}-{step}"
+
+
 def _baseline(step: int, seen: progress.Evidence) -> dict[str, Any]:
     return {"run": None, "step": step, "changed": None, "said": None, **seen._asdict()}
 
@@ -429,6 +516,10 @@ def _group_spec(course: Course, first: int) -> Spec:
     return Spec(f"({name})", members[0].spec.provider, (), course.chain.cwd, course.chain.env)
 
 
-def _capped(step: Step) -> Spec:
+def _loop_spec(course: Course, step: int) -> Spec:
+    return replace(_capped(course.chain.steps[step]), cwd=course.cwd(step))
+
+
+def _capped(step: Step, spec: Spec | None = None) -> Spec:
     """The spec of the run that stands for a whole step, with what the step may spend."""
-    return replace(step.spec, budget_usd=step.bounds.budget_usd, budget_tokens=step.bounds.budget_tokens)
+    return replace(spec or step.spec, budget_usd=step.bounds.budget_usd, budget_tokens=step.bounds.budget_tokens)

@@ -10,15 +10,20 @@ import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from hocket import decide
 from hocket.decide import Finished, History
 from hocket.engine.handing import Complaint, complaint_of, stage, stage_result
+from hocket.engine.isolation import folder
 from hocket.engine.progress import Evidence
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Status
+from hocket.engine.trees import Prepared
+from hocket.engine.worktrees import Standing
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree
 from hocket.store import Reading
 
+NO_STANDINGS: Mapping[int, Standing] = MappingProxyType({})
 _LOST = "lost-"
 """Before a run's id: the id of the question whether to begin it again."""
 _UNDECIDED = (Status.RUNNING.value, "skipped")
@@ -36,6 +41,7 @@ class Course:
 
     def __init__(self, run: Run, chain: BoundChain) -> None:
         self.id = run.id
+        self.number = run.number
         self.chain = chain
         self.history: History = decide.no_history(chain)
         self.runs: list[list[str]] = [[] for _ in chain.steps]
@@ -57,6 +63,12 @@ class Course:
         """How things stood when a step was last looked at."""
         self.said: dict[int, set[str]] = {}
         """Hashes of what a step's iterations came to."""
+        self.trees: dict[int, Worktree] = {}
+        """The worktree that a step was given."""
+        self.naming = asyncio.Lock()
+        """Whoever holds it says where a new worktree begins, so that members of a group begin alike."""
+        self.prepared: dict[int, Prepared] = {}
+        """What a step's next iteration is started with, where its worktree had to be seen to first."""
         self.errands: dict[int, asyncio.Task[None]] = {}
         """Who is finding out more about a step."""
         self.asked: set[int] = set()
@@ -92,6 +104,33 @@ class Course:
         group = self.group_of(step)
         found = (self.groups.get(group) if group is not None else None, self.loops.get(step))
         return [run for run in found if run is not None]
+
+    def cwd(self, step: int) -> str:
+        """Where a step works."""
+        tree = self.trees.get(step)
+        return folder(self.chain.steps[step], tree) if tree else self.chain.steps[step].spec.cwd
+
+    def trees_before(self, step: int) -> list[tuple[Worktree, ...]]:
+        """The worktrees of the stages before a step's, also of those that another chain went through before."""
+        found, end = list(self.chain.trees), stage(self.chain, step)[0]
+        first = 0
+        while first < end:
+            steps = stage(self.chain, first)
+            found.append(tuple(self.trees[one] for one in steps if one in self.trees))
+            first = steps.stop
+        return found
+
+    def peer(self, step: int) -> Worktree | None:
+        """The worktree of another member of a step's group, of the same repository."""
+        isolation = self.chain.steps[step].isolation
+        known = (self.trees[one] for one in stage(self.chain, step) if one in self.trees)
+        return next((tree for tree in known if isolation and tree.repository == isolation.repository), None)
+
+    def is_unused(self, step: int) -> bool:
+        """Whether nobody has worked in a step's worktree yet."""
+        isolation = self.chain.steps[step].isolation
+        taken_over = isolation is not None and isolation.tree is not None and isolation.tree == self.trees.get(step)
+        return not taken_over and not self.history[step].started
 
     def members_of(self, runs: Iterable[str]) -> list[int]:
         """The steps that belong to any of these runs."""
@@ -197,11 +236,13 @@ class Course:
         self.loops = {step: loop for step, loop in self.loops.items() if loop != run}
         self.groups = {first: group for first, group in self.groups.items() if group != run}
 
-    def report(self, end: Finished) -> dict[str, Any]:
-        """The data of the chain's own end."""
+    def report(self, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> dict[str, Any]:
+        """The data of the chain's own end. ``standings``: what became of the worktrees."""
         steps = decide.step_reports(self.chain, self.history, self.runs, end)
         for step, report in enumerate(steps):
-            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step]}
+            isolated = self.chain.steps[step].isolation is not None
+            tree = _left(self.trees.get(step), standings.get(step)) if isolated else {}
+            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step], **tree}
         codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
         every = range(len(steps))
         data = {
@@ -214,6 +255,30 @@ class Course:
             "steps": steps,
         }
         return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
+
+
+def _left(tree: Worktree | None, standing: Standing | None) -> dict[str, Any]:
+    """What a report tells of a step's worktree; nulls when there is none, or none any more."""
+    if tree is None or standing is None or standing.is_gone:
+        return dict.fromkeys(("worktree", "branch", "repository", "commits", "uncommitted"))
+    return {
+        "worktree": tree.path if standing.has_folder else None,
+        "branch": tree.branch,
+        "repository": tree.repository,
+        "commits": standing.commits,
+        "uncommitted": standing.uncommitted,
+    }
+
+
+def told_of(tree: Worktree, step: int, agent: str) -> dict[str, Any]:
+    """The data of the event that a step is given this worktree."""
+    data = {"step": step, "agent": agent, "path": tree.path, "branch": tree.branch}
+    return data | {"base": tree.base, "repository": tree.repository}
+
+
+def tree_of(told: Mapping[str, Any]) -> Worktree:
+    """The worktree that an event tells of."""
+    return Worktree(told["repository"], told["path"], told["branch"], told["base"])
 
 
 def _settled(report: Mapping[str, Any], end: Finished | None) -> Mapping[str, Any] | None:
@@ -259,6 +324,8 @@ def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
     for event in told:
         if event.type == "progress":
             course.measured(event.data["step"], event.data)
+        elif event.type == "worktree":
+            course.trees[event.data["step"]] = tree_of(event.data)
     _recall_questions(course, run, told)
     own = {leaf.id for leaf in leaves}
     for one in read.below(run.id) if run.root == run.id else ():

@@ -50,7 +50,7 @@ class Engine:
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
-        self._chains = Chains(self._journal, self._new_run, self._processes)
+        self._chains = Chains(self._journal, self._new_run, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
         self._processes.allowance = self._budgets.left
         self._processes.is_over_budget = self._budgets.is_over

@@ -6,17 +6,19 @@ what was bound then, so whatever was edited since changes nothing. Starting it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from hocket.chain import parse, render
 from hocket.engine.bind import check_directory
+from hocket.engine.course import tree_of
 from hocket.engine.handing import stage, stage_result
 from hocket.errors import ChainSyntaxError, Conflict, UsageError
-from hocket.model import BoundChain, Kind, Run, Spec, Status
+from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree
 from hocket.providers import PROVIDERS
 from hocket.store import Reading
 
@@ -123,27 +125,58 @@ def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | Non
         leaf = read.run(run_id)
         return leaf.result if leaf else None
 
-    left = rest(chain, run, wanted, result_of)
+    left = rest(chain, run, wanted, result_of, _trees(read, run))
     for cwd in dict.fromkeys([left.cwd, *(step.spec.cwd for step in left.steps)]):
         check_directory(cwd)
     return left
 
 
-def rest(chain: BoundChain, run: Run, wanted: int | str | None, result_of: ResultOf) -> BoundChain:
+def _trees(read: Reading, run: Run) -> dict[int, Worktree]:
+    """The worktrees of a chain in which somebody has worked."""
+    told = (event.data for event in read.events(run.id) if event.type == "worktree")
+    return {data["step"]: tree_of(data) for data in told if _has_begun(read, run, data["step"])}
+
+
+def _has_begun(read: Reading, run: Run, step: int) -> bool:
+    runs = run.steps[step]["runs"] if step < len(run.steps) else []
+    return any((leaf := read.run(one)) is not None and leaf.started_at is not None for one in runs)
+
+
+def rest(
+    chain: BoundChain,
+    run: Run,
+    wanted: int | str | None,
+    result_of: ResultOf,
+    trees: Mapping[int, Worktree] = MappingProxyType({}),
+) -> BoundChain:
     """The chain that goes on where ``run`` ended, or where somebody wants it to; a group begins as a whole."""
     stages = _stages(chain)
     done = [_is_complete(run, steps) for steps in stages]
     begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, stages, wanted)
     before = [steps for steps, complete in zip(stages[:begin], done, strict=False) if complete]
     first = stages[begin][0]
+    steps = [_in_its_tree(chain.steps[step], trees.get(step)) for step in stages[begin]]
+    # What comes later has to see what these will do, so it begins anew.
+    steps += [_in_its_tree(step, None) for step in chain.steps[stages[begin].stop :]]
     return replace(
         chain,
         name=_name(chain, first),
-        steps=chain.steps[first:],
+        steps=tuple(steps),
+        trees=(*chain.trees, *_trees_of(before, trees)),
         previous=_result(chain, run, before[-1], result_of) if before else chain.previous,
         resumed_from=run.id,
         first=chain.first + first,
     )
+
+
+def _trees_of(stages: Sequence[range], trees: Mapping[int, Worktree]) -> Iterator[tuple[Worktree, ...]]:
+    for steps in stages:
+        if found := tuple(trees[step] for step in steps if step in trees):
+            yield found
+
+
+def _in_its_tree(step: Step, tree: Worktree | None) -> Step:
+    return step if step.isolation is None else replace(step, isolation=replace(step.isolation, tree=tree))
 
 
 def _name(chain: BoundChain, first: int) -> str:

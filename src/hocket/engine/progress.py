@@ -37,6 +37,11 @@ _BY_PRODUCTS = frozenset(
 """What tools make by themselves: it changes with every test that is run, and is nobody's work."""
 
 
+def is_by_product(path: str) -> bool:
+    """Whether a path is, or lies in, what tools make by themselves."""
+    return not _BY_PRODUCTS.isdisjoint(path.split("/"))
+
+
 class Evidence(NamedTuple):
     """How a directory stands."""
 

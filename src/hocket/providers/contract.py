@@ -39,6 +39,8 @@ class Options(NamedTuple):
     """The same."""
     contract: bool = True
     """Whether an agent in a loop is told of the marker."""
+    own_branch: bool = False
+    """It works in a worktree with a branch of its own, and only what it commits is handed on."""
     servers: Mapping[str, Any] | None = None
     """The only MCP servers it may have, by name, each with its definition; None leaves that to its CLI."""
 

@@ -38,6 +38,10 @@ as a line of its own, with nothing else on it:
 
 While anything is left to do, do not write that line."""
 
+_OWN_BRANCH = """\
+You are working in a git worktree with a branch of its own. Whoever goes on with your work gets what is committed \
+there and nothing else, so commit whatever you change before you end."""
+
 
 def launch(
     agent: Agent,
@@ -108,9 +112,13 @@ def _questions(on_question: str) -> tuple[str, ...]:
 
 
 def _contract(options: Options) -> tuple[str, ...]:
-    if not (options.loop and options.contract):
+    if not options.contract:
         return ()
-    return "--append-system-prompt", _CONTRACT.format(marker=options.marker or DEFAULT_MARKER)
+    terms = [
+        *([_CONTRACT.format(marker=options.marker or DEFAULT_MARKER)] if options.loop else []),
+        *([_OWN_BRANCH] if options.own_branch else []),
+    ]
+    return ("--append-system-prompt", "\n\n".join(terms)) if terms else ()
 
 
 # --- The model ----------------------------------------------------------------------------------------------

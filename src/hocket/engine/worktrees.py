@@ -1,0 +1,338 @@
+"""Git worktrees for the steps of chains: finding a repository, making one there, looking at one, taking one away.
+
+Only git is asked, and it is asked to run nothing of the repository's own: no hook, no monitor. The user's own working
+tree is never written to. What was made is never taken away when anything could be lost with it. Functions here block:
+call them from a thread. When a step gets a worktree, and where it begins, is decided in ``isolation``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from hocket.engine.progress import is_by_product
+from hocket.errors import ProgramNotFound, UsageError
+from hocket.keeper import tree as processes
+from hocket.keeper.tools import ToolResult, run_tool
+from hocket.model import Worktree
+
+FOLDER = "worktrees"
+"""In HOCKET_HOME."""
+BRANCHES = "hocket"
+"""What the names of our branches begin with."""
+QUICK = 30.0
+PATIENCE = 600.0
+"""Seconds for a checkout, which may be a large one."""
+ATTEMPTS = 8
+OUTPUT_LIMIT = 16 * 1024**2
+
+_OWN_WORDS = (
+    *("git", "--no-optional-locks", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
+    *("-c", "submodule.recurse=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
+)
+_COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
+_LOCKED = re.compile(r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock", re.IGNORECASE)
+"""Git's words when somebody else is at work in the same repository; it passes."""
+_COMPLAINT = 400
+
+
+class Git:
+    """Git for one caller: with that one's environment, but nothing in it that says which repository is meant."""
+
+    def __init__(self, env: Mapping[str, str], cookie: str | None = None) -> None:
+        clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
+        self._env = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        if cookie is not None:
+            self._env[processes.COOKIE] = cookie
+
+    def __call__(self, cwd: str, *words: str, patience: float = QUICK) -> ToolResult:
+        try:
+            return run_tool([*_OWN_WORDS, *words], cwd, self._env, patience, OUTPUT_LIMIT)
+        except FileNotFoundError:
+            if not os.path.isdir(cwd):
+                raise UsageError(f"{cwd} is gone") from None
+            raise ProgramNotFound("git is not there: no program 'git' on PATH", "install git") from None
+        except OSError as error:
+            raise UsageError(f"git cannot be run in {cwd}: {error.strerror}") from error
+
+    def commit(self, cwd: str, name: str) -> str | None:
+        """The commit that a name stands for."""
+        said = self(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        found = _COMMIT.search(_text(said))
+        return found[0] if said.code == 0 and found else None
+
+    def succeeds(self, cwd: str, *words: str) -> bool:
+        return self(cwd, *words).code == 0
+
+
+def _text(said: ToolResult) -> str:
+    return said.output.decode(errors="surrogateescape")
+
+
+def complaint(said: ToolResult) -> str:
+    """What git had against it, in its own words."""
+    if said.timed_out:
+        return "git took too long"
+    lines = [line for line in said.output.decode(errors="replace").splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
+    return " ".join(told)[-_COMPLAINT:] or f"git ended with exit code {said.code}"
+
+
+# --- Repositories -------------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where somebody works in a repository."""
+
+    repository: str
+    inside: str
+
+
+def find_repository(cwd: str, env: Mapping[str, str]) -> Place:
+    """The repository that a directory lies in. Raises where no worktree could be made of it."""
+    git = Git(env)
+    said = git(cwd, "rev-parse", "--show-toplevel")
+    top = _text(said).removesuffix("\n")
+    if said.code != 0 or not os.path.isdir(top):
+        raise UsageError(_no_repository(git, cwd, said), 'without a repository: isolation = "none"')
+    if git.commit(cwd, "HEAD") is None:
+        raise UsageError(f"{top} has no commit yet, so no worktree can be made of it", "commit something first")
+    if git.commit(cwd, f"refs/heads/{BRANCHES}") is not None:
+        raise UsageError(
+            f"{top} has a branch {BRANCHES!r}, which leaves no room for branches of worktrees ({BRANCHES}/…)",
+            f"rename it: git branch -m {BRANCHES} NEW_NAME",
+        )
+    inside = os.path.relpath(os.path.realpath(cwd), os.path.realpath(top))
+    inside = "" if inside == "." else inside
+    if inside and not git.succeeds(top, "cat-file", "-e", f"HEAD:{inside}"):
+        raise UsageError(f"{cwd} is not part of the last commit, so a worktree would not have it", "commit it first")
+    return Place(top, inside)
+
+
+def _no_repository(git: Git, cwd: str, said: ToolResult) -> str:
+    need = "a worktree of its own needs a git repository with a working tree"
+    if git(cwd, "rev-parse", "--is-bare-repository").output.strip() == b"true":
+        return f"{need}, and {cwd} is a bare one"
+    if b"not a git repository" in said.output:
+        return f"{need}, and {cwd} is in none"
+    return f"{need}, and {cwd} has none that could be used: {complaint(said)}"
+
+
+# --- Making -------------------------------------------------------------------------------------------------
+
+
+def ensure(tree: Worktree, git: Git, *, fresh: bool) -> None:
+    """Have the worktree there, whatever became of earlier attempts. Raises why that cannot be.
+
+    ``fresh``: nobody has worked in it yet, so what lies there is what a crash left of making it.
+    """
+    if fresh:
+        _discard(tree, git)
+        _insist(tree, git, "--no-track", "-b", tree.branch, tree.path, tree.base)
+    elif not os.path.isdir(tree.path):
+        # Somebody removed it. What was committed is still on its branch.
+        git(tree.repository, "worktree", "remove", tree.path)
+        _insist(tree, git, tree.path, tree.branch)
+    elif not is_worktree(tree, git):
+        raise UsageError(f"{tree.path} is no worktree any more", f"move it away; its branch is {tree.branch}")
+
+
+def exists(tree: Worktree, git: Git) -> bool:
+    """Whether anything is left of it."""
+    return os.path.isdir(tree.path) or git.commit(tree.repository, _ref(tree)) is not None
+
+
+def is_worktree(tree: Worktree, git: Git) -> bool:
+    said = git(tree.path, "rev-parse", "--show-toplevel")
+    return said.code == 0 and os.path.realpath(_text(said).removesuffix("\n")) == os.path.realpath(tree.path)
+
+
+def _insist(tree: Worktree, git: Git, *words: str) -> None:
+    """Add the worktree, if need be again: others may be at work in the same repository."""
+    for attempt in range(ATTEMPTS):
+        said = _add(tree, git, *words)
+        if said.code == 0:
+            return
+        _discard(tree, git, branch="-b" in words)
+        if not _LOCKED.search(_text(said)):
+            break
+        time.sleep(0.05 * 2**attempt)
+    raise UsageError(f"no worktree can be made of {tree.repository}: {complaint(said)}")
+
+
+def _add(tree: Worktree, git: Git, *words: str) -> ToolResult:
+    try:
+        os.makedirs(os.path.dirname(tree.path), mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"no worktree can be made at {tree.path}: {error.strerror}") from error
+    return git(tree.repository, "worktree", "add", *words, patience=PATIENCE)
+
+
+def _discard(tree: Worktree, git: Git, *, branch: bool = True) -> None:
+    """Clear away a worktree that was never finished. Its branch goes only as long as nothing was committed to it."""
+    # Git may know of it though nothing is there any more, and something may be there of which git does not know.
+    git(tree.repository, "worktree", "remove", "--force", "--force", tree.path, patience=PATIENCE)
+    shutil.rmtree(tree.path, ignore_errors=True)
+    if branch:
+        _delete_branch(tree, git)
+
+
+def _delete_branch(tree: Worktree, git: Git) -> None:
+    """Only if it is where it began: git compares and deletes in one go."""
+    git(tree.repository, "update-ref", "-d", _ref(tree), tree.base)
+
+
+def _ref(tree: Worktree) -> str:
+    return f"refs/heads/{tree.branch}"
+
+
+# --- Looking ------------------------------------------------------------------------------------------------
+
+
+class Standing(NamedTuple):
+    """What a worktree has of its own, over and above what it began with."""
+
+    head: str | None
+    """None when nothing is left of it."""
+    commits: int = 0
+    uncommitted: int | None = 0
+    """Paths that are changed, staged or not known to git; None when git could not tell."""
+    is_spent: bool = False
+    """Whether nothing at all would be lost with it."""
+    has_folder: bool = False
+
+    @property
+    def is_gone(self) -> bool:
+        return self.head is None and not self.has_folder
+
+
+def head_of(tree: Worktree, git: Git) -> str | None:
+    """The commit that its work has come to, on whichever branch the agent left it; None when nothing is left of it."""
+    there = os.path.isdir(tree.path) and is_worktree(tree, git)
+    return (git.commit(tree.path, "HEAD") if there else None) or git.commit(tree.repository, _ref(tree))
+
+
+def look(tree: Worktree, git: Git) -> Standing:
+    """What there is to be kept."""
+    head = head_of(tree, git)
+    if head is None:
+        there = os.path.lexists(tree.path)
+        return Standing(None, uncommitted=None if there else 0, is_spent=not there, has_folder=there)
+    counted = git(tree.repository, "rev-list", "--count", f"{tree.base}..{head}")
+    commits = int(counted.output) if counted.code == 0 and counted.output.strip().isdigit() else 1
+    if not os.path.isdir(tree.path):
+        return Standing(head, commits, 0, is_spent=head == tree.base)
+    listed = changes(tree, git)
+    if listed is None:
+        return Standing(head, commits, None, has_folder=True)
+    ours, ignored = listed
+    untouched = head == tree.base == git.commit(tree.repository, _ref(tree)) and _never_left(tree, git)
+    is_spent = untouched and not ours and all(map(is_by_product, ignored))
+    return Standing(head, commits, len(ours), is_spent, has_folder=True)
+
+
+def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
+    """Paths that are not committed, and those that git ignores; None when git cannot tell."""
+    words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching", "--no-renames")
+    said = git(tree.path, *words, patience=PATIENCE)
+    if said.code != 0 or said.timed_out:
+        return None
+    entries = [entry for entry in _text(said).split("\0") if entry]
+    ignored = [entry[3:] for entry in entries if entry.startswith("!! ")]
+    return [entry[3:] for entry in entries if not entry.startswith("!! ")], ignored
+
+
+def _never_left(tree: Worktree, git: Git) -> bool:
+    """Whether its HEAD was never anywhere else: a commit that no branch has would be lost with the worktree."""
+    said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
+    return said.code == 0 and set(_text(said).split()) <= {tree.base}
+
+
+# --- Taking away --------------------------------------------------------------------------------------------
+
+
+def remove(tree: Worktree, git: Git) -> bool:
+    """Take away a worktree that is spent, with its branch; whether it is gone.
+
+    Git has the last word: without force it removes nothing that is changed or unknown.
+    """
+    if not git.succeeds(tree.repository, "worktree", "remove", tree.path) and os.path.lexists(tree.path):
+        return False
+    _delete_branch(tree, git)
+    return git.commit(tree.repository, _ref(tree)) is None
+
+
+# --- Beginning ----------------------------------------------------------------------------------------------
+
+
+class Beginning(NamedTuple):
+    """Where a new worktree begins, and what somebody should know about that."""
+
+    commit: str
+    remarks: tuple[str, ...] = ()
+
+
+def beginning(repository: str, before: Sequence[Sequence[Worktree]], git: Git) -> Beginning:
+    """The commit that the latest stage before, of those with a worktree of this repository, has come to.
+
+    Else the repository's own. What several members of a group have committed is not joined: that takes somebody who
+    understands it.
+    """
+    for members in reversed(before):
+        heads = [(tree, head) for tree in members if tree.repository == repository and (head := head_of(tree, git))]
+        if not heads:
+            continue
+        remarks = list(_left_behind([tree for tree, _ in heads], git))
+        moved = [(tree, head) for tree, head in heads if head != tree.base]
+        if len({head for _, head in moved}) > 1:
+            names = ", ".join(tree.branch for tree, _ in moved)
+            remarks.append(f"several branches have commits of their own, and none of them is in this one: {names}")
+            return Beginning(heads[0][0].base, tuple(remarks))
+        return Beginning(moved[0][1] if moved else heads[0][1], tuple(remarks))
+    commit = git.commit(repository, "HEAD")
+    if commit is None:
+        raise UsageError(f"{repository} has no commit that a worktree could begin with")
+    return Beginning(commit)
+
+
+def _left_behind(trees: Sequence[Worktree], git: Git) -> Iterator[str]:
+    for tree in trees:
+        listed = changes(tree, git) if os.path.isdir(tree.path) else None
+        if listed and listed[0]:
+            yield f"begins without what is not committed in {tree.path}: {_some(listed[0])}"
+
+
+def _some(paths: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(paths) - most} more" if len(paths) > most else ""
+    return ", ".join(paths[:most]) + more
+
+
+# --- Names --------------------------------------------------------------------------------------------------
+
+
+def named(home: str, repository: str, base: str, chain: tuple[int, str], step: int, agent: str) -> Worktree:
+    """The worktree of a step: the same path and branch however often it is asked for.
+
+    ``chain`` is the number and the id of the chain's run, ``step`` counts from 1.
+    """
+    number, run = chain
+    tag, last = f"{number}-{run[-6:]}", f"{step}-{_plain(agent)}"
+    path = os.path.join(home, FOLDER, f"{tag}-{last}")
+    return Worktree(repository, path, f"{BRANCHES}/{tag}/{last}", base)
+
+
+def _plain(agent: str) -> str:
+    """What of an agent's name any file system and git take for a name."""
+    last = os.path.basename(agent.rstrip("/")).removesuffix(".md")
+    return re.sub("[^A-Za-z0-9_]+", "-", last).strip("-")[:40].strip("-") or "agent"
+
+
+def discard_unused(tree: Worktree, git: Git) -> None:
+    """Take away a worktree that turned out to be of no use before anybody worked in it."""
+    with suppress(UsageError, ProgramNotFound):
+        _discard(tree, git)

@@ -1,0 +1,110 @@
+"""Worktrees as the command line tells of them: before, at the end, and where none can be made."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
+from world import Bin, Hocket
+
+from hocket.cli.words import tree_lines
+
+COMMITTING = """
+import subprocess
+open("built", "w").close()
+identity = ["-c", "user.name=Ada", "-c", "user.email=ada@example.org"]
+for words in (["add", "--all"], ["commit", "--quiet", "-m", "built"]):
+    subprocess.run(["git", *identity, *words], check=True)
+open("left over", "w").close()
+"""
+LEFT: dict[str, Any] = {
+    "agent": "builder",
+    "worktree": "/h/worktrees/7-x-1-builder",
+    "branch": "hocket/7-x/1-builder",
+    "repository": "/my project",
+    "commits": 2,
+    "uncommitted": 0,
+}
+
+
+@pytest.fixture
+def repository(hocket: Hocket, agent: Bin) -> Path:
+    agent("builder", COMMITTING)
+    agent("reader", "print('read')")
+    make_repository(hocket.cwd)
+    return hocket.cwd
+
+
+def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
+    hocket: Hocket, repository: Path, home: Path
+) -> None:
+    before = picture(repository)
+    done = hocket("run", "reader -> builder", "--isolation", "worktree")
+    assert done.returncode == 0
+    (branch,), (path,) = branches(repository), worktrees(repository)
+    told = f"builder: 1 commit, 1 file not committed, on {branch}, in {path}"
+    assert done.stderr.count(told) == 1
+    assert "run 1/reader works on branch hocket/1-" in done.stderr
+    number = json.loads(hocket("ps", "-a", "--json").stdout)[0]["number"]
+    shown = hocket("show", str(number)).stdout
+    assert told in shown
+    assert picture(repository) == before
+    (typed,) = [line.strip().split(" · ") for line in shown.splitlines() if " merge " in line]
+    merge, away, delete = (shlex.split(words) for words in typed)
+    subprocess.run(merge, check=True, capture_output=True)
+    assert (repository / "built").exists()
+    assert subprocess.run(away, check=False, capture_output=True).returncode != 0, "git keeps what is not committed"
+    Path(path, "left over").unlink()
+    for words in (away, delete):
+        subprocess.run(words, check=True, capture_output=True)
+    assert (branches(repository), worktrees(repository)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("left", "words"),
+    [
+        ({}, "builder: 2 commits on hocket/7-x/1-builder, in /h/worktrees/7-x-1-builder"),
+        ({"uncommitted": 3, "commits": 0}, "builder: 0 commits, 3 files not committed, on hocket/7-x/1-builder, in "),
+        ({"uncommitted": None}, "perhaps more that is not committed"),
+        ({"worktree": None}, "builder: 2 commits on hocket/7-x/1-builder"),
+    ],
+)
+def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> None:
+    first, second = tree_lines([{"agent": "reader", "branch": None}, {"agent": "plain"}, {**LEFT, **left}])
+    assert words in first
+    assert ("merge" in second) == bool({**LEFT, **left}["commits"])
+    assert "git -C '/my project' branch -D hocket/7-x/1-builder" in second
+
+
+def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) -> None:
+    done = hocket("run", "reader", "--isolation", "worktree", "--dry-run")
+    assert (done.returncode, f"worktree its own, of {repository}" in done.stdout) == (0, True)
+    (step,) = json.loads(hocket("run", "reader", "--isolation", "worktree", "--dry-run", "--json").stdout)
+    assert (step["isolation"], step["repository"]) == ("worktree", str(repository))
+    assert "worktree" not in hocket("run", "reader", "--dry-run").stdout
+    assert worktrees(repository) == []
+
+
+def test_without_a_repository_it_is_two_and_nothing_was_started(hocket: Hocket, agent: Bin) -> None:
+    agent("reader", "print('read')")
+    (hocket.cwd / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
+    for words in (("reader", "--isolation", "worktree"), ("ship",), ("ship", "--dry-run")):
+        done = hocket("run", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "needs a git repository" in done.stderr
+    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
+    assert hocket("run", "ship", "--isolation", "none").returncode == 0
+    (listed,) = json.loads(hocket("chains", "--json").stdout)["chains"]
+    assert (listed["isolation"], "git repository" in listed["problem"]) == ("worktree", True)
+
+
+def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Path) -> None:
+    (repository / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
+    commit_all(repository)
+    assert hocket("rehearse", "--chain", "ship", timeout=60).returncode == 0
+    assert (branches(repository), git(repository, "worktree", "list").count("\n")) == ([], 0)
