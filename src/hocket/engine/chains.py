@@ -77,11 +77,13 @@ class Chains:
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
-        # A gate of the server that is gone may still be at work; it will be run again.
-        for step, past in zip(course.chain.steps, course.history, strict=True):
-            gated = step.until or course.chain.until
-            if gated and past.last is not None and past.last.gate is None:
-                await self._gates.call_off(past.last.run)
+        # A gate of the server that is gone may still be at work; it will be run again. Not before it is gone: an
+        # iteration that has ended meanwhile moves the chain on, and its new gates have the same cookies.
+        async with course.turn:
+            for step, past in zip(course.chain.steps, course.history, strict=True):
+                gated = step.until or course.chain.until
+                if gated and past.last is not None and past.last.gate is None:
+                    await self._gates.call_off(past.last.run)
         await self._advance(course)
 
     def child_ended(self, run: Run) -> None:
@@ -280,6 +282,8 @@ class Chains:
         limit = course.chain.gate_timeout or gates.TIMEOUT
         verdict = await self._gates.run(ask.run, command, step.spec.cwd, step.spec.env, limit)
         if verdict is None:
+            if self._is_wanted(course, ask.step):
+                await self._learned(course, ask.step, None)
             return
         data = {"run": ask.run, "step": ask.step, "passed": verdict.passed, "command": command}
         data |= {"exit_code": verdict.code, "timed_out": verdict.timed_out, "output": verdict.output}

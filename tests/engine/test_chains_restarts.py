@@ -1,0 +1,65 @@
+"""What another engine finds of a chain: gates that were at work, questions that nobody needs any more, old clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from engine.desk import Kitchen, kitchen_at, until
+from world import Bin, processes_of
+
+from hocket.keeper.absence import SERVER_LOCK
+from hocket.model import Kind, Status
+
+CLAIMING = "print('FORKHESTRA_COMPLETE')\n"
+HELD = "open('door').read()\n" + CLAIMING
+GATE = "echo asked >> asked; sleep 1"
+
+
+def asked(project: Path) -> int:
+    path = project / "asked"
+    return path.read_text().count("asked") if path.exists() else 0
+
+
+def leaves(kitchen: Kitchen, agent: str) -> int:
+    """How many processes of an agent are alive."""
+    return sum(1 for run in kitchen.engine.live() if run.kind is Kind.LEAF and run.agent == agent and run.pid)
+
+
+@contextmanager
+def nobody_called(home: Path) -> Iterator[None]:
+    """A time without an engine in which a keeper that ends starts no server either."""
+    with (home / SERVER_LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
+    home: Path, project: Path, agent: Bin, members: int
+) -> None:
+    """Its end moves the chain on while the gates of the engine before are still being swept."""
+    agent("claiming", CLAIMING)
+    agent("held", HELD)
+    os.mkfifo(project / "door")
+    dsl = f"({', '.join(['claiming:3'] * members)}, held:3)"
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain(dsl, until=GATE)
+            await until(lambda: asked(project) == members and leaves(kitchen, "held") == 1, "gates and a member")
+        with nobody_called(home):
+            (project / "door").write_text("")
+            await until(lambda: not processes_of(home), "the member's end")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
+            assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1] * (members + 1))
+            assert [gate["exit_code"] for gate in gates] == [0] * (members + 1)
+
+    asyncio.run(scene())
