@@ -7,6 +7,7 @@ for steps that run at the same time, a group whose children are such leaves and 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Awaitable, Coroutine, Iterable
@@ -29,6 +30,9 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Ste
 LONGEST_NAP = 60.0
 """A machine that sleeps does not count the time, so an appointment is looked at again this often."""
 
+_STUMBLED = "chain %s cannot go on for now"
+
+log = logging.getLogger("hocket")
 _spec_of = msgspec.json.Decoder(Spec)
 
 
@@ -77,13 +81,20 @@ class Chains:
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
-        # A gate of the server that is gone may still be at work; it will be run again. Not before it is gone: an
-        # iteration that has ended meanwhile moves the chain on, and its new gates have the same cookies.
-        async with course.turn:
-            for step, past in zip(course.chain.steps, course.history, strict=True):
-                gated = step.until or course.chain.until
-                if gated and past.last is not None and past.last.gate is None:
-                    await self._gates.call_off(past.last.run)
+        """A gate of the server that is gone may still be at work; it will be run again.
+
+        Not before it is gone: an iteration that has ended meanwhile moves the chain on, and its new gates have the same
+        cookies.
+        """
+        try:
+            async with course.turn:
+                for step, past in zip(course.chain.steps, course.history, strict=True):
+                    gated = step.until or course.chain.until
+                    if gated and past.last is not None and past.last.gate is None:
+                        await self._gates.call_off(past.last.run)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
         await self._advance(course)
 
     def child_ended(self, run: Run) -> None:
@@ -122,9 +133,16 @@ class Chains:
     async def _advance(self, course: Course) -> None:
         try:
             await self._go_on(course)
+            course.stumbles = 0
         except HocketError:
             # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
-            self._loop.call_later(RETRY_AFTER, lambda: self._tasks.spawn(self._advance(course)))
+            self._later(RETRY_AFTER, course)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            self._later(_pause(course), course)
+
+    def _later(self, delay: float, course: Course) -> None:
+        self._loop.call_later(delay, lambda: self._tasks.spawn(self._advance(course)))
 
     async def _go_on(self, course: Course) -> None:
         async with course.turn:
@@ -265,7 +283,16 @@ class Chains:
     def _send(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
         """Have something found out about a step, while everything else goes on."""
         course.history = decide.busy(course.history, step)
-        course.errands[step] = self._tasks.spawn(errand)
+        course.errands[step] = self._tasks.spawn(self._run_errand(course, step, errand))
+
+    async def _run_errand(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
+        try:
+            await errand
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
+            if self._is_wanted(course, step):  # Nobody else would ever send for it again.
+                await self._learned(course, step, None)
 
     def _dismiss(self, course: Course, step: int) -> None:
         course.errands.pop(step, None)
@@ -318,7 +345,10 @@ class Chains:
 
     async def _look(self, course: Course, step: int) -> progress.Evidence:
         spec = course.chain.steps[step].spec
-        return await self._loop.run_in_executor(self._looks, progress.look, spec.cwd, spec.env)
+        try:
+            return await self._loop.run_in_executor(self._looks, progress.look, spec.cwd, spec.env)
+        except Exception as error:  # noqa: BLE001 - no thread, no memory: work is not ended for want of evidence
+            return progress.Evidence("", progress.UNREADABLE, f"{spec.cwd} cannot be looked at: {error}")
 
     async def _tell(self, course: Course, step: int, kind: str, data: dict[str, Any]) -> bool:
         """Record what was found out, unless nobody wants to know any more; whether somebody still does."""
@@ -398,6 +428,12 @@ class Chains:
 
 def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
     return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _pause(course: Course) -> float:
+    """Seconds until the next attempt after something failed that must not: each time twice as many."""
+    course.stumbles += 1
+    return float(min(RETRY_AFTER * 2.0 ** min(course.stumbles - 1, 10), LONGEST_NAP))
 
 
 def _hush(course: Course) -> None:

@@ -61,6 +61,8 @@ class Course:
         """Who is finding out more about a step."""
         self.asked: set[int] = set()
         """Steps about which somebody was asked, and has not answered."""
+        self.stumbles = 0
+        """Times in a row that it could not be moved on, for a reason that nobody knows."""
         self.turn = asyncio.Lock()
         self.deadline: asyncio.TimerHandle | None = None
         self.alarm: asyncio.TimerHandle | None = None
