@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from hocket.catalog.resolve import EXECUTABLE
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError, LimitReached
-from hocket.model import Event, Kind, Reason, Run
+from hocket.model import Bounds, Event, Kind, Reason, Run
 from hocket.store import Committed
 
 _DUST = 1e-9
@@ -28,6 +29,20 @@ End = Callable[[list[Run], Reason], Awaitable[None]]
 """Ends runs for a reason, and returns when that is recorded."""
 
 
+class Coming(NamedTuple):
+    """Agents that are about to be started beside a run, which nobody has recorded yet."""
+
+    count: int = 0
+    inside: frozenset[str] = frozenset()
+    """The run itself and those around it that the others will not be below."""
+
+    def below(self, run_id: str) -> int:
+        return 0 if run_id in self.inside else self.count
+
+
+NOBODY = Coming()
+
+
 class Spent(NamedTuple):
     """What a run, or a tree of them, has used."""
 
@@ -35,8 +50,12 @@ class Spent(NamedTuple):
     tokens: int = 0
 
 
-def is_capped(run: Run) -> bool:
+def is_capped(run: Run | Bounds) -> bool:
     return run.budget_usd is not None or run.budget_tokens is not None
+
+
+def tells_what_it_spends(run: Run) -> bool:
+    return run.kind in _SPENDERS and run.provider != EXECUTABLE
 
 
 def excess(run: Run, spent: Spent) -> str | None:
@@ -46,6 +65,12 @@ def excess(run: Run, spent: Spent) -> str | None:
     if run.budget_tokens is not None and spent.tokens >= run.budget_tokens:
         return f"the budget of {run.budget_tokens:,} tokens is used up: {spent.tokens:,}"
     return None
+
+
+def spent_in(runs: Iterable[Run]) -> Spent:
+    """What all of them have used together."""
+    each = [_spent_by(run) for run in runs if run.kind in _SPENDERS]
+    return Spent(sum(one.usd for one in each), sum(one.tokens for one in each))
 
 
 class _Purse:
@@ -58,6 +83,8 @@ class _Purse:
         """By run, also of those that have ended: what is told twice counts once."""
         self.live: set[str] = set()
         """Runs below that have not ended. The purse is kept for as long as there are any."""
+        self.spenders: set[str] = set()
+        """Those among them that tell what they spend."""
         self.is_closed = False
         """Whether the end of everything below was asked for."""
 
@@ -112,10 +139,14 @@ class Budgets:
                     "Start it outside of that run, or give the run a larger budget",
                 )
 
-    def left(self, run: Run) -> float | None:
-        """Dollars that a run may still spend; None where nobody says."""
+    def left(self, run: Run, coming: Coming = NOBODY) -> float | None:
+        """Dollars that a run may still spend, where others spend from the same purses its part; None where nobody says.
+
+        Who was told once keeps to that, also when others have ended and left something. So what all of them are told
+        together is no more than there is.
+        """
         bounds = [
-            purse.run.budget_usd - purse.spent.usd
+            (purse.run.budget_usd - purse.spent.usd) / max(1, len(purse.spenders) + coming.below(purse.run.id))
             for purse in self._payers.get(run.id, ())
             if purse.run.budget_usd is not None
         ]
@@ -156,12 +187,15 @@ class Budgets:
         self._payers[run.id] = purses
         for purse in purses:
             purse.live.add(run.id)
+            if tells_what_it_spends(run):
+                purse.spenders.add(run.id)
             if purse.is_closed:  # It was born while everything below was being ended, and not seen.
                 purse.is_closed = False
 
     def _strike_off(self, run: Run) -> None:
         for purse in self._payers.pop(run.id, ()):
             purse.live.discard(run.id)
+            purse.spenders.discard(run.id)
             if not purse.live:
                 self._purses.pop(purse.run.id, None)
 

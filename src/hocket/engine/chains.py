@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import msgspec
 
 from hocket import decide
+from hocket.catalog.resolve import EXECUTABLE
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
 from hocket.engine import gates, handing, progress
+from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.processes import Processes
@@ -105,6 +107,15 @@ class Chains:
         if course is not None:
             course.note(run)
             self._tasks.spawn(self._advance(course))
+
+    def beside(self, run: Run) -> Coming:
+        """Members of its group that a run does not see yet: all of them start, one after the other."""
+        course = self._by_child.get(run.id)
+        if course is None or run.step is None or (first := course.group_of(run.step)) is None:
+            return NOBODY
+        members = (step for step in handing.stage(course.chain, first) if not course.history[step].started)
+        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
+        return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
@@ -261,15 +272,22 @@ class Chains:
         """What to start, or why that cannot be."""
         step = course.chain.steps[start.step]
         again = self._again(start.after) if start.after is not None else None
+        # A loop's run has the bound of all its iterations; a single one has it itself, and so has its next attempt.
+        spec = again or step.spec if step.loop else _capped(step, again, self._spent(course, start.step))
         if again is not None:
-            return again, None
-        spec = step.spec if step.loop else _capped(step)
+            return spec, None
         complaint = course.complaints.get(start.step)
         previous = handing.previous_result(course.chain, start.step, course.results)
         try:
             return handing.begun(spec, course.chain.task, previous, complaint.text if complaint else None), None
         except UsageError as error:
             return spec, error.message
+
+    def _spent(self, course: Course, step: int) -> Spent:
+        """What a step has used so far, with all that its agents started."""
+        if not is_capped(course.chain.steps[step].bounds):
+            return Spent()
+        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.below(leaf))
 
     def _again(self, run_id: str) -> Spec | None:
         """For an iteration in the place of one that was interrupted: it goes on with that one's session."""
@@ -469,6 +487,11 @@ def _group_spec(course: Course, first: int) -> Spec:
     return Spec(f"({name})", members[0].spec.provider, (), course.chain.cwd, course.chain.env)
 
 
-def _capped(step: Step) -> Spec:
-    """The spec of the run that stands for a whole step, with what the step may spend."""
-    return replace(step.spec, budget_usd=step.bounds.budget_usd, budget_tokens=step.bounds.budget_tokens)
+def _capped(step: Step, spec: Spec | None = None, spent: Spent = Spent()) -> Spec:  # noqa: B008 - a tuple
+    """The spec of the run that stands for a whole step, with what the step may still spend."""
+    usd, tokens = step.bounds.budget_usd, step.bounds.budget_tokens
+    return replace(
+        spec or step.spec,
+        budget_usd=None if usd is None else max(0.0, usd - spent.usd),
+        budget_tokens=None if tokens is None else max(0, tokens - spent.tokens),
+    )

@@ -216,8 +216,8 @@ class Processes:
         leaf.attempts += 1
         leaf.quiet_until = time.monotonic() + SCAN_EVERY
         leaf.launching = True
-        # A session that goes on counts what it has cost before as well, so a figure of ours would mean something else.
-        leaf.allowance = None if leaf.spec.resumed_from else self.allowance(run)
+        # The program counts from zero in each process, also where it goes on with a session.
+        leaf.allowance = self.allowance(run)
         try:
             await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
         except OSError as error:
@@ -390,8 +390,10 @@ class Processes:
         self._listen(leaf, events, offsets)
         if record and not more:
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
-            if status is Status.DONE and self.is_over_budget(_after(run, events)):
-                status, reason = Status.FAILED, Reason.BUDGET
+            transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
+            goes_on = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
+            if goes_on and self.is_over_budget(_after(run, events)):
+                status, reason, transient = Status.FAILED, Reason.BUDGET, False
             code = record.code if record.signal is None else 128 + record.signal
             extra: dict[str, Any] = {"error": record.error} if record.error else {}
             if record.signal is not None:
@@ -400,7 +402,7 @@ class Processes:
                 extra["swept"] = record.swept
             if record.survivors:
                 extra["survivors"] = list(record.survivors)
-            if (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader):
+            if transient:
                 extra["transient"] = True
             if status is Status.FAILED and not record.error:
                 extra |= self._complaint(leaf, run, events, reason)
