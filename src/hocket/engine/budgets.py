@@ -162,7 +162,7 @@ class Budgets:
         known = self._payers.get(parent.id)
         if known is not None or parent.id in self._journal.live:
             return known or ()
-        return tuple(self._purse(run) for run in self._above(parent) if is_capped(run))
+        return tuple(self._purse(run) for run in self._journal.above(parent) if is_capped(run))
 
     # Adding up
 
@@ -180,7 +180,7 @@ class Budgets:
                 self._strike_off(run)
 
     def _enrol(self, run: Run, *, is_new: bool = False) -> None:
-        capped = [one for one in self._above(run) if is_capped(one)]
+        capped = [one for one in self._journal.above(run) if is_capped(one)]
         if not capped:
             return
         purses = tuple(self._purse(one, is_new=is_new and one is run) for one in capped)
@@ -198,13 +198,6 @@ class Budgets:
             purse.spenders.discard(run.id)
             if not purse.live:
                 self._purses.pop(purse.run.id, None)
-
-    def _above(self, run: Run) -> list[Run]:
-        """The run and its ancestors, ended ones as well: a bound outlives the run that has it."""
-        line = [run]
-        while (parent := line[-1].parent) is not None and (found := self._journal.run(parent)) is not None:
-            line.append(found)
-        return line
 
     def _purse(self, run: Run, *, is_new: bool = False) -> _Purse:
         purse = self._purses.get(run.id)

@@ -430,18 +430,19 @@ class Chains:
             return
         elapsed = max(0.0, time.monotonic() - root.started_clock)
         delay = max(0.0, course.chain.timeout - elapsed)
+        self._set_deadline(course, delay)
+
+    def _set_deadline(self, course: Course, delay: float) -> None:
         course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))
 
     async def _time_out(self, course: Course) -> None:
-        runs = [run for run in self._journal.live.values() if self._is_below(run, course.id)]
-        await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
-        self.stopping(runs)
-
-    def _is_below(self, run: Run, top: str) -> bool:
-        current: Run | None = run
-        while current is not None and current.id != top:
-            current = self._journal.live.get(current.parent) if current.parent else None
-        return current is not None
+        runs = self._journal.live_below(course.id)
+        try:
+            await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
+        except HocketError:
+            self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
+        else:
+            self.stopping(runs)
 
 
 def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:

@@ -243,10 +243,7 @@ class Engine:
 
     def above(self, run: Run) -> list[Run]:
         """The run and its ancestors."""
-        line = [run]
-        while (parent := line[-1].parent) is not None and (found := self._journal.run(parent)) is not None:
-            line.append(found)
-        return line
+        return self._journal.above(run)
 
     def environment(self, run: Run) -> dict[str, str]:
         """What a run was started with, before what we added: its children's, unless they bring their own."""
@@ -282,7 +279,7 @@ class Engine:
 
     async def stop(self, run: Run) -> dict[str, Any]:
         """End a run and everything below it, and say so when all of it is gone."""
-        targets = [one for one in self.live() if self._is_below(one, run.id)]
+        targets = self._journal.live_below(run.id)
         await self._ask_to_stop(targets)
         ended = [await self.wait(one) for one in targets]
         now = self._journal.run(run.id) or run
@@ -295,19 +292,11 @@ class Engine:
         }
 
     async def _end_below(self, run: Run, reason: Reason) -> None:
-        await self._ask_to_stop([one for one in self.live() if self._is_below(one, run.id)], reason)
+        await self._ask_to_stop(self._journal.live_below(run.id), reason)
 
     async def _ask_to_stop(self, runs: list[Run], reason: Reason = Reason.STOPPED) -> None:
         await self._processes.ask_to_stop(runs, reason)
         self._chains.stopping(runs)
-
-    def _is_below(self, run: Run, top: str) -> bool:
-        current: Run | None = run
-        while current is not None:
-            if current.id == top:
-                return True
-            current = self._journal.live.get(current.parent) if current.parent else None
-        return False
 
     def _survivors(self, run: Run) -> list[int]:
         record = files.read_exit(str(self.directory(run))) if run.kind is Kind.LEAF else None

@@ -389,6 +389,7 @@ class Processes:
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._listen(leaf, events, offsets)
         if record and not more:
+            events += [self._event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
             transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
             goes_on = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
@@ -600,9 +601,16 @@ class Processes:
         leaf.deadline = self._loop.call_later(delay, self._time_out, leaf)
 
     def _time_out(self, leaf: Leaf) -> None:
+        self._spawn(self._end_in_time(leaf))
+
+    async def _end_in_time(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
-        if run is not None:
-            self._spawn(self.ask_to_stop([run], Reason.TIMEOUT))
+        if run is None:
+            return
+        try:
+            await self.ask_to_stop([run], Reason.TIMEOUT)
+        except HocketError:
+            leaf.deadline = self._loop.call_later(RETRY_AFTER, self._time_out, leaf)  # It was not recorded.
 
     async def ask_to_stop(self, runs: list[Run], reason: Reason) -> None:
         """Record the wish, so that it outlives us, then carry it out."""
