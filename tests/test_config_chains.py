@@ -126,6 +126,15 @@ def test_an_unknown_key_is_met_with_the_nearest_one(project: Path, chain: Any, h
     assert caught.value.hint == f'did you mean "{hint}"?'
 
 
+def test_a_chain_of_a_file_has_no_more_steps_than_one_of_a_text(project: Path) -> None:
+    one, pair = {"agent": "a"}, {"group": [{"agent": "b"}, {"agent": "c"}]}
+    in_json(project, {"steps": [one] * 998 + [pair]})
+    assert len(ship(project).steps) == 1000
+    in_json(project, {"steps": [one] * 999 + [pair]})
+    with pytest.raises(ConfigError, match=r'chain "ship", step 1000: .*at most 1000'):
+        ship(project)
+
+
 # --- Looking ------------------------------------------------------------------------------------------------
 
 

@@ -13,10 +13,9 @@ from itertools import groupby, islice
 from typing import Any
 
 from hocket.errors import ChainSyntaxError
+from hocket.model import MAX_ITERATIONS, MAX_STEPS
 
 ARROW = "->"
-MAX_ITERATIONS = 1_000_000
-MAX_STEPS = 1000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIGITS = re.compile(r"[0-9]+")
@@ -35,6 +34,10 @@ class StepText:
     loop: bool
     position: int
     """From 1, as people count. Members of one group have the same: they run at the same time."""
+
+    @property
+    def group(self) -> int:
+        return self.position
 
 
 # --- Text ---------------------------------------------------------------------------------------------------

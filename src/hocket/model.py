@@ -5,13 +5,16 @@ Frozen values and pure functions, stdlib only. Nothing here reads a file, a cloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 _TOO_MUCH = 1e15
+MAX_STEPS = 1000
+"""Of a chain, members of groups included."""
+MAX_ITERATIONS = 1_000_000
 RESULT_LIMIT = 64 * 1024
 """How many bytes of an agent's last words its result keeps, and of one line its event."""
 
@@ -154,6 +157,8 @@ class Spec:
     budget_tokens: int | None = None
     idle_timeout: float | None = None
     """What it may spend, with all below it, and for how many seconds it may say nothing; None is no bound."""
+    blanks: tuple[str, ...] = ()
+    """Names in double braces of its prompt that are filled in when it begins. All others are somebody's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,8 @@ class BoundChain:
     gate_timeout: float | None = None
     on_lost: str = "ask"
     """What to do about an iteration of which nobody knows how it ended: ``ask`` or ``retry``."""
-    on_question: str = "deny"
+    on_question: str = "ask"
+    """Whether somebody may be asked about the chain itself: not after ``deny`` or ``fail``."""
     bounds: Bounds = Bounds()
     """Of the chain as a whole: its budget and its silence."""
     previous: str | None = None
@@ -209,6 +215,23 @@ class BoundChain:
     """How many steps of that other chain went before."""
     task: str | None = None
     """The caller's prompt as it was given: what ``{{task}}`` stands for."""
+
+
+class Grouped(Protocol):
+    """A step, bound or not."""
+
+    @property
+    def group(self) -> int | None: ...
+
+
+def stages(steps: Sequence[Grouped]) -> Iterator[range]:
+    """The places of the steps, those together that run at the same time: in a row, and of one group."""
+    begin = 0
+    for place in range(1, len(steps) + 1):
+        group = steps[place].group if place < len(steps) else None
+        if group is None or group != steps[begin].group:
+            yield range(begin, place)
+            begin = place
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def test_a_chain_whose_keeper_was_killed_is_not_complete(
 ) -> None:
     agent("family", FAMILY)
     agent("after", f"open({str(project / 'ran')!r}, 'w')")
-    chain = hocket.start("run", "family -> after", "--json")
+    chain = hocket.start("run", "family -> after", "--on-question", "deny", "--json")
     assert chain.stdout is not None
     first = json.loads(chain.stdout.readline())["run"]
     leaf = wait_for(lambda: ground.run(first)["children"], "the chain's first run")[0]["id"]

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 SHOWN = 60
-GATE_SECONDS = 600.0
 
 
 @command(
@@ -182,7 +181,9 @@ def _origin(step: Row) -> str:
 
 
 def _gate(command: str | None, seconds: float | None) -> str:
-    return f"{one_line(command)}  (at most {duration(seconds or GATE_SECONDS)})" if command else ""
+    from hocket.engine.gates import TIMEOUT
+
+    return f"{one_line(command)}  (at most {duration(seconds or TIMEOUT)})" if command else ""
 
 
 def limit_words(limits: Row, whole: str = "in all") -> str:

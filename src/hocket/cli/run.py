@@ -90,7 +90,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
     file = options["prompt_file"]
     prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
-    literal = prompt != options["prompt"] and "${" in (prompt or "")
+    literal = prompt != options["prompt"] and any(mark in (prompt or "") for mark in ("${", "{{"))
     body = {
         "dsl": dsl or None,
         "chain": options["chain_name"],

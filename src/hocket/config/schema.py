@@ -8,8 +8,8 @@ from typing import Any
 from hocket.config import ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
+from hocket.model import MAX_ITERATIONS, MAX_STEPS
 
-MAX_ITERATIONS = 1_000_000
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
 PROMPT_VIA = ("arg", "stdin")
@@ -265,11 +265,13 @@ def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> Ch
         raise ConfigError(
             f'{where}, "isolation": a worktree for each step is not built yet', 'leave it out, or write "none"'
         )
-    steps = [
-        step
-        for number, written in enumerate(table["steps"], 1)
-        for step in _stage(f"{where}, step {number}", number, written, spell)
-    ]
+    steps: list[StepConfig] = []
+    for number, written in enumerate(table["steps"], 1):
+        steps += _stage(f"{where}, step {number}", number, written, spell)
+        if len(steps) > MAX_STEPS:
+            raise ConfigError(
+                f"{where}, step {number}: is one too many: a chain has at most {MAX_STEPS}, members of groups included"
+            )
     return ChainConfig(name, place.path, **{**table, "steps": tuple(steps)}, project=place.project)
 
 

@@ -8,27 +8,27 @@ starts; a request that cannot work is refused as a whole. Needs neither a server
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.servers import servers_for
 from hocket.catalog.trust import Given, check_arguments
-from hocket.chain import StepText, bare_marker, check_agent, parse
+from hocket.chain import bare_marker, check_agent, parse
 from hocket.config import ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.engine.handing import filled
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Spec, Step
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Spec, Step, stages
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Grouped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class StartRequest:
     prompt_file: str | None = None
     prompt_literal: bool = False
     """The prompt is somebody's text that was not typed for us (piped in, or sent by a program): a ``${NAME}``
-    in it is no variable."""
+    in it is no variable, and ``{{previous.result}}`` is no blank."""
     args: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     marker: str | None = None
@@ -128,7 +128,7 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
         timeout=request.timeout or (named.timeout if named else None),
         gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
         on_lost=request.on_lost or (named.on_lost if named else None) or ON_LOST[0],
-        on_question=options.on_question,
+        on_question=_on_question(request, named) or ("fail" if options.on_question == "fail" else "ask"),
         bounds=_bounds(request, named),
         task=task.text,
     )
@@ -216,7 +216,7 @@ def _of_text(text: str, request: StartRequest) -> list[_Wish]:
     bounds = _bounds(request, None, StepConfig(""))
     return [
         _Wish(place.words, step.agent, step.iterations, step.loop, group=place.group, bounds=bounds)
-        for place, step in _staged(parse(text), _stage_of_text)
+        for place, step in _staged(parse(text))
     ]
 
 
@@ -237,17 +237,8 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
             step.timeout,
             _bounds(request, chain, step),
         )
-        for place, (_, step) in _staged(enumerate(chain.steps), _stage_of_group)
+        for place, step in _staged(chain.steps)
     ]
-
-
-def _stage_of_text(step: StepText) -> object:
-    return step.position
-
-
-def _stage_of_group(numbered: tuple[int, StepConfig | Step]) -> object:
-    index, step = numbered
-    return ("group", step.group) if step.group is not None else index
 
 
 class _Place(NamedTuple):
@@ -265,12 +256,11 @@ class _Place(NamedTuple):
         return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
 
 
-def _staged(steps: Iterable[T], stage_of: Callable[[T], object]) -> Iterator[tuple[_Place, T]]:
+def _staged(steps: Sequence[T]) -> Iterator[tuple[_Place, T]]:
     """Each step with its place. A group of one is no group."""
-    for number, (_, together) in enumerate(groupby(steps, stage_of), 1):
-        members = list(together)
-        for member, step in enumerate(members, 1):
-            yield _Place(number, member if len(members) > 1 else None), step
+    for number, places in enumerate(stages(steps), 1):
+        for member, place in enumerate(places, 1):
+            yield _Place(number, member if len(places) > 1 else None), steps[place]
 
 
 def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
@@ -299,11 +289,16 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     return Options(
         marker=_marker(request, chain, config),
         session=request.session,
-        on_question=request.on_question or (chain.on_question if chain else None) or claude.on_question,
+        on_question=_on_question(request, chain) or claude.on_question,
         permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
         model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
     )
+
+
+def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
+    """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
+    return request.on_question or (chain.on_question if chain else None)
 
 
 def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
@@ -321,6 +316,15 @@ class _Task(NamedTuple):
 
     text: str | None = None
     callers: bool = False
+    blanks: tuple[str, ...] = ()
+    """What is filled in where it is a step's prompt by itself: nothing in text that was not typed for us."""
+
+
+class _Prompt(NamedTuple):
+    """What a step is told, and the blanks in it that are ours to fill in."""
+
+    text: str | None
+    blanks: tuple[str, ...] = ()
 
 
 def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task) -> Step:
@@ -337,11 +341,12 @@ def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         check_arguments(given, agent, options.permission_mode, config)
     servers = servers_for(agent, request.cwd, request.env)
     env = find.environment(agent.provider)
+    prompt = _prompt(wish, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         replace(agent, args=agent_args),
         step_args,
         request.args,
-        _prompt(wish, agent, request, task),
+        prompt.text,
         env,
         options._replace(loop=wish.loop, servers=servers.servers),
     )
@@ -367,6 +372,7 @@ def _spec(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
         notices=tuple(_notices(wish, agent, servers.unknown)),
+        blanks=prompt.blanks,
     )
 
 
@@ -393,7 +399,7 @@ def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[st
     return tuple(substitute(text, variables) for text in texts)
 
 
-def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> str | None:
+def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> _Prompt:
     """The caller's prompt, else the step's, the chain's, the agent's own.
 
     One of these that is a form stays, and the caller's prompt is what it is filled in with.
@@ -402,12 +408,14 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None
     task = task or _task(request, None)
     own = choose_prompt([*wish.prompts, PromptLevel(agent.default_prompt, agent.default_prompt_file)])
     if task.callers and not _is_form(own, request):
-        return task.text
+        return _Prompt(task.text, task.blanks)
     if own.text:
         _check_blanks(wish, own.text, task)
     prompt = _read(own, request)
     # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
-    return fill(prompt, {TASK: task.text or "", PREVIOUS: ""}) if alone and prompt else prompt
+    if alone and prompt:
+        return _Prompt(fill(prompt, {TASK: task.text or "", PREVIOUS: ""}))
+    return _Prompt(prompt, BLANKS)
 
 
 def _is_form(level: PromptLevel, request: StartRequest) -> bool:
@@ -422,9 +430,10 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
     """The caller's prompt; without one what the chain says, unless that is a form itself."""
     if request.prompt and (request.prompt_literal or request.agent is not None):
         return _Task(request.prompt, True)
-    callers = _read(choose_prompt([PromptLevel(request.prompt, request.prompt_file)]), request)
+    level = choose_prompt([PromptLevel(request.prompt, request.prompt_file)])
+    callers = _read(level, request)
     if callers:
-        return _Task(callers, True)
+        return _Task(callers, True, () if level.file else (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
         whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file)]), request) if chain else None
         return _Task(None if whole and has_blanks(whole) else whole)
@@ -457,8 +466,7 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
     if isinstance(bound, Spec):
         bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
         return [_description(_Place(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
-    staged = _staged(enumerate(bound.steps), _stage_of_group)
-    return [_description(place, step, bound) for place, (_, step) in staged]
+    return [_description(place, step, bound) for place, step in _staged(bound.steps)]
 
 
 def _shown(argument: str) -> str:
@@ -473,7 +481,7 @@ def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
 
 
 def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[str, Any]:
-    spec = step.spec
+    spec = filled(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
     gate = step.until or (chain.until if chain else None)
     by_argument = spec.prompt is not None and spec.stdin == "empty"
     return {

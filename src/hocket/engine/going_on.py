@@ -14,9 +14,9 @@ import msgspec
 
 from hocket.chain import parse, render
 from hocket.engine.bind import check_directory
-from hocket.engine.handing import stage, stage_result
+from hocket.engine.handing import stage_result
 from hocket.errors import ChainSyntaxError, Conflict, UsageError
-from hocket.model import BoundChain, Kind, Run, Spec, Status
+from hocket.model import BoundChain, Kind, Run, Spec, Status, stages
 from hocket.providers import PROVIDERS
 from hocket.store import Reading
 
@@ -131,11 +131,11 @@ def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | Non
 
 def rest(chain: BoundChain, run: Run, wanted: int | str | None, result_of: ResultOf) -> BoundChain:
     """The chain that goes on where ``run`` ended, or where somebody wants it to; a group begins as a whole."""
-    stages = _stages(chain)
-    done = [_is_complete(run, steps) for steps in stages]
-    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, stages, wanted)
-    before = [steps for steps, complete in zip(stages[:begin], done, strict=False) if complete]
-    first = stages[begin][0]
+    whole = list(stages(chain.steps))
+    done = [_is_complete(run, steps) for steps in whole]
+    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, whole, wanted)
+    before = [steps for steps, complete in zip(whole[:begin], done, strict=False) if complete]
+    first = whole[begin][0]
     return replace(
         chain,
         name=_name(chain, first),
@@ -154,13 +154,6 @@ def _name(chain: BoundChain, first: int) -> str:
         return chain.name
     is_text = [step.agent for step in written] == [step.agent for step in chain.steps]
     return render(written[first:]) if is_text else chain.name
-
-
-def _stages(chain: BoundChain) -> list[range]:
-    stages: list[range] = []
-    while (done := stages[-1].stop if stages else 0) < len(chain.steps):
-        stages.append(stage(chain, done))
-    return stages
 
 
 def _is_complete(run: Run, steps: Sequence[int]) -> bool:
@@ -185,17 +178,17 @@ def _result(chain: BoundChain, run: Run, steps: Sequence[int], result_of: Result
     return stage_result(chain, steps, results)
 
 
-def _chosen(chain: BoundChain, run: Run, stages: Sequence[range], wanted: int | str) -> int:
+def _chosen(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:
     number = _number(wanted)
     if number is not None:
-        if not 1 <= number <= len(stages):
-            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, stages))
+        if not 1 <= number <= len(whole):
+            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, whole))
         return number - 1
-    found = [place for place, steps in enumerate(stages) if any(_is_called(chain, step, wanted) for step in steps)]
+    found = [place for place, steps in enumerate(whole) if any(_is_called(chain, step, wanted) for step in steps)]
     if not found:
-        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, stages))
+        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, whole))
     if len(found) > 1:
-        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, stages))
+        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, whole))
     return found[0]
 
 
@@ -210,7 +203,7 @@ def _is_called(chain: BoundChain, step: int, wanted: int | str) -> bool:
     return wanted in (chain.steps[step].agent, chain.steps[step].spec.agent)
 
 
-def _listed(chain: BoundChain, stages: Sequence[range]) -> str:
-    named = (", ".join(chain.steps[step].agent for step in steps) for steps in stages)
-    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, stages, strict=True))
+def _listed(chain: BoundChain, whole: Sequence[range]) -> str:
+    named = (", ".join(chain.steps[step].agent for step in steps) for steps in whole)
+    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, whole, strict=True))
     return "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))
