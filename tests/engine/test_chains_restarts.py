@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 from engine.desk import Kitchen, kitchen_at, until
 from world import Bin, processes_of
 
+from hocket.errors import Conflict
+from hocket.keeper import files
 from hocket.keeper.absence import SERVER_LOCK
-from hocket.model import Kind, Status
+from hocket.model import Kind, Reason, Run, Status
 
 CLAIMING = "print('FORKHESTRA_COMPLETE')\n"
 HELD = "open('door').read()\n" + CLAIMING
@@ -61,5 +64,53 @@ def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
             gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
             assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1] * (members + 1))
             assert [gate["exit_code"] for gate in gates] == [0] * (members + 1)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Also by the engine after the one that died before it came to that."""
+    agent("slow", "import signal; signal.pause()\n")
+    agent("held", "open('door').read()\n")
+    os.mkfifo(project / "door")
+
+    async def too_late(*_: object) -> None:
+        """In the place of an engine that dies at that moment."""
+
+    async def ask(kitchen: Kitchen) -> Run:
+        run = await kitchen.chain("(slow:2, held)", on_question="ask")
+        await until(lambda: leaves(kitchen, "slow") + leaves(kitchen, "held") == 2, "both members")
+        (slow,) = (one for one in kitchen.engine.live() if one.agent == "slow" and one.kind is Kind.LEAF)
+        known = files.read_pid(str(kitchen.engine.directory(slow)))
+        assert known is not None
+        os.kill(known.keeper, signal.SIGKILL)
+        await until(lambda: kitchen.engine.find(run.id).needs_you, "the question")
+        (loop,) = (one for one in kitchen.engine.live() if one.kind is Kind.LOOP)
+        await asyncio.wait_for(kitchen.engine.stop(loop), 10)
+        return run
+
+    async def finish(kitchen: Kitchen, run: Run) -> None:
+        await until(lambda: not kitchen.engine.find(run.id).open_questions, "the question's end")
+        assert kitchen.engine.find(run.id).status is Status.RUNNING
+        with pytest.raises(Conflict):
+            await kitchen.engine.answer(kitchen.engine.find(run.id), None, True, None, "somebody")
+        (project / "door").write_text("")
+        ended = await kitchen.wait(run)
+        assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)
+        assert [(step["status"], len(step["runs"])) for step in ended.steps] == [("stopped", 1), ("done", 1)]
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            if restarts:
+                monkeypatch.setattr(kitchen.engine._chains, "_withdraw", too_late)
+            run = await ask(kitchen)
+            if not restarts:
+                await finish(kitchen, run)
+        if restarts:
+            async with kitchen_at(home, project) as kitchen:
+                await finish(kitchen, run)
 
     asyncio.run(scene())

@@ -94,6 +94,8 @@ class Chains:
                     gated = step.until or course.chain.until
                     if gated and past.last is not None and past.last.gate is None:
                         await self._gates.call_off(past.last.run)
+            for step_told in list(course.told):
+                await self._withdraw(course, step_told)
         except Exception:
             log.exception(_STUMBLED, course.id)
             await asyncio.sleep(_pause(course))
@@ -212,6 +214,7 @@ class Chains:
             if step in course.asked:
                 course.asked.discard(step)
                 self._dismiss(course, step)
+                await self._withdraw(course, step)
             if errand is None:
                 continue
             if last is not None:
@@ -396,6 +399,14 @@ class Chains:
             course.asked.discard(step)
             self._dismiss(course, step)
             raise
+
+    async def _withdraw(self, course: Course, step: int) -> None:
+        """Nobody needs to know any more what becomes of a lost iteration."""
+        root = self._journal.live.get(course.id)
+        for question in root.open_questions if root is not None else ():
+            if root is not None and course.step_asked_about(question["id"]) == step:
+                answer = {"id": question["id"], "allow": False, "text": "its step was ended", "by": "hocket"}
+                await self._journal.insist([_event(root, "answer", answer)])
 
     async def _rest(self, course: Course, root: Run, wait: Wait) -> None:
         """Nothing to do. Where only time has to pass, everybody is told until when."""

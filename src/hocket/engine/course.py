@@ -262,6 +262,7 @@ def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
         if event.type == "progress":
             course.measured(event.data["step"], event.data)
     _recall_questions(course, run, told)
+    _recall_ends(course)
     own = {leaf.id for leaf in leaves}
     for one in read.below(run.id) if run.root == run.id else ():
         if one.kind is Kind.LEAF and one.ended and one.id not in own:
@@ -275,7 +276,8 @@ def _recall_questions(course: Course, run: Run, told: Iterable[Event]) -> None:
         if event.type == "answer" and event.run == run.id:
             course.answered(event.data["id"], allow=event.data["allow"])
     for question in run.open_questions:
-        if (step := course.step_asked_about(question["id"])) is not None:
+        step = course.step_asked_about(question["id"])
+        if step is not None and step not in course.told:
             course.asked.add(step)
             course.history = decide.busy(course.history, step)
 
@@ -305,6 +307,14 @@ def _recall_inner(course: Course, one: Run) -> None:
     if not one.ended:
         live = course.loops if one.kind is Kind.LOOP else course.groups
         live[one.step] = one.id
-    elif one.stop_reason is not None:
+    if one.stop_reason is not None:
         steps = (one.step,) if one.kind is Kind.LOOP else stage(course.chain, one.step)
         course.told |= dict.fromkeys(steps, one.stop_reason)
+
+
+def _recall_ends(course: Course) -> None:
+    """A step that was told to end with a lost iteration as its last ended so: nothing is asked or begun any more."""
+    for step, reason in course.told.items():
+        last = course.history[step].last
+        if last is not None and last.is_lost and not course.history[step].live:
+            course.history = decide.halted(course.history, step, reason)
