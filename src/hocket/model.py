@@ -273,6 +273,8 @@ class Run:
     started_at: float | None = None
     started_clock: float | None = None
     """Monotonic time of the start, so that time limits outlive a restart of the server."""
+    started_boot: str | None = None
+    """The start of the machine that this clock belongs to."""
     ended_at: float | None = None
     exit_code: int | None = None
     result: str | None = None
@@ -340,9 +342,12 @@ def _created(event: Event) -> Run:
 
 def _started(run: Run, event: Event) -> Run:
     data = event.data
-    return replace(
-        run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid"), started_clock=data.get("clock")
-    )
+    return _clock(replace(run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid")), event)
+
+
+def _clock(run: Run, event: Event) -> Run:
+    """Time counts from here on: at the start, and again after the machine was restarted."""
+    return replace(run, started_clock=event.data.get("clock"), started_boot=event.data.get("boot"))
 
 
 def _session(run: Run, event: Event) -> Run:
@@ -452,6 +457,7 @@ def _ended(run: Run, event: Event) -> Run:
 
 _CHANGES: Mapping[str, Change] = {
     "run.started": _started,
+    "clock": _clock,
     "session": _session,
     "marker": _marker,
     "rate_limited": _rate_limited,

@@ -14,6 +14,7 @@ import pytest
 from engine.desk import Kitchen, kitchen_at, until
 from world import Bin, processes_of
 
+from hocket.engine import clock
 from hocket.errors import Conflict
 from hocket.keeper import files
 from hocket.keeper.absence import SERVER_LOCK
@@ -112,5 +113,35 @@ def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
         if restarts:
             async with kitchen_at(home, project) as kitchen:
                 await finish(kitchen, run)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("later", [-1.0, 1e9], ids=["a longer uptime", "a shorter uptime"])
+def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, later: float
+) -> None:
+    """Once: the next server of the same machine goes on counting."""
+    agent("held", "open('door').read()\n")
+    os.mkfifo(project / "door")
+    before = {"clock": later, "boot": "another start of the machine"}
+
+    async def scene() -> None:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(clock, "reading", lambda: before)
+            async with kitchen_at(home, project) as kitchen:
+                run = await kitchen.chain("held", timeout=100.0)
+                await until(lambda: leaves(kitchen, "held"), "the agent")
+        async with kitchen_at(home, project) as kitchen:
+            await until(lambda: kitchen.engine.find(run.id).started_boot != before["boot"], "the new clock")
+            now = kitchen.engine.find(run.id)
+            assert 99 < clock.left(now, 100.0) <= 100
+            deadline = kitchen.engine._chains._courses[run.id].deadline
+            assert deadline is not None
+            assert 99 < deadline.when() - asyncio.get_running_loop().time() <= 100
+        async with kitchen_at(home, project) as kitchen:
+            assert kitchen.engine.find(run.id).started_clock == now.started_clock
+            (project / "door").write_text("")
+            assert (await kitchen.wait(run)).status is Status.DONE
 
     asyncio.run(scene())

@@ -32,12 +32,12 @@ End = Callable[[list[Run], Reason], Awaitable[None]]
 class Coming(NamedTuple):
     """Agents that are about to be started beside a run, which nobody has recorded yet."""
 
-    count: int = 0
+    agents: int = 0
     inside: frozenset[str] = frozenset()
     """The run itself and those around it that the others will not be below."""
 
     def below(self, run_id: str) -> int:
-        return 0 if run_id in self.inside else self.count
+        return 0 if run_id in self.inside else self.agents
 
 
 NOBODY = Coming()

@@ -20,7 +20,7 @@ import msgspec
 from hocket import decide
 from hocket.catalog.resolve import EXECUTABLE
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
-from hocket.engine import gates, handing, progress
+from hocket.engine import clock, gates, handing, progress
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled
 from hocket.engine.journal import RETRY_AFTER, Journal
@@ -229,7 +229,7 @@ class Chains:
         step = course.chain.steps[start.step]
         also = [] if root.parked_until is None else [_event(root, "unparked", {})]
         if root.status is Status.STARTING:
-            also.append(_event(root, "run.started", {"clock": time.monotonic()}))
+            also.append(_event(root, "run.started", clock.reading()))
         parent = root
         if (first := course.group_of(start.step)) is not None:
             parent = await self._inner(course, Kind.GROUP, first, parent, also)
@@ -268,7 +268,7 @@ class Chains:
             known[step] = run.id
         run = self._journal.live[known[step]]
         if run.status is Status.STARTING:
-            also.append(_event(run, "run.started", {"clock": time.monotonic()}))
+            also.append(_event(run, "run.started", clock.reading()))
         return run
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
@@ -439,9 +439,13 @@ class Chains:
     def _arm(self, course: Course, root: Run) -> None:
         if course.chain.timeout is None or root.started_clock is None or course.deadline is not None:
             return
-        elapsed = max(0.0, time.monotonic() - root.started_clock)
-        delay = max(0.0, course.chain.timeout - elapsed)
-        self._set_deadline(course, delay)
+        if not clock.is_readable(root):
+            # The machine was restarted: from now on, for this server and for those after it.
+            self._tasks.spawn(self._count_anew(root))
+        self._set_deadline(course, clock.left(root, course.chain.timeout))
+
+    async def _count_anew(self, root: Run) -> None:
+        await self._journal.insist([_event(root, "clock", clock.reading())])
 
     def _set_deadline(self, course: Course, delay: float) -> None:
         course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))

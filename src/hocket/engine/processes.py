@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket import config
+from hocket.engine import clock
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
@@ -422,7 +423,7 @@ class Processes:
         known = files.read_pid(leaf.place) or record
         if known is None or known.pid is None:
             return []
-        return [self._event(leaf, "run.started", {"pid": known.pid, "clock": time.monotonic()})]
+        return [self._event(leaf, "run.started", {"pid": known.pid, **clock.reading()})]
 
     def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
         return Event(0, time.time(), leaf.id, leaf.root, kind, data)
@@ -596,9 +597,7 @@ class Processes:
         """Time limits count monotonic time from the start, whichever server is there to see it."""
         if leaf.spec.timeout is None or run.started_clock is None or leaf.deadline is not None:
             return
-        elapsed = max(0.0, time.monotonic() - run.started_clock)
-        delay = max(0.0, leaf.spec.timeout - elapsed)
-        leaf.deadline = self._loop.call_later(delay, self._time_out, leaf)
+        leaf.deadline = self._loop.call_later(clock.left(run, leaf.spec.timeout), self._time_out, leaf)
 
     def _time_out(self, leaf: Leaf) -> None:
         self._spawn(self._end_in_time(leaf))
