@@ -215,6 +215,8 @@ class BoundChain:
     """How many steps of that other chain went before."""
     task: str | None = None
     """The caller's prompt as it was given: what ``{{task}}`` stands for."""
+    kept: tuple[tuple[str, str | None], ...] = ()
+    """Members of its first group that were complete before: their agents, and what they came to."""
 
 
 class Grouped(Protocol):

@@ -61,6 +61,7 @@ class Engine:
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
+        self._resuming = asyncio.Lock()
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
     def open(self) -> None:
@@ -144,7 +145,8 @@ class Engine:
 
     async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
         check_disk(self.home, self.limits)
-        return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
+        async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
+            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
 
     async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
         run_id = self._reserve(parent)

@@ -52,6 +52,7 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
         chain = _chain_spec.decode(read.spec(run.id))
         sessions = _sessions(read, run)
         if _is_about_the_chain(run, chain, sessions, wish):
+            _check_alone(read.last_resuming(run), run, wish)
             return _left_of(read, run, chain, wish.start_at)
     return _session_again(read, _with_a_session(read, run), wish)
 
@@ -59,6 +60,21 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
 def _check_ended(run: Run) -> None:
     if not run.ended:
         raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
+
+
+def _check_alone(last: Run | None, run: Run, wish: Wish) -> None:
+    """Work is gone on with once: while somebody does, and after that from where they came to."""
+    if last is None:
+        return
+    if not last.ended:
+        raise Conflict(f"run {last.number} goes on with run {run.number} already", f"hocket wait {last.number}")
+    if wish.start_at is None:
+        raise Conflict(
+            f"run {last.number} went on with run {run.number} and is {last.status}",
+            f"hocket resume {run.number} --from STEP does it again from there"
+            if last.status is Status.DONE
+            else f"hocket resume {last.number} goes on where that one ended",
+        )
 
 
 def _sessions(read: Reading, run: Run) -> list[Run]:
@@ -130,30 +146,37 @@ def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | Non
 
 
 def rest(chain: BoundChain, run: Run, wanted: int | str | None, result_of: ResultOf) -> BoundChain:
-    """The chain that goes on where ``run`` ended, or where somebody wants it to; a group begins as a whole."""
+    """The chain that goes on where ``run`` ended, or where somebody wants it to.
+
+    Of a group the members go on that are not complete; one that somebody wants begins as a whole.
+    """
     whole = list(stages(chain.steps))
     done = [_is_complete(run, steps) for steps in whole]
     begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, whole, wanted)
     before = [steps for steps, complete in zip(whole[:begin], done, strict=False) if complete]
     first = whole[begin][0]
+    kept = [step for step in whole[begin] if wanted is None and _is_complete(run, (step,))]
+    left = [step for step in range(first, len(chain.steps)) if step not in kept]
+    results = tuple((chain.steps[step].agent, _last_result(run, step, result_of)) for step in kept)
     return replace(
         chain,
-        name=_name(chain, first),
-        steps=chain.steps[first:],
+        name=_name(chain, left),
+        steps=tuple(chain.steps[step] for step in left),
         previous=_result(chain, run, before[-1], result_of) if before else chain.previous,
         resumed_from=run.id,
-        first=chain.first + first,
+        first=chain.first + len(chain.steps) - len(left),
+        kept=(*(chain.kept if first == 0 else ()), *results),
     )
 
 
-def _name(chain: BoundChain, first: int) -> str:
+def _name(chain: BoundChain, left: Sequence[int]) -> str:
     """The chain's own name; where it goes by its text, the part of it that is left."""
     try:
         written = parse(chain.name)
     except ChainSyntaxError:
         return chain.name
     is_text = [step.agent for step in written] == [step.agent for step in chain.steps]
-    return render(written[first:]) if is_text else chain.name
+    return render(written[step] for step in left) if is_text else chain.name
 
 
 def _is_complete(run: Run, steps: Sequence[int]) -> bool:
@@ -173,9 +196,13 @@ def _result(chain: BoundChain, run: Run, steps: Sequence[int], result_of: Result
     """What a stage came to: each step's last iteration tells it."""
     results: list[str | None] = [None for _ in chain.steps]
     for step in steps:
-        runs = run.steps[step]["runs"]
-        results[step] = result_of(runs[-1]) if runs else None
+        results[step] = _last_result(run, step, result_of)
     return stage_result(chain, steps, results)
+
+
+def _last_result(run: Run, step: int, result_of: ResultOf) -> str | None:
+    runs = run.steps[step]["runs"]
+    return result_of(runs[-1]) if runs else None
 
 
 def _chosen(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:

@@ -52,7 +52,8 @@ def stage_result(chain: BoundChain, steps: Sequence[int], results: Sequence[str 
     """What a stage came to: a step's own result, or those of a group's members, each under its agent's name."""
     if chain.steps[steps[0]].group is None:
         return results[steps[0]]
-    known = [(chain.steps[step].agent, text) for step in steps if (text := results[step]) is not None]
+    came = [*(chain.kept if steps[0] == 0 else ()), *((chain.steps[step].agent, results[step]) for step in steps)]
+    known = [(agent, text) for agent, text in came if text is not None]
     share = RESULT_LIMIT // max(1, len(known))
     return "\n\n".join(f"## {agent}\n\n{_end_of(text, share).strip()}" for agent, text in known) if known else None
 
