@@ -203,7 +203,7 @@ class Budgets:
         purse = self._purses.get(run.id)
         if purse is None:
             purse = self._purses[run.id] = _Purse(run)
-            for one in () if is_new else self._journal.read.below(run.id):
+            for one in () if is_new else self._journal.read.each_below(run.id):
                 purse.pay(one)
         return purse
 

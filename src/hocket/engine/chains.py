@@ -290,7 +290,7 @@ class Chains:
         """What a step has used so far, with all that its agents started."""
         if not is_capped(course.chain.steps[step].bounds):
             return Spent()
-        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.below(leaf))
+        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.each_below(leaf))
 
     def _again(self, run_id: str) -> Spec | None:
         """For an iteration in the place of one that was interrupted: it goes on with that one's session."""

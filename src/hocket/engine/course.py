@@ -244,61 +244,71 @@ def hash_of(result: str | None) -> str:
 # --- Reading it again ---------------------------------------------------------------------------------------
 
 
+class _Words:
+    """What was found out about the iterations of one loop, group or chain. Of gates only the last in full."""
+
+    def __init__(self, told: Iterable[Event]) -> None:
+        self.passed: dict[str, bool] = {}
+        self.changed: dict[str, bool] = {}
+        self.last_gates: dict[int, Mapping[str, Any]] = {}
+        self.looks: list[Mapping[str, Any]] = []
+        self.answers: list[Mapping[str, Any]] = []
+        for event in told:
+            self._note(event.type, event.data)
+
+    def _note(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "answer":
+            self.answers.append(data)
+        elif kind == "gate":
+            self.passed[data["run"]] = bool(data["passed"])
+            self.last_gates[data["step"]] = data
+        else:
+            self.looks.append(data)
+            if data["run"] is not None:
+                self.changed[data["run"]] = bool(data["changed"])
+
+
 def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
-    """The course of a chain that another server began."""
+    """The course of a chain that another server began. However long that was, only a little of it is held at a time."""
     course = Course(run, chain)
-    inner, leaves = _parts(run, read)
-    told = [event for owner in (run, *inner) for event in read.events(owner.id)]
-    for one in inner:
-        _recall_inner(course, one)
-    gates = {event.data["run"]: event.data for event in told if event.type == "gate"}
-    looks = {event.data["run"]: event.data for event in told if event.type == "progress"}
-    for leaf in sorted(leaves, key=lambda one: one.number):
-        gate, look = gates.get(leaf.id), looks.get(leaf.id)
-        course.note(leaf, _word(gate, "passed"), _word(look, "changed"))
-        if gate is not None and leaf.step is not None:
-            course.judged(leaf.step, gate)
-    for event in told:
-        if event.type == "progress":
-            course.measured(event.data["step"], event.data)
-    _recall_questions(course, run, told)
+    pending, answers = [run], []
+    while pending:
+        owner = pending.pop()
+        words = _Words(read.each_event(owner.id, "gate", "progress", "answer"))
+        if owner is run:
+            answers = words.answers
+        for look in words.looks:
+            course.measured(look["step"], look)
+        for child in read.each_child(owner.id):
+            if child.kind in (Kind.LOOP, Kind.GROUP):
+                pending.append(child)
+                _recall_inner(course, child)
+            elif child.kind is Kind.LEAF and child.step is not None:
+                _recall_leaf(course, child, words)
+    _recall_questions(course, run, answers)
     _recall_ends(course)
-    own = {leaf.id for leaf in leaves}
-    for one in read.below(run.id) if run.root == run.id else ():
-        if one.kind is Kind.LEAF and one.ended and one.id not in own:
+    for one in read.each_below(run.id) if run.root == run.id else ():
+        if one.kind is Kind.LEAF and one.ended:
             course.note_nested(one)
     return course
 
 
-def _recall_questions(course: Course, run: Run, told: Iterable[Event]) -> None:
+def _recall_leaf(course: Course, leaf: Run, words: _Words) -> None:
+    course.note(leaf, words.passed.get(leaf.id), words.changed.get(leaf.id))
+    gate = words.last_gates.get(leaf.step) if leaf.step is not None else None
+    if gate is not None and leaf.step is not None and gate["run"] == leaf.id:
+        course.judged(leaf.step, gate)
+
+
+def _recall_questions(course: Course, run: Run, answers: Iterable[Mapping[str, Any]]) -> None:
     """What was asked about lost iterations, and what was answered."""
-    for event in told:
-        if event.type == "answer" and event.run == run.id:
-            course.answered(event.data["id"], allow=event.data["allow"])
+    for answer in answers:
+        course.answered(answer["id"], allow=answer["allow"])
     for question in run.open_questions:
         step = course.step_asked_about(question["id"])
         if step is not None and step not in course.told:
             course.asked.add(step)
             course.history = decide.busy(course.history, step)
-
-
-def _word(told: Mapping[str, Any] | None, name: str) -> bool | None:
-    return None if told is None else bool(told[name])
-
-
-def _parts(run: Run, read: Reading) -> tuple[list[Run], list[Run]]:
-    """Its loops and groups, and the leaves that it started."""
-    inner: list[Run] = []
-    leaves: list[Run] = []
-    pending = read.children(run.id)
-    while pending:
-        one = pending.pop()
-        if one.kind in (Kind.LOOP, Kind.GROUP):
-            inner.append(one)
-            pending += read.children(one.id)
-        elif one.kind is Kind.LEAF and one.step is not None:
-            leaves.append(one)
-    return inner, leaves
 
 
 def _recall_inner(course: Course, one: Run) -> None:
