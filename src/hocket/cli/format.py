@@ -96,6 +96,22 @@ def money(dollars: float | None, tokens: int | None) -> str | None:
     return "unpriced" if tokens else None
 
 
+def tokens_of(count: int | None) -> str:
+    """``950``, ``12.4k``, ``1.2M``; nothing where nobody knows."""
+    if count is None:
+        return ""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e3:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
+
+
+def price(dollars: float | None) -> str:
+    """``$0.72``, with more digits where it would look like nothing; nothing where nobody knows."""
+    if dollars is None:
+        return ""
+    return f"${dollars:.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
+
+
 def clock(ts: float) -> str:
     """The time of day, local."""
     return time.strftime("%H:%M:%S", time.localtime(ts))
@@ -172,11 +188,12 @@ def fit(text: str, columns: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
-    """Aligned lines. With ``columns`` the last cell gives way, so that no line is wider."""
+    """Aligned lines. With ``columns`` the last cell gives way first, and no line is wider."""
     widths = [max(width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     used = sum(widths) + 2 * len(widths)
     room = None if columns is None else max(8, columns - used)
-    return [_row(row, widths, room) for row in rows]
+    lines = [_row(row, widths, room) for row in rows]
+    return lines if columns is None else [fit(line, columns) for line in lines]
 
 
 def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:

@@ -198,7 +198,7 @@ def _view(live: bool, options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True))
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"])
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
 
 
 def _report(
@@ -239,5 +239,5 @@ def _say_where_it_is(progress: Progress) -> None:
 def _summarise(progress: Progress) -> None:
     from hocket.cli.progress import summary
 
-    for line in summary(progress, time.time()):
+    for line in summary(progress, time.time(), access.terminal_width(sys.stderr)):
         print(line, file=sys.stderr)
