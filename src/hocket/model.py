@@ -281,6 +281,8 @@ class Run:
     exit_code: int | None = None
     result: str | None = None
     cost_usd: float | None = None
+    cost_estimated: bool = False
+    """Whether nobody said what it cost, and its tokens were taken at a price of ours."""
     tokens: int | None = None
     marker: bool = False
     stop_reason: Reason | None = None
@@ -299,6 +301,8 @@ class Run:
     """Whether it failed for a reason outside that passes by itself: an overloaded service, a broken connection."""
     parked_until: float | None = None
     """When it goes on by itself, in wall time."""
+    parked_for: str | None = None
+    """What it waits for: ``rate_limited`` or ``overloaded``."""
     budget_usd: float | None = None
     budget_tokens: int | None = None
     """What it and everything below it may spend together."""
@@ -370,11 +374,12 @@ def _rate_limited(run: Run, event: Event) -> Run:
 
 
 def _parked(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.WAITING, parked_until=event.data.get("until"))
+    data = event.data
+    return replace(run, status=Status.WAITING, parked_until=data.get("until"), parked_for=data.get("reason"))
 
 
 def _unparked(run: Run, event: Event) -> Run:
-    return replace(run, status=_at_work(run.status), parked_until=None)
+    return replace(run, status=_at_work(run.status), parked_until=None, parked_for=None)
 
 
 def _marker(run: Run, event: Event) -> Run:
@@ -383,7 +388,14 @@ def _marker(run: Run, event: Event) -> Run:
 
 def _usage(run: Run, event: Event) -> Run:
     data = event.data
-    return replace(run, cost_usd=_cost(run, data), tokens=_tokens(run, data))
+    return replace(run, **_used(data))
+
+
+def _used(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What was known stays known, whatever is said later that makes no sense."""
+    cost, tokens = amount(data.get("cost_usd")), amount(data.get("tokens"))
+    used = {} if cost is None else {"cost_usd": cost, "cost_estimated": bool(data.get("cost_estimated"))}
+    return used if tokens is None else {**used, "tokens": int(tokens)}
 
 
 def amount(value: object) -> float | None:
@@ -391,17 +403,6 @@ def amount(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < _TOO_MUCH else None  # NaN is neither
-
-
-def _cost(run: Run, data: Mapping[str, Any]) -> float | None:
-    """What was known stays known, whatever is said later that makes no sense."""
-    found = amount(data.get("cost_usd"))
-    return run.cost_usd if found is None else found
-
-
-def _tokens(run: Run, data: Mapping[str, Any]) -> int | None:
-    found = amount(data.get("tokens"))
-    return run.tokens if found is None else int(found)
 
 
 def _question(run: Run, event: Event) -> Run:
@@ -447,13 +448,13 @@ def _ended(run: Run, event: Event) -> Run:
         ended_at=event.ts,
         exit_code=data.get("exit_code"),
         result=data.get("result"),
-        cost_usd=_cost(run, data),
-        tokens=_tokens(run, data),
         error=data.get("error"),
         transient=bool(data.get("transient")),
         parked_until=None,
+        parked_for=None,
         steps=tuple(data.get("steps", ())),
         open_questions=(),
+        **_used(data),
     )
 
 

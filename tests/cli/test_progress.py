@@ -263,6 +263,18 @@ def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
     assert summary(feed(progress, total), 5.0)[4].endswith("budget  0:05  $0.7500, 217 tokens, some of it unpriced")
 
 
+def test_the_summary_marks_a_cost_that_is_an_estimate() -> None:
+    used = make("rq", "usage", tokens=100, cost_usd=0.5, cost_estimated=True)
+    progress = feed(Progress(ROOT), *GROUP, used)
+    assert summary(progress, 4.0)[2].endswith("100 tokens  ~$0.5000")
+    steps = [{**step, "status": "done", "reason": "x", "max_iterations": 1} for step in STEPS]
+    steps[2] |= {"tokens": 100, "cost_usd": 0.5, "cost_estimated": True}
+    total = {"tokens": 100, "cost_usd": 0.5, "cost_estimated": True, "steps": steps}
+    lines = summary(feed(progress, make(ROOT, "run.ended", 5.0, status="done", reason="x", **total)), 5.0)
+    assert lines[2].endswith("100 tokens  ~$0.5000")
+    assert lines[4].endswith("~$0.5000, 100 tokens")
+
+
 LIMITED = [
     make("rq", "run.ended", 3.0, status="failed", reason="rate_limited"),
     make(ROOT, "parked", until=4e9, reason="rate_limited", text="qa: the usage limit is reached"),

@@ -93,7 +93,13 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     about = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": __version__}
     _describe(lock, about)
     settings = load(str(home), str(home)).limits
-    limits = Limits(settings.depth, settings.children, settings.leaves, settings.min_free_mb * 1024**2)
+    limits = Limits(
+        settings.depth,
+        settings.children,
+        settings.leaves,
+        settings.min_free_mb * 1024**2,
+        settings.estimate_usd_per_mtok,
+    )
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)

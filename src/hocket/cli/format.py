@@ -85,14 +85,14 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
 def cost(run: dict[str, Any]) -> str | None:
     """What a run has cost so far; None where nobody knows. Tokens of which nobody said a price are unpriced."""
     dollars, tokens = run.get("cost_usd"), run.get("tokens")
-    parts = [money(dollars, tokens), None if tokens is None else f"{tokens} tokens"]
+    parts = [money(dollars, tokens, bool(run.get("cost_estimated"))), None if tokens is None else f"{tokens} tokens"]
     return ", ".join(part for part in parts if part) or None
 
 
-def money(dollars: float | None, tokens: int | None) -> str | None:
-    """``$0.0123``, ``unpriced``, or None where nothing that has a price was used."""
+def money(dollars: float | None, tokens: int | None, estimated: bool = False) -> str | None:
+    """``$0.0123``, ``~$0.0123`` by an estimate, ``unpriced``, or None where nothing that has a price was used."""
     if dollars is not None:
-        return f"${dollars:.4f}"
+        return f"{'~' if estimated else ''}${dollars:.4f}"
     return "unpriced" if tokens else None
 
 

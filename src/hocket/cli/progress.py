@@ -37,8 +37,8 @@ class StepView:
     """One step of the chain."""
 
     __slots__ = (
-        *("agent", "asks", "before", "cost", "ended_at", "gate", "group", "helpers", "iteration", "last", "maximum"),
-        *("reason", "run", "said_at", "started_at", "status", "told", "tokens"),
+        *("agent", "asks", "before", "cost", "ended_at", "estimated", "gate", "group", "helpers", "iteration"),
+        *("last", "maximum", "reason", "run", "said_at", "started_at", "status", "told", "tokens"),
     )
 
     def __init__(self, agent: str, maximum: int, group: int | None = None) -> None:
@@ -62,6 +62,8 @@ class StepView:
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.cost: float | None = None
+        self.estimated = False
+        """Whether some of that cost is a guess by its tokens."""
         self.tokens: int | None = None
         self.told = False
         """Whether it is over for good, and somebody was told."""
@@ -121,6 +123,7 @@ class LeafView:
             more, self.cost = cost - (self.cost or 0), cost
             if step is not None:
                 step.cost = (step.cost or 0) + more
+                step.estimated |= bool(data.get("cost_estimated"))
         if tokens is not None:
             more, self.tokens = tokens - (self.tokens or 0), tokens
             if step is not None:
@@ -302,6 +305,7 @@ class Progress:
             step.iteration = report["iterations"]
             step.maximum = report["max_iterations"]
             step.cost = report.get("cost_usd", step.cost)
+            step.estimated = bool(report.get("cost_estimated"))
             step.tokens = report.get("tokens", step.tokens)
         if not reports and len(self.steps) == 1:
             self.steps[0].status, self.steps[0].reason = data["status"], data.get("reason")
@@ -373,7 +377,10 @@ def joint(progress: Progress, step: StepView) -> str:
 def step_cells(step: StepView, now: float, joint: str = "", priced: bool = False) -> list[str]:
     """One line of the summary."""
     taken = step.taken(now)
-    used = [f"{step.tokens} tokens" if step.tokens is not None else "-", money(step.cost, step.tokens) or "-"]
+    used = [
+        f"{step.tokens} tokens" if step.tokens is not None else "-",
+        money(step.cost, step.tokens, step.estimated) or "-",
+    ]
     return [
         NEEDS_YOU if step.asks else WORDS.get(step.status, "· " + step.status),
         joint + fit(one_line(step.agent), AGENT_COLUMNS),
@@ -398,7 +405,7 @@ def summary(progress: Progress, now: float, columns: int | None = None) -> list[
         return [*lines, *whereabouts(progress)]
     data = progress.ended["data"]
     taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
-    used = cost({"cost_usd": data.get("cost_usd"), "tokens": data.get("tokens")})
+    used = cost(data)
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in progress.steps):
         used += ", some of it unpriced"
     parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]

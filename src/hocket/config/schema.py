@@ -79,6 +79,7 @@ _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is
 _AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
 _TOKENS = _Kind(lambda value: _is_whole(value, 1, 10**15), "a whole number from 1 on")
 _DOLLARS = _Kind(lambda value: _is_seconds(value, 1e-6), "a number of dollars above 0")
+_PRICE = _Kind(lambda value: _is_seconds(value, 0), "a number of dollars that is not negative")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
 _FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
@@ -134,7 +135,8 @@ _CHAIN: _Fields = {
     "isolation": _one_of(*ISOLATION),
 }
 _SECTIONS: Mapping[str, _Fields] = {
-    "limits": dict.fromkeys(Limits.fields, _BOUND) | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE},
+    "limits": dict.fromkeys(Limits.fields, _BOUND)
+    | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE, "estimate_usd_per_mtok": _PRICE},
     "run": {"stop_grace": _GRACE, "marker": _FILLED},
     "env": {"pass": _PASSABLE},
     "claude": {
@@ -188,7 +190,7 @@ class Part(Record):
     agents: Mapping[str, AgentConfig]
     chains: Mapping[str, ChainConfig]
     projects: Mapping[str, str]
-    limits: Mapping[str, int]
+    limits: Mapping[str, Any]
     run: Mapping[str, Any]
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]

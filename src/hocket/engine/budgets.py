@@ -2,8 +2,9 @@
 
 Every commit that tells of usage is added up here, and when a bound is reached everything below it is ended, once, and
 fails: also an agent that was done with its work, because whether it was a moment earlier is nothing to build on.
-Money that nobody told of counts as nothing: it is unknown, and no guess of ours. All of it can be learned again from
-the store. What a single agent is told about its own budget is its provider's business.
+Where nobody told of money, the estimate counts that the run was given for its tokens; of who tells neither nothing can
+be counted, and it is said so. All of it can be learned again from the store. What a single agent is told about its own
+budget is its provider's business.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class _Purse:
         """Runs below that have not ended. The purse is kept for as long as there are any."""
         self.spenders: set[str] = set()
         """Those among them that tell what they spend."""
+        self.unheld: set[str] = set()
+        """Agents of which it was said that they tell nothing to count."""
         self.is_closed = False
         """Whether the end of everything below was asked for."""
 
@@ -151,6 +154,17 @@ class Budgets:
             if purse.run.budget_usd is not None
         ]
         return max(0.0, min(bounds)) if bounds else None
+
+    def unheld(self, run: Run) -> str | None:
+        """In words, that a bound cannot hold for a run that has ended; once for each agent below that bound."""
+        if run.cost_usd is not None or run.tokens is not None:
+            return None
+        purses = [purse for purse in self._payers.get(run.id, ()) if run.agent not in purse.unheld]
+        for purse in purses:
+            purse.unheld.add(run.agent)
+        if not purses:
+            return None
+        return f"{run.agent} told neither money nor tokens: no budget can hold for it"
 
     def is_over(self, run: Run) -> bool:
         """Whether a live run, with what it has used by now, is below a bound that is reached."""

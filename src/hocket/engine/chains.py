@@ -328,6 +328,9 @@ class Chains:
         step = course.chain.steps[ask.step]
         command = step.until or course.chain.until or "true"
         limit = course.chain.gate_timeout or gates.TIMEOUT
+        begins = {"run": ask.run, "step": ask.step, "command": command}
+        if not await self._tell(course, ask.step, "gate.started", begins):
+            return
         verdict = await self._gates.run(ask.run, command, step.spec.cwd, step.spec.env, limit)
         if verdict is None:
             if self._is_wanted(course, ask.step):

@@ -42,6 +42,9 @@ class Course:
         self.results: list[str | None] = [None for _ in chain.steps]
         self.costs: list[float | None] = [None for _ in chain.steps]
         self.tokens: list[int | None] = [None for _ in chain.steps]
+        self.estimated: set[int] = set()
+        """Steps in whose costs an estimate is."""
+        self.nested_estimated = False
         self.nested: tuple[float | None, int | None] = (None, None)
         """What runs have used that its agents started, in money and in tokens."""
         self._counted: set[str] = set()
@@ -120,6 +123,8 @@ class Course:
         self.results[step] = leaf.result
         self.costs[step] = _sum(self.costs[step], leaf.cost_usd)
         self.tokens[step] = _sum(self.tokens[step], leaf.tokens)
+        if leaf.cost_estimated:
+            self.estimated.add(step)
         if not self.history[step].again:
             # An iteration was made of what the gate before it had said. One that counts for nothing changes nothing.
             self.complaints.pop(step, None)
@@ -131,6 +136,7 @@ class Course:
         self._counted.add(run.id)
         cost, tokens = self.nested
         self.nested = (_sum(cost, run.cost_usd), _sum(tokens, run.tokens))
+        self.nested_estimated |= run.cost_estimated
 
     def judged(self, step: int, gate: Mapping[str, Any]) -> None:
         """What a gate said of the last iteration, by its event."""
@@ -192,7 +198,8 @@ class Course:
             data |= {"result": self.results[steps[0]], "iterations": report["iterations"]}
         else:
             data["result"] = stage_result(self.chain, steps, self.results)
-        return data | {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
+        used = {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
+        return data | used | _mark(self.estimated.intersection(steps))
 
     def forget_inner(self, run: str) -> None:
         """A loop or a group has ended."""
@@ -203,7 +210,7 @@ class Course:
         """The data of the chain's own end."""
         steps = decide.step_reports(self.chain, self.history, self.runs, end)
         for step, report in enumerate(steps):
-            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step]}
+            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step], **_mark(step in self.estimated)}
         codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
         every = range(len(steps))
         data = {
@@ -214,6 +221,7 @@ class Course:
             "cost_usd": _sum(_total(self.costs, every), self.nested[0]),
             "tokens": _sum(_total(self.tokens, every), self.nested[1]),
             "steps": steps,
+            **_mark(self.estimated or self.nested_estimated),
         }
         return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
 
@@ -227,6 +235,11 @@ def _settled(report: Mapping[str, Any], end: Finished | None) -> Mapping[str, An
 
 def _sum(before: Any, more: Any) -> Any:
     return before if more is None else (before or 0) + more
+
+
+def _mark(is_estimated: object) -> dict[str, Any]:
+    """Beside a cost in which an estimate is."""
+    return {"cost_estimated": True} if is_estimated else {}
 
 
 def _total(parts: list[Any], steps: Iterable[int]) -> Any:

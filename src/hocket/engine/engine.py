@@ -49,11 +49,12 @@ class Engine:
         self.hub = Hub(self.read)
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
-        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
+        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits)
         self._chains = Chains(self._journal, self._new_run, self._processes)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
         self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
         self._processes.is_over_budget = self._budgets.is_over
+        self._processes.unheld = self._budgets.unheld
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()

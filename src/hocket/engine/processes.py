@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket import config
-from hocket.engine import clock
+from hocket.engine import clock, estimates
 from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.spares import Spares
@@ -100,13 +101,14 @@ class Leaf:
 class Processes:
     """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
 
-    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, places: int) -> None:
+    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, limits: Limits) -> None:
         self._home = home
         self._socket = socket
         self._secret = secret
         self._journal = journal
         self._talk = talk
-        self._places = places
+        self._places = limits.leaves
+        self._price = limits.usd_per_mtok
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
@@ -124,6 +126,8 @@ class Processes:
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
         """Whether it, or who is above it, has spent all, asked when it has ended."""
+        self.unheld: Callable[[Run], str | None] = lambda run: None
+        """Why a bound on what it spends cannot hold for it, asked when it has ended."""
 
     def open(self) -> None:
         self._zygote.start()
@@ -387,6 +391,7 @@ class Processes:
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         offsets, more = self._read(leaf, events, finals)
+        events = estimates.priced(run, events, self._price)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._listen(leaf, events, offsets)
         if record and not more:
@@ -576,9 +581,11 @@ class Processes:
         last_words = leaf.provider.result_of(tail)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
-        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **extra}
+        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price), **extra}
         ended = self._event(leaf, "run.ended", data)
-        await self._journal.insist([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
+        why = self.unheld(now) if now.pid is not None else None
+        told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]
+        await self._journal.insist([*events, *told, ended], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:
