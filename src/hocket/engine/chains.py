@@ -72,6 +72,7 @@ class Chains:
 
     def begin(self, run: Run, chain: BoundChain) -> None:
         course = self._courses[run.id] = Course(run, chain)
+        self._processes.need_server(True)
         self._tasks.spawn(self._advance(course))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
@@ -80,6 +81,7 @@ class Chains:
         live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
         self._by_child |= dict.fromkeys(live, course)
         self._arm(course, run)
+        self._processes.need_server(True)
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
@@ -437,6 +439,7 @@ class Chains:
         events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
         await self._journal.write([*events, _event(root, "run.ended", course.report(end))])
         self._courses.pop(course.id, None)
+        self._processes.need_server(bool(self._courses))
         _hush(course)
 
     def _arm(self, course: Course, root: Run) -> None:

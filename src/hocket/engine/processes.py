@@ -7,6 +7,7 @@ rebuilt from there and from the store. The kernel says when to look (inotify); a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -122,6 +123,7 @@ class Processes:
         self._inotify = Inotify()
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
+        self._needed = False
         self.allowance: Callable[[Run], float | None] = lambda run: None
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
@@ -133,6 +135,16 @@ class Processes:
         self._zygote.start()
         self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
+
+    def need_server(self, needed: bool) -> None:
+        """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
+        if needed is not self._needed and not self._closing:
+            self._needed = needed
+            self._starter.submit(self._tell_zygote, str(self._home) if needed else "")
+
+    def _tell_zygote(self, home: str) -> None:
+        with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
+            self._zygote.need_server(home, FORK_PATIENCE)
 
     async def close(self) -> None:
         """Let go of everything; the keepers do not notice."""
