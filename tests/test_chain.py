@@ -352,3 +352,17 @@ dress = st.text(st.sampled_from(" `*\t"), max_size=6)
 def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str, after: str, other: str) -> None:
     assert is_marker(f"{before}DONE{after}", "DONE")
     assert is_marker(f"DONE{other}", "DONE") is (other.strip(" `*\t\r\n") == "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("say→okm", 'separate steps with "->"'),
+        ("a => b", 'separate steps with "->"'),
+        ("(a -> b, c)", 'a group holds agents and no "->": (a, b:3)'),
+    ],
+)
+def test_what_is_nearly_a_chain_is_met_with_how_to_write_it(text: str, hint: str) -> None:
+    with pytest.raises(ChainSyntaxError) as caught:
+        parse(text)
+    assert caught.value.hint == hint

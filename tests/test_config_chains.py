@@ -89,6 +89,8 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
         ({"isolation": "worktree"}, ['"isolation"', "not built yet"]),
         ({"isolation": "vm"}, ['"isolation"', '"none" or "worktree"']),
         ({"until": " "}, ['"until"', "shell command"]),
+        ({"marker": "a\nb"}, ['"marker"', "one line"]),
+        ({"marker": "`*`"}, ['"marker"', "one line"]),
         ({"until": "a\0b"}, ['"until"', "shell command"]),
         ({"steps": [{"agent": "a", "budgetUsd": -1}]}, ["step 1", '"budgetUsd"']),
         ({"steps": [{"agent": "a", "until": 1}]}, ["step 1", '"until"']),

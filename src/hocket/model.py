@@ -12,9 +12,6 @@ from typing import Any, Protocol
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 _TOO_MUCH = 1e15
-MAX_STEPS = 1000
-"""Of a chain, members of groups included."""
-MAX_ITERATIONS = 1_000_000
 RESULT_LIMIT = 64 * 1024
 """How many bytes of an agent's last words its result keeps, and of one line its event."""
 

@@ -83,6 +83,29 @@ def test_an_error_names_the_member(place: Place) -> None:
     assert "step 2, member 2" in place.refused(config, chain="ship").message
 
 
+@pytest.mark.parametrize("agent", ["nobody", "a b"])
+def test_an_error_names_the_step_where_there_are_others(place: Place, agent: str) -> None:
+    config = ship(StepConfig("planner"), StepConfig(agent))
+    assert "f: chain 'ship': step 2" in place.refused(config, chain="ship").message
+    assert "step 2" in place.refused(dsl=f"planner -> {agent}").message
+    assert "step 1, member 2" in place.refused(dsl=f"(planner, {agent})").message
+
+
+def test_one_step_alone_needs_no_number(place: Place) -> None:
+    assert "step 1" not in place.refused(dsl="nobody").message
+
+
+def test_a_missing_variable_names_the_step(place: Place) -> None:
+    config = ship(StepConfig("planner"), StepConfig("builder", args=("${X}",)))
+    assert "step 2: the variable X has no value" in place.refused(config, chain="ship").message
+
+
+def test_iterations_in_an_agents_name_are_met_with_where_they_belong(place: Place) -> None:
+    error = place.refused(ship(StepConfig("planner:3")), chain="ship")
+    assert 'step 1, "agent"' in error.message
+    assert error.hint == 'to repeat it, write "iterations" for the step: planner, 3'
+
+
 def test_a_description_counts_steps_as_people_do(place: Place) -> None:
     told = describe(place.chain(dsl="planner -> (builder, reviewer) -> planner"))
     assert [(step["step"], step["member"]) for step in told] == [(1, None), (2, 1), (2, 2), (3, None)]

@@ -8,7 +8,7 @@ from typing import Any
 from hocket.config import ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
-from hocket.model import MAX_ITERATIONS, MAX_STEPS
+from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS
 
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
@@ -35,6 +35,10 @@ def _is_seconds(value: object, least: float) -> bool:
 def _is_filled(value: object) -> bool:
     # A path or a name with anything else in it could be given to nobody.
     return isinstance(value, str) and value.strip() != "" and "\0" not in value and _is_encodable(value)
+
+
+def _is_marker(value: object) -> bool:
+    return _is_filled(value) and len(str(value).splitlines()) == 1 and str(value).strip(AROUND_A_MARKER) != ""
 
 
 def _is_encodable(text: str) -> bool:
@@ -68,6 +72,7 @@ def _one_of(*words: str) -> _Kind:
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
 _FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
+_MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks in it")
 _GATE = _Kind(_is_filled, "a shell command")
 _SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
 _TEXTS = _Kind(_is_texts, "a list of texts")
@@ -126,7 +131,7 @@ _CHAIN: _Fields = {
     "prompt": _TEXT,
     "prompt_file": _FILLED,
     "steps": _STEPS,
-    "marker": _FILLED,
+    "marker": _MARKER,
     "permission_mode": _MODE,
     "on_question": _one_of(*ON_QUESTION),
     **_BOUNDS,
@@ -137,7 +142,7 @@ _CHAIN: _Fields = {
 _SECTIONS: Mapping[str, _Fields] = {
     "limits": dict.fromkeys(Limits.fields, _BOUND)
     | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE, "estimate_usd_per_mtok": _PRICE},
-    "run": {"stop_grace": _GRACE, "marker": _FILLED},
+    "run": {"stop_grace": _GRACE, "marker": _MARKER},
     "env": {"pass": _PASSABLE},
     "claude": {
         "permission_mode": _MODE,

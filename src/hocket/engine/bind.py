@@ -83,6 +83,9 @@ _ABOVE_ZERO = {
 }
 
 
+_MOST = dict.fromkeys(("timeout", "idle_timeout", "gate_timeout", "budget_usd"), 1e9)
+
+
 class _Wish(NamedTuple):
     """One step, before its agent is known."""
 
@@ -93,7 +96,7 @@ class _Wish(NamedTuple):
     loop: bool
     args: tuple[str, ...] = ()
     prompts: tuple[PromptLevel, ...] = ()
-    """Of the step and of its chain, in this order."""
+    """Of the step and of its chain, in this order; none of a step that was typed."""
     project: str | None = None
     """The folder whose own file asks for it; None for the user."""
     group: int | None = None
@@ -101,6 +104,10 @@ class _Wish(NamedTuple):
     until: str | None = None
     timeout: float | None = None
     bounds: Bounds = Bounds()
+
+    @property
+    def configured(self) -> bool:
+        return bool(self.prompts)
 
 
 def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
@@ -118,7 +125,7 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
-    steps = [_step(wish, request, find, options, task) for wish in wishes]
+    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -151,8 +158,9 @@ def _check(request: StartRequest) -> None:
         raise UsageError(f"a lost pass can be met with {', '.join(ON_LOST)}, not {request.on_lost!r}")
     for name, words in _ABOVE_ZERO.items():
         value = getattr(request, name)
-        if value is not None and not 0 < value <= 1e15:  # also refuses NaN
-            raise UsageError(f"{words} above 0, not {value}")
+        if value is not None and not 0 < value <= _MOST.get(name, 1e15):  # also refuses NaN
+            least = f" and at most {_MOST[name]:,.0f}" if name in _MOST and value > 0 else ""
+            raise UsageError(f"{words} above 0{least}, not {value:,.10g}")
     if request.until is not None and (not request.until.strip() or "\0" in request.until):
         raise UsageError("the gate is not a command")
     for name in request.variables:
@@ -302,7 +310,7 @@ def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None
 
 
 def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
-    marker = request.marker or (chain.marker if chain else None) or config.marker
+    marker = (chain.marker if chain else None) or config.marker if request.marker is None else request.marker
     if not bare_marker(marker) or len(marker.splitlines()) != 1:
         raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
     return marker
@@ -327,10 +335,16 @@ class _Prompt(NamedTuple):
     blanks: tuple[str, ...] = ()
 
 
-def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task) -> Step:
-    if wish.agent not in find.config.agents:
-        check_agent(wish.agent, wish.where)
-    spec = _spec(wish, request, find, options, task)
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
+    """The step that is wished for. Where there are others, an error says which one it is about."""
+    try:
+        if wish.agent not in find.config.agents:
+            check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
+        spec = _spec(wish, request, find, options, task)
+    except (ProgramNotFound, UsageError) as error:
+        if named and wish.where not in error.message:
+            error.message = f"{wish.where}: {error.message}"
+        raise
     return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds)
 
 
@@ -431,7 +445,12 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
     if request.prompt and (request.prompt_literal or request.agent is not None):
         return _Task(request.prompt, True)
     level = choose_prompt([PromptLevel(request.prompt, request.prompt_file)])
-    callers = _read(level, request)
+    try:
+        callers = _read(level, request)
+    except UsageError as error:
+        if level.text:
+            error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
+        raise
     if callers:
         return _Task(callers, True, () if level.file else (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
