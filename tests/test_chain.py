@@ -8,19 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.chain import (
-    MAX_ITERATIONS,
-    MAX_STEPS,
-    StepText,
-    check_agent,
-    is_marker,
-    is_path,
-    parse,
-    render,
-)
-from hocket.config import schema
+from hocket.chain import StepText, check_agent, is_marker, is_path, parse, render
 from hocket.errors import ChainSyntaxError, UsageError
 from hocket.variables import is_variable_name, join, substitute
+from hocket.written import MAX_ITERATIONS, MAX_STEPS
 
 names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
 paths = st.from_regex(r"(/|\./|~/)[a-z .:_(),-]{0,8}[a-z]", fullmatch=True).filter(lambda path: "->" not in path)
@@ -265,10 +256,6 @@ def test_what_is_rendered_is_read_back(wanted: list[list[tuple[str, int | None]]
     assert parse(render(steps)) == steps
 
 
-def test_both_ways_to_write_a_chain_share_one_bound() -> None:
-    assert schema.MAX_ITERATIONS == MAX_ITERATIONS
-
-
 def test_an_agent_is_checked_with_the_place_it_came_from() -> None:
     assert check_agent("./x", "here") == "./x"
     with pytest.raises(ChainSyntaxError, match="here: 'a b'"):
@@ -352,3 +339,17 @@ dress = st.text(st.sampled_from(" `*\t"), max_size=6)
 def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str, after: str, other: str) -> None:
     assert is_marker(f"{before}DONE{after}", "DONE")
     assert is_marker(f"DONE{other}", "DONE") is (other.strip(" `*\t\r\n") == "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("say→okm", 'separate steps with "->"'),
+        ("a => b", 'separate steps with "->"'),
+        ("(a -> b, c)", 'a group holds agents and no "->": (a, b:3)'),
+    ],
+)
+def test_what_is_nearly_a_chain_is_met_with_how_to_write_it(text: str, hint: str) -> None:
+    with pytest.raises(ChainSyntaxError) as caught:
+        parse(text)
+    assert caught.value.hint == hint

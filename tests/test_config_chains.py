@@ -90,6 +90,8 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
         ({"isolation": "vm"}, ['"isolation"', '"none" or "worktree"']),
         ({"steps": [{"agent": "a", "isolation": True}]}, ["step 1", '"isolation"', '"none" or "worktree"']),
         ({"until": " "}, ['"until"', "shell command"]),
+        ({"marker": "a\nb"}, ['"marker"', "one line"]),
+        ({"marker": "`*`"}, ['"marker"', "one line"]),
         ({"until": "a\0b"}, ['"until"', "shell command"]),
         ({"steps": [{"agent": "a", "budgetUsd": -1}]}, ["step 1", '"budgetUsd"']),
         ({"steps": [{"agent": "a", "until": 1}]}, ["step 1", '"until"']),
@@ -125,6 +127,15 @@ def test_an_unknown_key_is_met_with_the_nearest_one(project: Path, chain: Any, h
     with pytest.raises(ConfigError, match="unknown key") as caught:
         ship(project)
     assert caught.value.hint == f'did you mean "{hint}"?'
+
+
+def test_a_chain_of_a_file_has_no_more_steps_than_one_of_a_text(project: Path) -> None:
+    one, pair = {"agent": "a"}, {"group": [{"agent": "b"}, {"agent": "c"}]}
+    in_json(project, {"steps": [one] * 998 + [pair]})
+    assert len(ship(project).steps) == 1000
+    in_json(project, {"steps": [one] * 999 + [pair]})
+    with pytest.raises(ConfigError, match=r'chain "ship", step 1000: .*at most 1000'):
+        ship(project)
 
 
 # --- Looking ------------------------------------------------------------------------------------------------

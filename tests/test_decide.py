@@ -14,6 +14,7 @@ from hocket.decide import (
     BLIND_PAUSE,
     FIRST_PAUSE,
     LONGEST_BLIND_PAUSE,
+    LONGEST_PARKING,
     LONGEST_PAUSE,
     MOST_ATTEMPTS,
     MOST_LOST,
@@ -428,12 +429,33 @@ def test_a_usage_limit_is_waited_for_and_costs_no_iteration(count: int | None) -
 
 def test_usage_limits_in_a_row_are_each_waited_for_and_the_iteration_stays_the_same() -> None:
     chain = make(3)
-    limits = [limited(f"r{i}", i * 1000.0, i * 1000.0 + 500) for i in range(1, 20)]
+    limits = [limited(f"r{i}", i * 1000.0, i * 1000.0 + 800) for i in range(1, 20)]
     history = after(chain, [end("r0"), *limits])
-    assert decide(chain, history, 19_000.0) == Wait(19_500.0, limited=True)
-    assert decide(chain, history, 19_500.0) == Start(0, 2, "r19")
+    assert decide(chain, history, 19_000.0) == Wait(19_800.0, limited=True)
+    assert decide(chain, history, 19_800.0) == Start(0, 2, "r19")
     history = add(history, 0, end("r20"))
     assert decide(chain, history, 20_000.0) == Start(0, 3)
+
+
+def test_a_limit_whose_end_is_always_moments_ahead_is_tried_again_ever_more_rarely() -> None:
+    chain = make(5)
+    pauses = []
+    for attempts in range(1, 40):
+        told = [limited(f"r{i}", 100.0, 100.2) for i in range(attempts)]
+        decision = decide(chain, after(chain, told), 100.0)
+        assert isinstance(decision, Wait)
+        assert decision.until is not None
+        pauses.append(decision.until - 100.0)
+    assert pauses[:3] == [pytest.approx(0.2), 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pauses[-1] == LONGEST_PAUSE == max(pauses)
+
+
+def test_a_limit_said_to_end_years_ahead_is_looked_at_again_after_a_week() -> None:
+    chain = make(5)
+    far = after(chain, [limited("r", 100.0, 100.0 + 10 * 365 * 86400)])
+    assert decide(chain, far, 100.0) == Wait(100.0 + LONGEST_PARKING, limited=True)
+    near = after(chain, [limited("r", 100.0, 100.0 + 6 * 86400)])
+    assert decide(chain, near, 100.0) == Wait(100.0 + 6 * 86400, limited=True)
 
 
 @pytest.mark.parametrize("resets_at", [None, 50.0, float("nan")], ids=["unknown", "over", "no number"])

@@ -96,11 +96,12 @@ def lost(run: str, again: bool | None = None) -> Outcome:
 
 
 def test_about_a_lost_iteration_somebody_is_asked_where_questions_are() -> None:
-    asking = replace(chain(None), on_question="ask")
+    asking = chain(None)
     history = add(no_history(asking), 0, lost("r1"))
     assert decide(asking, history) == Ask(0, "r1")
     assert decide(asking, busy(history, 0)) == Wait()
-    assert decide(chain(None), history) == Finished(Status.FAILED, Reason.LOST, 0)
+    for said in ("deny", "fail"):
+        assert decide(replace(asking, on_question=said), history) == Finished(Status.FAILED, Reason.LOST, 0)
     assert decide(replace(asking, on_lost="retry"), history) == Start(0, 1, "r1")
 
 

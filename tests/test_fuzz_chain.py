@@ -16,11 +16,12 @@ import pytest
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight
-from hocket.chain import MAX_ITERATIONS, MAX_STEPS, parse, render
+from hocket.chain import parse, render
 from hocket.config import Place, schema
 from hocket.config.settings import Config
 from hocket.engine.bind import StartRequest, bind
 from hocket.errors import ChainSyntaxError, ConfigError, HocketError
+from hocket.written import MAX_ITERATIONS, MAX_STEPS
 
 SOME = 3_000
 ALL = 20_000

@@ -17,7 +17,7 @@ CREATED: dict[str, Any] = {
 TYPES = (
     *("run.created", "run.started", "session", "text", "thinking", "tool.started", "tool.finished", "usage"),
     *("question", "answer", "input", "rate_limited", "marker", "gate", "member", "task.changed", "raw"),
-    *("turn.started", "turn.ended", "notice", "parked", "unparked", "run.ended"),
+    *("turn.started", "turn.ended", "notice", "parked", "unparked", "clock", "run.ended"),
 )
 
 
@@ -65,8 +65,9 @@ def test_a_run_begins_as_it_was_created() -> None:
 
 FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("run.created", CREATED | {"number": 99, "agent": "another"}, {}),
-    ("run.started", {"pid": 5, "clock": 2.5},
-     {"status": "running", "started_at": 101.0, "pid": 5, "started_clock": 2.5}),
+    ("run.started", {"pid": 5, "clock": 2.5, "boot": "b"},
+     {"status": "running", "started_at": 101.0, "pid": 5, "started_clock": 2.5, "started_boot": "b"}),
+    ("clock", {"clock": 7.5, "boot": "b"}, {"started_clock": 7.5, "started_boot": "b"}),
     ("run.started", {}, {"status": "running", "started_at": 101.0}),
     ("session", {"session_id": "s", "transcript": "/t"}, {"session_id": "s", "transcript": "/t"}),
     ("text", {"text": "hello"}, {}),
@@ -93,7 +94,8 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("rate_limited", {"status": "rejected", "resets_at": None}, {}),
     ("rate_limited", {"status": "rejected", "resets_at": "soon"}, {}),
     ("rate_limited", {"status": "allowed_warning", "resets_at": 1800000000}, {}),
-    ("parked", {"until": 500.0, "reason": "rate_limited"}, {"status": "waiting", "parked_until": 500.0}),
+    ("parked", {"until": 500.0, "reason": "rate_limited"},
+     {"status": "waiting", "parked_until": 500.0, "parked_for": "rate_limited"}),
     ("unparked", {}, {}),
     ("marker", {"line": "FORKHESTRA_COMPLETE"}, {"marker": True}),
     ("gate", {"passed": True}, {}),

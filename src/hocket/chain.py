@@ -13,16 +13,15 @@ from itertools import groupby, islice
 from typing import Any
 
 from hocket.errors import ChainSyntaxError
+from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS
 
 ARROW = "->"
-MAX_ITERATIONS = 1_000_000
-MAX_STEPS = 1000
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _DIGITS = re.compile(r"[0-9]+")
 _NUMBER_LIKE = re.compile(r"[-+]?[0-9]*\.?[0-9]*")
+_OTHER_ARROWS = "→➔➜⇒⟶>"
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_AROUND_A_MARKER = " \t\r\n`*"
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})")
 
 
@@ -35,6 +34,10 @@ class StepText:
     loop: bool
     position: int
     """From 1, as people count. Members of one group have the same: they run at the same time."""
+
+    @property
+    def group(self) -> int:
+        return self.position
 
 
 # --- Text ---------------------------------------------------------------------------------------------------
@@ -109,7 +112,9 @@ def _inside(text: str, where: str) -> str:
         raise ChainSyntaxError(f"{where}: a group within a group, or one that is not closed: {text!r}")
     inside, closing, rest = text[1:].partition(")")
     if not closing:
-        raise ChainSyntaxError(f"{where}: the group is not closed: {text!r}", "a group is written as (a, b:3)")
+        raise ChainSyntaxError(
+            f"{where}: the group is not closed: {text!r}", 'a group holds agents and no "->": (a, b:3)'
+        )
     if rest.strip():
         hint = "iterations belong to the members, as in (a:3, b)" if rest.strip().startswith(":") else None
         raise ChainSyntaxError(f"{where}: {rest.strip()!r} follows the end of the group: {text!r}", hint)
@@ -160,7 +165,10 @@ def _iterations(digits: str, text: str, where: str) -> int:
 
 
 def _name_hint(text: str) -> str:
-    if any(character.isspace() for character in text):
+    agent, _, count = text.rpartition(":")
+    if agent and _DIGITS.fullmatch(count):
+        return f'to repeat it, write "iterations" for the step: {agent}, {count}'
+    if any(character.isspace() or character in _OTHER_ARROWS for character in text):
         return f'separate steps with "{ARROW}"'
     return f"a name has letters, digits, - and _; give any other program by its path, e.g. ./{text}"
 
@@ -170,7 +178,7 @@ def _name_hint(text: str) -> str:
 
 def bare_marker(text: str) -> str:
     """A line without what people and models put around a marker."""
-    return text.strip(_AROUND_A_MARKER)
+    return text.strip(AROUND_A_MARKER)
 
 
 def is_marker(line: str, marker: str) -> bool:

@@ -6,12 +6,11 @@ Pure: no clock, no file, no process. Whoever drives a chain tells what became of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
-from hocket.model import BoundChain, Reason, Run, Status, Step
+from hocket.model import BoundChain, Reason, Run, Status, Step, stages
 
 FIRST_PAUSE = 15.0
 LONGEST_PAUSE = 600.0
@@ -21,6 +20,8 @@ MOST_ATTEMPTS = 8
 BLIND_PAUSE = 300.0
 """Until the next attempt after a usage limit of which nobody said when it ends; each time twice as long."""
 LONGEST_BLIND_PAUSE = 3600.0
+LONGEST_PARKING = 7 * 86400.0
+"""However far away a usage limit's end is said to be: after a week somebody looks again."""
 MOST_LOST = 3
 """Times in a row that a lost iteration is tried again, where the chain asks for it."""
 
@@ -285,8 +286,8 @@ def decide(chain: BoundChain, history: History, now: float = 0.0) -> Decision:
     Members of a group go on side by side; when all are over, the chain goes on, or ends with the first that failed.
     """
     reason = Reason.SINGLE_RUN
-    for members in _stages(chain, history):
-        verdicts = [_judge(index, step, past, chain, now) for index, step, past in members]
+    for members in stages(chain.steps):
+        verdicts = [_judge(index, chain.steps[index], history[index], chain, now) for index in members]
         found = _next(verdicts)
         if found is not None:
             return found
@@ -298,12 +299,6 @@ def pausing(chain: BoundChain, history: History, now: float) -> list[int]:
     """The steps that only wait for a time to come."""
     judged = ((index, _judge(index, step, history[index], chain, now)) for index, step in enumerate(chain.steps))
     return [index for index, verdict in judged if isinstance(verdict, Wait) and verdict.until is not None]
-
-
-def _stages(chain: BoundChain, history: History) -> Iterator[list[tuple[int, Step, StepHistory]]]:
-    steps = zip(range(len(chain.steps)), chain.steps, history, strict=True)
-    for _, members in groupby(steps, lambda member: (member[1].group, member[0] if member[1].group is None else None)):
-        yield list(members)
 
 
 def _next(verdicts: Sequence[Decision | _Complete]) -> Decision | None:
@@ -352,11 +347,15 @@ def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain
 
 def _not_before(attempts: int, last: Outcome) -> float:
     ended = last.ended_at or 0.0
+    doubled = 2.0 ** min(attempts - 1, 10)
+    pause = min(FIRST_PAUSE * doubled, LONGEST_PAUSE)
     if not last.is_limited:
-        return ended + min(FIRST_PAUSE * 2.0 ** (attempts - 1), LONGEST_PAUSE)
-    if last.resets_at is not None and last.resets_at > ended:
-        return last.resets_at
-    return ended + min(BLIND_PAUSE * 2.0 ** min(attempts - 1, 10), LONGEST_BLIND_PAUSE)
+        return ended + pause
+    if last.resets_at is None or not last.resets_at > ended:  # also when it is no number at all
+        return ended + min(BLIND_PAUSE * doubled, LONGEST_BLIND_PAUSE)
+    # One whose end is always moments ahead would otherwise be asked again without a pause.
+    soonest = ended + pause if attempts > 1 else ended
+    return min(max(last.resets_at, soonest), ended + LONGEST_PARKING)
 
 
 def _judge_single_run(index: int, step: Step, past: StepHistory, last: Outcome, *, gated: bool) -> Decision | _Complete:

@@ -5,10 +5,10 @@ Frozen values and pure functions, stdlib only. Nothing here reads a file, a cloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 _TOO_MUCH = 1e15
@@ -154,6 +154,8 @@ class Spec:
     budget_tokens: int | None = None
     idle_timeout: float | None = None
     """What it may spend, with all below it, and for how many seconds it may say nothing; None is no bound."""
+    blanks: tuple[str, ...] = ()
+    """Names in double braces of its prompt that are filled in when it begins. All others are somebody's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +230,8 @@ class BoundChain:
     gate_timeout: float | None = None
     on_lost: str = "ask"
     """What to do about an iteration of which nobody knows how it ended: ``ask`` or ``retry``."""
-    on_question: str = "deny"
+    on_question: str = "ask"
+    """Whether somebody may be asked about the chain itself: not after ``deny`` or ``fail``."""
     bounds: Bounds = Bounds()
     """Of the chain as a whole: its budget and its silence."""
     previous: str | None = None
@@ -238,8 +241,29 @@ class BoundChain:
     """How many steps of that other chain went before."""
     task: str | None = None
     """The caller's prompt as it was given: what ``{{task}}`` stands for."""
+    kept: tuple[tuple[str, str | None], ...] = ()
+    """Members of its first group that were complete before: their agents, and what they came to."""
     trees: tuple[tuple[Worktree, ...], ...] = ()
     """The worktrees of the steps that went before in that other chain, by stage."""
+    kept_trees: tuple[Worktree, ...] = ()
+    """Those of the members in ``kept``."""
+
+
+class Grouped(Protocol):
+    """A step, bound or not."""
+
+    @property
+    def group(self) -> int | None: ...
+
+
+def stages(steps: Sequence[Grouped]) -> Iterator[range]:
+    """The places of the steps, those together that run at the same time: in a row, and of one group."""
+    begin = 0
+    for place in range(1, len(steps) + 1):
+        group = steps[place].group if place < len(steps) else None
+        if group is None or group != steps[begin].group:
+            yield range(begin, place)
+            begin = place
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,10 +305,14 @@ class Run:
     started_at: float | None = None
     started_clock: float | None = None
     """Monotonic time of the start, so that time limits outlive a restart of the server."""
+    started_boot: str | None = None
+    """The start of the machine that this clock belongs to."""
     ended_at: float | None = None
     exit_code: int | None = None
     result: str | None = None
     cost_usd: float | None = None
+    cost_estimated: bool = False
+    """Whether nobody said what it cost, and its tokens were taken at a price of ours."""
     tokens: int | None = None
     marker: bool = False
     stop_reason: Reason | None = None
@@ -303,6 +331,8 @@ class Run:
     """Whether it failed for a reason outside that passes by itself: an overloaded service, a broken connection."""
     parked_until: float | None = None
     """When it goes on by itself, in wall time."""
+    parked_for: str | None = None
+    """What it waits for: ``rate_limited`` or ``overloaded``."""
     budget_usd: float | None = None
     budget_tokens: int | None = None
     """What it and everything below it may spend together."""
@@ -348,9 +378,12 @@ def _created(event: Event) -> Run:
 
 def _started(run: Run, event: Event) -> Run:
     data = event.data
-    return replace(
-        run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid"), started_clock=data.get("clock")
-    )
+    return _clock(replace(run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid")), event)
+
+
+def _clock(run: Run, event: Event) -> Run:
+    """Time counts from here on: at the start, and again after the machine was restarted."""
+    return replace(run, started_clock=event.data.get("clock"), started_boot=event.data.get("boot"))
 
 
 def _session(run: Run, event: Event) -> Run:
@@ -371,11 +404,12 @@ def _rate_limited(run: Run, event: Event) -> Run:
 
 
 def _parked(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.WAITING, parked_until=event.data.get("until"))
+    data = event.data
+    return replace(run, status=Status.WAITING, parked_until=data.get("until"), parked_for=data.get("reason"))
 
 
 def _unparked(run: Run, event: Event) -> Run:
-    return replace(run, status=_at_work(run.status), parked_until=None)
+    return replace(run, status=_at_work(run.status), parked_until=None, parked_for=None)
 
 
 def _marker(run: Run, event: Event) -> Run:
@@ -384,7 +418,14 @@ def _marker(run: Run, event: Event) -> Run:
 
 def _usage(run: Run, event: Event) -> Run:
     data = event.data
-    return replace(run, cost_usd=_cost(run, data), tokens=_tokens(run, data))
+    return replace(run, **_used(data))
+
+
+def _used(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What was known stays known, whatever is said later that makes no sense."""
+    cost, tokens = amount(data.get("cost_usd")), amount(data.get("tokens"))
+    used = {} if cost is None else {"cost_usd": cost, "cost_estimated": bool(data.get("cost_estimated"))}
+    return used if tokens is None else {**used, "tokens": int(tokens)}
 
 
 def amount(value: object) -> float | None:
@@ -392,17 +433,6 @@ def amount(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < _TOO_MUCH else None  # NaN is neither
-
-
-def _cost(run: Run, data: Mapping[str, Any]) -> float | None:
-    """What was known stays known, whatever is said later that makes no sense."""
-    found = amount(data.get("cost_usd"))
-    return run.cost_usd if found is None else found
-
-
-def _tokens(run: Run, data: Mapping[str, Any]) -> int | None:
-    found = amount(data.get("tokens"))
-    return run.tokens if found is None else int(found)
 
 
 def _question(run: Run, event: Event) -> Run:
@@ -448,18 +478,19 @@ def _ended(run: Run, event: Event) -> Run:
         ended_at=event.ts,
         exit_code=data.get("exit_code"),
         result=data.get("result"),
-        cost_usd=_cost(run, data),
-        tokens=_tokens(run, data),
         error=data.get("error"),
         transient=bool(data.get("transient")),
         parked_until=None,
+        parked_for=None,
         steps=tuple(data.get("steps", ())),
         open_questions=(),
+        **_used(data),
     )
 
 
 _CHANGES: Mapping[str, Change] = {
     "run.started": _started,
+    "clock": _clock,
     "session": _session,
     "marker": _marker,
     "rate_limited": _rate_limited,

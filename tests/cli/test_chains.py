@@ -32,9 +32,9 @@ def shop(agent: Bin, project: Path) -> Path:
     return project
 
 
-def told(hocket: Hocket, *words: str) -> Any:
+def told(hocket: Hocket, *words: str, code: int = 0) -> Any:
     done = hocket("chains", *words, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (code, "")
     return json.loads(done.stdout)
 
 
@@ -77,11 +77,11 @@ def test_a_broken_file_is_told_and_hides_no_other(hocket: Hocket, shop: Path) ->
     (shop / "forge").mkdir()
     (shop / "forge/chains.json").write_text('{"chains": {"x": {"stepss": []}}}')
     done = hocket("chains")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert "drafter → (smith:3, critic)" in done.stdout
     assert f'{shop}/forge/chains.json: chain "x": unknown key "stepss"' in done.stderr
     assert 'did you mean "steps"?' in done.stderr
-    (problem,) = told(hocket)["problems"]
+    (problem,) = told(hocket, code=1)["problems"]
     assert (problem["path"], problem["hint"]) == (f"{shop}/forge/chains.json", 'did you mean "steps"?')
 
 
@@ -100,6 +100,37 @@ def dry(hocket: Hocket, *words: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     steps: list[dict[str, Any]] = json.loads(done.stdout)
     return steps
+
+
+def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_words(
+    hocket: Hocket, shop: Path
+) -> None:
+    flags = ["--idle-timeout", "100ms", "--max-failures", "1", "--no-progress", "1"]
+    shown = hocket("run", "smith:4", "-p", "one\ntwo", "--dry-run", *flags).stdout
+    assert "one ↵ two" in shown
+    assert "0.1 s of silence · 1 failure · 1 pass without progress" in shown
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--marker", ""], "a marker is one line"),
+        (["--timeout", "99999999d"], "a time limit is a number of seconds above 0 and at most 1,000,000,000"),
+        (["-p", "use ${HOME}"], "the variable HOME has no value"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(hocket: Hocket, shop: Path, flags: list[str], words: str) -> None:
+    done = hocket("run", "smith:4", *flags, "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert words in done.stderr
+    refused = hocket("run", "smith:4", *flags)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.count("\n") <= 2
+
+
+def test_who_needs_a_dollar_sign_in_a_prompt_is_told_how(hocket: Hocket, shop: Path) -> None:
+    assert "piped into -p -" in hocket("run", "smith", "-p", "use ${HOME}").stderr
+    assert "use ${HOME}" in hocket("run", "smith", "-p", "-", stdin="use ${HOME}").stdout
 
 
 def test_flags_bound_a_chain_and_its_steps(hocket: Hocket, shop: Path) -> None:

@@ -65,6 +65,7 @@ def test_every_command_has_help_with_an_example(name: str, flag: str, capsys: py
 def test_run_has_the_options_it_always_had(capsys: pytest.CaptureFixture[str]) -> None:
     assert forkhestra(["-h"]) == 0
     text = capsys.readouterr().out
+    assert text.startswith("Usage: forkhestra [OPTIONS] [CHAIN]")
     for option in ("--cwd", "-v", "--dry-run", "--chain", "-p", "--prompt-file", "-h"):
         assert option in text
 

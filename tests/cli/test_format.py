@@ -145,3 +145,7 @@ def test_tokens_without_a_price_are_unpriced() -> None:
     assert cost({"cost_usd": None, "tokens": 7}) == "unpriced, 7 tokens"
     assert cost({"cost_usd": 0.5, "tokens": 7}) == "$0.5000, 7 tokens"
     assert cost({"cost_usd": None, "tokens": None}) is None
+
+
+def test_a_cost_by_an_estimate_is_marked() -> None:
+    assert cost({"cost_usd": 0.12, "cost_estimated": True, "tokens": 7}) == "~$0.1200, 7 tokens"

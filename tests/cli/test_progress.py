@@ -263,6 +263,18 @@ def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
     assert summary(feed(progress, total), 5.0)[4].endswith("budget  0:05  $0.7500, 217 tokens, some of it unpriced")
 
 
+def test_the_summary_marks_a_cost_that_is_an_estimate() -> None:
+    used = make("rq", "usage", tokens=100, cost_usd=0.5, cost_estimated=True)
+    progress = feed(Progress(ROOT), *GROUP, used)
+    assert summary(progress, 4.0)[2].endswith("100 tokens  ~$0.5000")
+    steps = [{**step, "status": "done", "reason": "x", "max_iterations": 1} for step in STEPS]
+    steps[2] |= {"tokens": 100, "cost_usd": 0.5, "cost_estimated": True}
+    total = {"tokens": 100, "cost_usd": 0.5, "cost_estimated": True, "steps": steps}
+    lines = summary(feed(progress, make(ROOT, "run.ended", 5.0, status="done", reason="x", **total)), 5.0)
+    assert lines[2].endswith("100 tokens  ~$0.5000")
+    assert lines[4].endswith("~$0.5000, 100 tokens")
+
+
 LIMITED = [
     make("rq", "run.ended", 3.0, status="failed", reason="rate_limited"),
     make(ROOT, "parked", until=4e9, reason="rate_limited", text="qa: the usage limit is reached"),
@@ -303,6 +315,70 @@ def test_a_failed_gate_shows_the_end_of_its_output() -> None:
     assert (progress.steps[1].status, progress.steps[1].reason) == ("failed", "gate")
     (line,) = lines_of(progress, make("rg", "gate", passed=True, **data))
     assert line.endswith("reviewer gate passed: make test")
+
+
+def test_a_gate_at_work_is_said_until_it_has_said_its_word() -> None:
+    began = make("rg", "gate.started", run="rr", step=1, command="make test")
+    progress = feed(Progress(ROOT), *GROUP, REVIEWED, began)
+    step = progress.steps[1]
+    assert (step.gate, step in progress.at_work()) == ("gate: make test", True)
+    (line,) = lines_of(progress, began)
+    assert line.endswith("reviewer gate: make test")
+    feed(progress, make("rg", "gate", run="rr", step=1, passed=True, command="make test"))
+    assert (step.gate, step.status) == ("", "done")
+
+
+def test_a_gate_at_work_is_named_by_a_heartbeat() -> None:
+    began = make(ROOT, "gate.started", run=ROOT, step=0, command="make test")
+    single = feed(Progress(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), began)
+    assert plain.heartbeat(single, 5.0) == "tool … still running: gate: make test, 0:05"
+
+
+def test_what_all_have_used_is_added_up_also_that_of_runs_that_agents_started() -> None:
+    used = [make("rq", "usage", tokens=100, cost_usd=0.5), created("rh", "helper", parent="rq")]
+    progress = feed(Progress(ROOT), *GROUP)
+    assert progress.spent() == (None, None)
+    assert feed(progress, *used, make("rh", "usage", tokens=20)).spent() == (0.5, 120)
+
+
+def test_who_works_for_an_agent_is_known_as_long_as_it_does() -> None:
+    mark = {"parent": "t1", "agent": "test-runner"}
+    progress = feed(Progress(ROOT), *GROUP, make("rq", "member", 2.0, status="started", id="k", text="", **mark))
+    (helper,) = progress.steps[2].helpers.values()
+    feed(progress, make("rq", "tool.started", 3.0, name="Bash", input={"command": "pytest"}, **mark))
+    assert (helper.agent, helper.started_at, helper.last) == ("test-runner", 2.0, "Bash: pytest")
+    assert (progress.steps[2].last, progress.steps[2].said_at) == ("", 3.0)
+    feed(progress, make("rq", "member", 4.0, status="completed", id="k", **mark))
+    assert progress.steps[2].helpers == {}
+    feed(progress, make("rq", "text", 5.0, text="late", **mark))
+    assert progress.steps[2].last == "test-runner: late"
+
+
+def test_no_row_of_the_summary_is_wider_than_the_terminal() -> None:
+    progress = feed(Progress(ROOT), *GROUP)
+    progress.steps[0].agent = "a-name-that-is-much-longer-than-any-name-should-be"
+    assert "a-name-that-is-much-lon…" in summary(progress, 3.0)[0]
+    assert max(map(len, summary(progress, 3.0, 40)[:4])) <= 40
+
+
+def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    events = [
+        *GROUP[:2],
+        make("rp", "run.started"),
+        make("rp", "run.ended", 1.0, status="done", reason="exit"),
+        *GROUP[2:],
+        make("rr", "run.started"),
+        make("rq", "run.started"),
+    ]
+    progress = Progress(ROOT)
+    with PlainView(quiet=False, folding=True) as view:
+        for event in events:
+            progress.add(event)
+            view.show(progress, event)
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("::")]
+    assert told == ["::group::planner", "::endgroup::", "::group::reviewer, qa", "::endgroup::"]
 
 
 def test_a_pass_without_progress_is_told_and_one_with_it_is_not() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torture.ground import wait_for
 from world import Bin, Hocket
 
 from hocket.cli.runs import in_tree_order, ps_table, shown
@@ -59,18 +60,20 @@ def test_runs_are_listed_below_their_parents() -> None:
 def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
     runs = [
         run(1, status="waiting", needs_you=True, last="\x1b[1mpush?\x1b[0m\nnow"),
-        run(2, 1, step=1, iteration=3, last="x" * 500),
+        run(2, 1, step=1, iteration=3, last="x" * 500, tokens=103_500, cost_usd=0.724),
         run(3, status="failed", reason="exit", exit_code=7, ended_at=160.0),
         run(4, status="failed", reason="start_failed", error="ENOENT: gone"),
     ]
-    lines = ps_table(runs, 172.0, 60)
-    assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "LAST"]
-    assert lines[1].endswith("◆ needs you  1:12     push? now")
+    lines = ps_table(runs, 172.0, 80)
+    assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]
+    assert lines[1].endswith("◆ needs you  1:12     -       -      push? now")
     assert lines[2].startswith("  2  builder  2 ·3")
+    assert "  103.5k  $0.72  xxx" in lines[2]
     assert lines[2].endswith("…")
-    assert lines[3].endswith("✗ failed     1:00     exit 7")
+    assert lines[3].endswith("✗ failed     1:00     -       -      exit 7")
     assert lines[4].endswith("ENOENT: gone")
-    assert max(map(len, lines)) <= 60
+    assert max(map(len, lines)) <= 80
+    assert max(map(len, ps_table([*runs, run(5, agent="a-very-long-name" * 9)], 172.0, 40))) <= 40
     assert len(ps_table(runs, 172.0, None)[2]) > 200
 
 
@@ -142,6 +145,50 @@ def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
     done = hocket(command, "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nosuch" in done.stderr
+
+
+LIMITED = """
+import json, sys, time
+if "--version" in sys.argv:
+    sys.exit(print("2.1.325 (Claude Code)"))
+session = sys.argv[sys.argv.index("--session-id") + 1]
+def say(**line):
+    print(json.dumps({**line, "session_id": session}), flush=True)
+sys.stdin.readline()
+say(type="system", subtype="init", cwd="/", tools=[])
+say(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": time.time() + 3000})
+say(type="result", subtype="success", is_error=True, result="limit reached")
+"""
+
+
+def test_a_parked_chain_and_its_loop_say_until_when_they_wait_and_for_what(hocket: Hocket, agent: Bin) -> None:
+    program = agent("limited-claude", LIMITED)
+    ref = hocket("run", "claude:3", "-p", "x", "--detach", env={"HOCKET_CLAUDE": str(program)}).stdout.strip()
+    parked = wait_for(lambda: [one for one in listed(hocket) if one["parked_until"]] or None, "a chain that waits")
+    assert {(one["kind"], one["status"], one["reason"]) for one in parked} == {
+        ("chain", "waiting", "rate_limited"),
+        ("loop", "waiting", "rate_limited"),
+    }
+    assert hocket("ps").stdout.count("‖ waits until ") == 2
+    waited = hocket("wait", ref, "--timeout", "0.1")
+    assert waited.returncode == 3
+    assert "it waits for the usage limit until " in waited.stderr
+    assert "running" not in hocket("show", ref).stdout
+    hocket("stop", ref)
+
+
+def listed(hocket: Hocket) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(hocket("ps", "--json").stdout)
+    return found
+
+
+def test_a_gate_at_work_is_said(hocket: Hocket, agent: Bin) -> None:
+    agent("quick", "print('there')")
+    ref = hocket("run", "quick", "--until", "sleep 600", "--detach").stdout.strip()
+    (chain,) = wait_for(lambda: [one for one in listed(hocket) if one["last"]] or None, "the gate")
+    assert (chain["kind"], chain["last"]) == ("chain", "gate: sleep 600")
+    assert "gate: sleep 600" in hocket("ps").stdout
+    hocket("stop", ref)
 
 
 def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) -> None:

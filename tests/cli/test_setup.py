@@ -233,7 +233,7 @@ def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_se
     wait_for_line(hocket, run)
     restart(hocket, run)
     told = hocket("ps", "--json")
-    assert (told.returncode, told.stderr) == (0, "")
+    assert (told.returncode, told.stderr, json.loads(told.stdout)) == (0, "", [])
     first, second = hocket("ps").stderr, hocket("ps").stderr
     assert "the machine was restarted, and 1 run is lost" in first
     assert "hocket setup service" in first

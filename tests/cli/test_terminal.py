@@ -115,11 +115,11 @@ def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start) -> No
     assert lines[1].endswith("a plan of six steps")
     assert lines[2].split()[1:3] == ["forever", "1/3"]
     assert lines[3].split() == ["·", "loud", "-/1"]
-    assert "^C detach or stop" in lines[4]
+    assert "^C detach · ^C^C stop" in lines[4]
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter to go on")
     view.press(b"\r")
-    view.wait_for("^C detach or stop")
+    view.wait_for("^C detach · ^C^C stop")
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"s")
@@ -215,6 +215,63 @@ def test_a_failed_gate_shows_what_it_said(terminal: Start) -> None:
     assert view.end() == 1
     assert "quick gate not passed (exit 1): echo two tests fail; exit 1" in view.text()
     assert "quick | two tests fail" in view.text()
+
+
+def event(run: str, kind: str, ts: float = 0.0, /, **data: object) -> dict[str, object]:
+    return {"ts": ts, "run": run, "type": kind, "data": data}
+
+
+def painted(progress: Progress, now: float, columns: int) -> list[str]:
+    console = Console(width=columns, file=io.StringIO(), no_color=True)
+    console.print(frame(progress, now, columns))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text.splitlines()
+
+
+def spending() -> Progress:
+    """A chain that has used something: its second step is at work, with a helper."""
+    progress = Progress("r")
+    steps = [{"agent": "planner", "iterations": 1}, {"agent": "builder", "iterations": 3}]
+    for one in (
+        event("r", "run.created", kind="chain", agent="c", number=42, steps=steps, budget_usd=5.0),
+        event("p", "run.created", kind="leaf", agent="planner", parent="r", step=0),
+        event("p", "usage", tokens=12_400, cost_usd=0.09),
+        event("b", "run.created", 10.0, kind="leaf", agent="builder", parent="r", step=1, iteration=2),
+        event("b", "run.started", 10.0),
+        event("b", "usage", 10.0, tokens=88_000, cost_usd=0.61),
+        event("b", "tool.started", 78.0, name="Edit", input={"file_path": "src/session.py"}),
+    ):
+        progress.add(one)
+    return progress
+
+
+def test_what_is_used_is_shown_by_step_and_in_all_with_the_age_of_the_last_word() -> None:
+    lines = painted(spending(), 82.0, 100)
+    assert lines[1].split()[1:7] == ["builder", "2/3", "1:12", "88.0k", "tok", "$0.61"]
+    assert lines[1].rstrip().endswith("  Edit: src/session.py  4s")
+    assert lines[2].rstrip() == "1:22  ·  100.4k tok  ·  $0.70 of $5.00  ·  ^C detach · ^C^C stop"
+
+
+def test_a_helper_has_a_line_below_its_step() -> None:
+    progress = spending()
+    progress.add(event("b", "member", 73.0, status="started", parent="t", agent="test-runner", text="run the tests"))
+    assert painted(progress, 82.0, 100)[2].split() == ["└", "test-runner", "0:09", "run", "the", "tests"]
+
+
+def test_a_gate_at_work_is_shown_in_the_place_of_the_last_words() -> None:
+    progress = spending()
+    progress.add(event("b", "run.ended", 80.0, status="done", reason="exit"))
+    progress.add(event("r", "gate.started", 80.0, run="b", step=1, command="make test"))
+    assert painted(progress, 82.0, 100)[1].rstrip().endswith("gate: make test  2s")
+
+
+def test_a_long_name_moves_no_column_and_a_narrow_terminal_cuts_lines() -> None:
+    progress = spending()
+    progress.steps[0].agent = "planner-of-everything-under-the-sun"
+    first, second, *_ = painted(progress, 82.0, 100)
+    assert "planner-of-everything-u…" in first
+    assert first.index(" tok") == second.index(" tok")
+    assert max(map(len, painted(progress, 82.0, 40))) <= 40
 
 
 def test_a_parked_chain_says_when_it_goes_on() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, StepConfig
 from hocket.engine.bind import StartRequest, bind, describe
 from hocket.errors import ConfigError, HocketError, UsageError
 from hocket.model import BoundChain, Bounds, Spec
+from hocket.variables import BLANKS, PREVIOUS
 
 
 class Place:
@@ -82,6 +83,29 @@ def test_an_error_names_the_member(place: Place) -> None:
     assert "step 2, member 2" in place.refused(config, chain="ship").message
 
 
+@pytest.mark.parametrize("agent", ["nobody", "a b"])
+def test_an_error_names_the_step_where_there_are_others(place: Place, agent: str) -> None:
+    config = ship(StepConfig("planner"), StepConfig(agent))
+    assert "f: chain 'ship': step 2" in place.refused(config, chain="ship").message
+    assert "step 2" in place.refused(dsl=f"planner -> {agent}").message
+    assert "step 1, member 2" in place.refused(dsl=f"(planner, {agent})").message
+
+
+def test_one_step_alone_needs_no_number(place: Place) -> None:
+    assert "step 1" not in place.refused(dsl="nobody").message
+
+
+def test_a_missing_variable_names_the_step(place: Place) -> None:
+    config = ship(StepConfig("planner"), StepConfig("builder", args=("${X}",)))
+    assert "step 2: the variable X has no value" in place.refused(config, chain="ship").message
+
+
+def test_iterations_in_an_agents_name_are_met_with_where_they_belong(place: Place) -> None:
+    error = place.refused(ship(StepConfig("planner:3")), chain="ship")
+    assert 'step 1, "agent"' in error.message
+    assert error.hint == 'to repeat it, write "iterations" for the step: planner, 3'
+
+
 def test_a_description_counts_steps_as_people_do(place: Place) -> None:
     told = describe(place.chain(dsl="planner -> (builder, reviewer) -> planner"))
     assert [(step["step"], step["member"]) for step in told] == [(1, None), (2, 1), (2, 2), (3, None)]
@@ -127,6 +151,26 @@ def test_the_rest_of_a_chain_comes_from_the_request_then_the_file(place: Place) 
     assert (typed.gate_timeout, typed.on_lost, typed.on_question) == (8, "ask", "fail")
     plain = place.chain(dsl="planner")
     assert (plain.gate_timeout, plain.on_lost, plain.bounds) == (None, "ask", Bounds())
+
+
+@pytest.mark.parametrize(
+    ("agents", "typed", "chains"),
+    [
+        ("deny", None, "ask"),
+        ("ask", None, "ask"),
+        ("fail", None, "fail"),
+        ("deny", "deny", "deny"),
+        ("ask", "deny", "deny"),
+    ],
+)
+def test_somebody_is_asked_about_the_chain_itself_unless_somebody_said_otherwise_for_it(
+    place: Place, agents: str, typed: str | None, chains: str
+) -> None:
+    config = Config(claude=ClaudeConfig(on_question=agents))
+    chain = place.chain(config, dsl="planner", on_question=typed)
+    assert (chain.on_question, chain.steps[0].spec.on_question) == (chains, typed or agents)
+    named = ship(StepConfig("planner"), on_question="deny")
+    assert place.chain(named, chain="ship").on_question == "deny"
 
 
 def test_a_step_has_its_own_gate_and_time_unless_somebody_types_a_gate(place: Place) -> None:
@@ -236,6 +280,27 @@ def test_an_unknown_blank_of_a_file_is_an_error_with_a_suggestion(
 
 def test_braces_that_somebody_types_are_left_alone(place: Place) -> None:
     assert place.chain(dsl="planner", prompt="say {{hello}}").steps[0].spec.prompt == "say {{hello}}"
+
+
+def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_into_any_other_text(
+    place: Place,
+) -> None:
+    (place.cwd / "mine.md").write_text("{{task}} {{previous.result}}")
+    config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"))
+
+    def blanks(**wishes: Any) -> list[tuple[str, ...]]:
+        return [step.spec.blanks for step in place.chain(config, chain="ship", **wishes).steps]
+
+    assert blanks(prompt="{{task}} {{previous.result}}") == [BLANKS, (PREVIOUS,)]
+    assert blanks(prompt="{{previous.result}}", prompt_literal=True) == [BLANKS, ()]
+    assert blanks(prompt_file="mine.md") == [BLANKS, ()]
+
+
+def test_a_description_has_the_task_filled_in_and_leaves_open_what_nobody_knows_yet(place: Place) -> None:
+    config = ship(StepConfig("planner", prompt="Plan {{task}}"), StepConfig("builder", prompt="{{previous.result}}"))
+    first, second = describe(place.chain(config, chain="ship", prompt="a {{task}}"))
+    assert (first["prompt"], first["argv"][-1]) == ("Plan a {{task}}", "Plan a {{task}}")
+    assert second["prompt"] == "{{previous.result}}"
 
 
 def test_the_form_of_a_single_agent_is_filled_in_at_once(place: Place) -> None:

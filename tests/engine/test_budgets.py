@@ -270,7 +270,27 @@ def test_tokens_are_counted_where_nobody_tells_of_money(home: Path, project: Pat
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             over = await ended_by_budget(kitchen, await kitchen.chain("claude:9", prompt="go", budget_tokens=100))
-            assert (over.tokens, over.cost_usd, turns(project)) == (120, None, 3)
+            assert (over.tokens, turns(project)) == (120, 3)
+
+    asyncio.run(scene())
+
+
+def test_tokens_without_a_price_count_at_ours_and_are_marked(home: Path, project: Path, agent: Bin) -> None:
+    agent("claude", TOKENS)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project, usd_per_mtok=1_000_000) as kitchen:
+            over = await ended_by_budget(kitchen, await kitchen.chain("claude:9", prompt="go", budget_usd=100.0))
+            assert (over.tokens, over.cost_usd, over.cost_estimated, turns(project)) == (120, 120.0, True, 3)
+            assert (over.steps[0]["cost_usd"], over.steps[0]["cost_estimated"]) == (120.0, True)
+            below = kitchen.engine.read.below(over.id)
+            assert [(one.kind, one.cost_estimated) for one in below] == [
+                ("chain", True),
+                ("loop", True),
+                *[("leaf", True)] * 3,
+            ]
+            (first, *_) = (event["data"] for event in await kitchen.events(over) if event["type"] == "usage")
+            assert (first["tokens"], first["cost_usd"], first["cost_estimated"]) == (40, 40.0, True)
 
     asyncio.run(scene())
 
@@ -284,6 +304,12 @@ def test_an_unknown_cost_is_shown_as_unknown_and_ends_nothing(home: Path, projec
             run = await kitchen.chain("claude -> claude", prompt="go", budget_usd=1.0, args=(cost,))
             over = await kitchen.wait(run)
             assert (over.status, over.cost_usd, turns(project)) == (Status.DONE, None, 2)
+            assert over.cost_estimated is False
+            notices = [event["data"] for event in await kitchen.events(over) if event["type"] == "notice"]
+            # Once, and not for every pass.
+            assert [(notice["kind"], "no budget can hold" in notice["text"]) for notice in notices] == [
+                ("budget", True)
+            ]
 
     asyncio.run(scene())
 

@@ -12,7 +12,9 @@ import pytest
 from engine.desk import kitchen_at, until
 from world import Bin
 
+from hocket.errors import StoreError
 from hocket.model import Kind, Reason, Run, Status
+from hocket.store import Committed
 
 WORKER = """
 import os, sys
@@ -207,6 +209,57 @@ def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: B
             ended = await kitchen.wait(await kitchen.chain("at_door:3 -> worker", prompt="a", timeout=0.3))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
             assert kitchen.engine.live() == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, is_chain: bool
+) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            begin = kitchen.chain if is_chain else kitchen.start
+            run = await begin("at_door", prompt="a", timeout=0.5)
+            await until(lambda: ledger(project), "the agent")
+            refused: list[object] = []
+
+            async def no_room(*what: object, **how: object) -> Committed:
+                refused.append(what)
+                raise StoreError("the disk is full")
+
+            with monkeypatch.context() as full:
+                full.setattr(kitchen.engine._journal, "write", no_room)
+                await until(lambda: refused, "the time limit")
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_the_end_of_a_chain_is_also_that_of_runs_whose_own_parent_has_ended(
+    home: Path, project: Path, worker: Bin, by_time: bool
+) -> None:
+    for number in range(1, 4):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door -> at_door", prompt="a", timeout=3.0 if by_time else None)
+            await until(lambda: any(one.pid for one in kitchen.engine.live()), "the first step")
+            (parent,) = (one for one in kitchen.engine.live() if one.kind is Kind.LEAF)
+            await until(lambda: len(ledger(project)) == 1, "the first step's door")
+            nested = await kitchen.start("at_door", parent=parent, prompt="b")
+            await until(lambda: len(ledger(project)) == 2, "the nested one's door")
+            (project / "door1").write_text("")
+            await until(lambda: len(ledger(project)) == 3, "the second step")
+            told = {} if by_time else await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            reason = Reason.TIMEOUT if by_time else Reason.STOPPED
+            assert [(await kitchen.wait(one)).reason for one in (run, nested)] == [reason, reason]
+            assert by_time or nested.id in told["stopped"]
 
     asyncio.run(scene())
 

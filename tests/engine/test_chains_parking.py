@@ -32,6 +32,8 @@ session = sys.argv[sys.argv.index("--session-id") + 1]
 folder = os.path.join(os.environ["HOME"], ".claude/projects", re.sub("[^A-Za-z0-9]", "-", os.getcwd()))
 plan = json.load(open("plan.json"))
 now = plan[min(turn, len(plan)) - 1]
+while os.pread(calls, 100_000, 0).count(b"\\n") < now.get("company", 0):
+    time.sleep(0.01)
 if now.get("transcript", True):
     os.makedirs(folder, exist_ok=True)
     open(os.path.join(folder, session + ".jsonl"), "w").close()
@@ -58,12 +60,12 @@ class Scene:
 
     def __init__(self, project: Path, program: Path, plan: list[dict[str, Any]]) -> None:
         self.project = project
-        self._env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
+        self.env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
         (project / "plan.json").write_text(json.dumps(plan))
 
     async def start(self, kitchen: Kitchen, dsl: str, **wish: Any) -> Run:
         request = kitchen.request(dsl=dsl, **wish)
-        return await kitchen.engine.start(replace(request, env={**request.env, **self._env}))
+        return await kitchen.engine.start(replace(request, env={**request.env, **self.env}))
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -217,7 +219,7 @@ def test_a_lost_iteration_ends_the_chain_where_nobody_can_be_asked(home: Path, p
 
     async def play() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:3", prompt="work")
+            run = await scene.start(kitchen, "claude:3", prompt="work", on_question="deny")
             await lose_the_first(kitchen, scene, run)
             ended = await kitchen.wait(run)
             assert (ended.status, ended.reason, ended.steps[0]["iterations"]) == (Status.FAILED, Reason.LOST, 1)
@@ -240,7 +242,7 @@ def test_somebody_is_asked_about_a_lost_iteration_and_the_answer_counts(
 
     async def play() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude", prompt="work", on_question="ask")
+            run = await scene.start(kitchen, "claude", prompt="work")
             await lose_the_first(kitchen, scene, run)
             await until(partial(somebody_is_asked, kitchen), "the question")
             if by != "another engine":

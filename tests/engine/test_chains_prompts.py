@@ -71,6 +71,33 @@ def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, pr
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize("literal", [False, True], ids=["typed", "piped"])
+def test_a_callers_own_words_are_not_filled_in_but_for_the_result_before_where_they_were_typed(
+    home: Path, project: Path, programs: Bin, literal: bool
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            text = "Explain {{task}}: {{previous.result}}"
+            run = await kitchen.chain("planner -> builder", prompt=text, prompt_literal=literal)
+            assert (await kitchen.wait(run)).status is Status.DONE
+            told = dict(prompts(project))
+            assert told["builder"] == (text if literal else "Explain {{task}}: the plan")
+
+    asyncio.run(scene())
+
+
+def test_a_result_with_a_nul_reaches_the_next_step(home: Path, project: Path, programs: Bin, agent: Bin) -> None:
+    agent("binary", NOTING + "print('a\\0b')\n")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("binary -> builder", prompt="{{previous.result}}"))
+            assert ended.status is Status.DONE
+            assert dict(prompts(project))["builder"] == "a\ufffdb"
+
+    asyncio.run(scene())
+
+
 def test_a_failed_gates_words_reach_the_next_iteration_and_only_that_one(
     home: Path, project: Path, programs: Bin
 ) -> None:

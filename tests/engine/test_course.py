@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from store.stories import Pen, created, ended, said
+
 from hocket.decide import Finished, decide
-from hocket.engine.course import Course, hash_of
+from hocket.engine.course import Course, hash_of, recalled
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.store import NewRun, Store, open_store
 
 SPEC = Spec("a", "executable", ("/bin/a",), "/", {})
 CHAIN = Run("rchain", 1, Kind.CHAIN, "c", None, None, "rchain", 0, "/", 0.0)
@@ -122,3 +127,51 @@ def test_words_differ_by_more_than_the_space_around_them() -> None:
     assert hash_of("done\n") == hash_of(" done")
     assert hash_of(None) == hash_of("")
     assert hash_of("done") != hash_of("done.")
+
+
+# --- Reading it again ---------------------------------------------------------------------------------------
+
+LONG = "x" * 60_000
+HISTORY = 100
+
+
+def write_history(store: Store) -> None:
+    """A loop whose every pass said a lot, and whose gate did too. The last pass met a limit."""
+    pen = Pen(store)
+    pen.write(created("rchain", 1, kind="chain"), new={"rchain": NewRun(b"{}")})
+    loop = created("rloop", 2, "rchain", "rchain", "loop")
+    pen.write(replace(loop, data={**loop.data, "step": 0}), new={"rloop": NewRun(b"{}")})
+    for number in range(HISTORY):
+        run = f"rleaf{number}"
+        birth = created(run, number + 3, "rloop", "rchain")
+        limit = {"status": "failed", "reason": "rate_limited"} if number == HISTORY - 1 else {}
+        gate = {"run": run, "step": 0, "passed": False, "command": "check", "exit_code": number, "output": LONG}
+        pen.write(
+            replace(birth, data={**birth.data, "step": 0, "iteration": number + 1}),
+            *([] if limit else [said(run, "marker", "rchain")]),
+            ended(run, "rchain", result=f"{number} {LONG}", **limit),
+            *([] if limit else [said("rloop", "gate", "rchain", **gate)]),
+            new={run: NewRun(b"{}")},
+        )
+
+
+def test_a_long_history_is_read_again_without_holding_all_of_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "db")
+    write_history(store)
+    chain = BoundChain("c", (Step("a", 1000, True, SPEC, until="check"),), "/", {})
+    run = store.read.run("rchain")
+    assert run is not None
+    tracemalloc.start()
+    try:
+        again = recalled(run, chain, store.read)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        store.close()
+    assert peak < 20 * len(LONG) < 2 * HISTORY * len(LONG)
+    assert (len(again.runs[0]), again.loops) == (HISTORY, {0: "rloop"})
+    assert (again.results[0] or "").startswith(f"{HISTORY - 1} x")
+    assert (again.history[0].spent, again.history[0].gate_failed) == (HISTORY - 1, True)
+    # Of the gate before the limit, which changes nothing.
+    assert again.complaints[0].run == f"rleaf{HISTORY - 2}"
+    assert f"exit code {HISTORY - 2}" in again.complaints[0].text

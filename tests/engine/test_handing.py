@@ -19,11 +19,12 @@ from hocket.engine.handing import (
 )
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, SESSION, BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.variables import BLANKS, PREVIOUS
 
 
 def spec(agent: str = "a", prompt: str | None = "do it") -> Spec:
     argv = ("/bin/a", "-x") if prompt is None else ("/bin/a", "-x", prompt)
-    return Spec(agent, "executable", argv, "/p", {}, prompt)
+    return Spec(agent, "executable", argv, "/p", {}, prompt, blanks=BLANKS)
 
 
 def chain(*groups: int | None, **more: Any) -> BoundChain:
@@ -66,6 +67,18 @@ def test_blanks_are_filled_once_and_other_braces_stay() -> None:
     filled = begun(form, "the {{previous.result}}", "found {{task}}")
     assert filled.prompt == "the {{previous.result}} | found {{task}} | {{other}}"
     assert filled.argv == ("/bin/a", "-x", filled.prompt)
+
+
+def test_blanks_that_are_not_ours_stay_as_they_are() -> None:
+    text = "Explain {{task}} and {{previous.result}}"
+    assert begun(replace(spec(prompt=text), blanks=()), "T", "P").prompt == text
+    assert begun(replace(spec(prompt=text), blanks=(PREVIOUS,)), "T", "P").prompt == "Explain {{task}} and P"
+
+
+def test_a_nul_in_a_result_or_in_a_gates_words_does_not_keep_the_next_step_from_starting() -> None:
+    filled = begun(spec(prompt="now: {{previous.result}}"), None, "a\0b")
+    assert filled.argv == ("/bin/a", "-x", "now: a\ufffdb")
+    assert begun(spec(), None, "", "it \0 failed").prompt == "do it\n\nit \ufffd failed"
 
 
 def test_a_prompt_without_blanks_is_the_very_same_spec() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -170,3 +171,20 @@ def test_a_folder_that_became_a_repository_has_changed(project: Path) -> None:
     before = at(project)
     git(project, "init", "-q")
     assert changed(before, at(project))
+
+
+def test_folders_may_be_nested_deeper_than_calls_can_be(project: Path) -> None:
+    folders = list(accumulate(["d"] * 1200, os.path.join, initial=str(project)))[1:]
+    for folder in folders:
+        os.mkdir(folder)
+    try:
+        Path(folders[-1], "one").write_text("1")
+        before = at(project)
+        Path(folders[-1], "one").write_text("2")
+        now = at(project)
+    finally:
+        os.unlink(os.path.join(folders[-1], "one"))
+        for folder in reversed(folders):
+            os.rmdir(folder)
+    assert (before.kind, before.detail) == ("files", "1 files")
+    assert changed(before, now)

@@ -59,9 +59,19 @@ def test_a_chain_goes_on_at_its_first_step_that_is_not_complete() -> None:
     assert left(chain, ended()) == (["a", "b", "c"], None, 0)
 
 
-def test_a_group_begins_again_as_a_whole_and_hands_on_what_its_members_came_to() -> None:
+def test_of_a_group_only_the_members_begin_again_that_are_not_complete() -> None:
+    chain = bound("a", ("b", "c", "d"), "e")
+    assert left(chain, ended("done", "done", "failed", "skipped", "skipped")) == (["c", "d", "e"], "zero", 2)
+    found = rest(chain, ended("done", "done", "failed", "done", "skipped"), None, RESULTS.get)
+    assert (found.kept, [step.agent for step in found.steps]) == ((("b", "one"), ("d", "three")), ["c", "e"])
+    again = rest(found, ended("done", "failed"), None, RESULTS.get)
+    assert (again.previous, again.kept) == ("## b\n\none\n\n## d\n\nthree\n\n## c\n\nzero", ())
+    assert rest(found, ended("failed", "skipped"), None, RESULTS.get).kept == found.kept
+
+
+def test_a_group_that_is_chosen_begins_as_a_whole_and_one_that_is_done_hands_on_what_its_members_came_to() -> None:
     chain = bound("a", ("b", "c"), "d")
-    assert left(chain, ended("done", "done", "failed", "skipped")) == (["b", "c", "d"], "zero", 1)
+    assert left(chain, ended("done", "done", "failed", "skipped"), 2) == (["b", "c", "d"], "zero", 1)
     after = left(chain, ended("done", "done", "done", "failed"))
     assert after == (["d"], "## b\n\none\n\n## c\n\ntwo", 3)
     assert left(chain, ended("done", "done", "done", "failed"), "c") == (["b", "c", "d"], "zero", 1)
@@ -94,7 +104,7 @@ def test_all_else_stays_as_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("name", "left_of_it"),
-    [("a->(b , c)-> d", "(b, c) -> d"), ("ship", "ship"), ("a -> b", "a -> b"), ("a ->", "a ->"), ("", "")],
+    [("a->(b , c)-> d", "b -> d"), ("ship", "ship"), ("a -> b", "a -> b"), ("a ->", "a ->"), ("", "")],
 )
 def test_a_chain_that_goes_by_its_text_goes_by_what_is_left_of_it(name: str, left_of_it: str) -> None:
     chain = replace(bound("a", ("b", "c"), "d"), name=name)
@@ -235,12 +245,44 @@ def test_a_chain_that_was_gone_on_with_can_be_gone_on_with_again(home: Path, pro
             (project / "mended").touch()
             third = await again(kitchen, second)
             assert (third.status, third.resumed_from) == (Status.DONE, second.id)
-            assert [name for name, *_ in steps(third)] == ["builder", "broken", "closer"]
+            assert [name for name, *_ in steps(third)] == ["broken", "closer"]
+            assert [name for name, _ in ledger(project)].count("builder") == 1
             chain = spec_of(kitchen, third)
-            assert (chain.previous, chain.first) == ("the plan\n", 1)
+            assert (chain.previous, chain.first) == ("the plan\n", 2)
+            assert [agent for agent, _ in chain.kept] == ["builder"]
             last = await again(kitchen, third, "closer")
             assert steps(last) == [("closer", "done", 1, 1)]
             assert spec_of(kitchen, last).first == 3
+
+    asyncio.run(scene())
+
+
+def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.chain("planner -> hanging -> closer", prompt="x")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            await kitchen.engine.stop(old)
+            old = kitchen.engine.find(old.id)
+            asked = [kitchen.engine.resume(old, None) for _ in range(3)]
+            new, *refused = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(new, Run)
+            for error in refused:
+                assert isinstance(error, Conflict)
+                assert error.message == f"run {new.number} goes on with run {old.number} already"
+            with pytest.raises(Conflict, match="already"):
+                await kitchen.engine.resume(old, None, start_at=1)
+            await kitchen.engine.stop(new)
+            new = kitchen.engine.find(new.id)
+            with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
+                await kitchen.engine.resume(old, None)
+            assert f"hocket resume {new.number} " in (caught.value.hint or "")
+            (project / "mended").touch()
+            last = await again(kitchen, new)
+            assert last.status is Status.DONE
+            with pytest.raises(Conflict, match="and is done"):
+                await kitchen.engine.resume(new, None)
+            assert (await again(kitchen, new, "closer")).status is Status.DONE
 
     asyncio.run(scene())
 
@@ -260,7 +302,7 @@ def test_what_is_left_survives_another_server(home: Path, project: Path, program
 def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.chain("planner -> hanging -> closer", prompt="x")
+            old = await kitchen.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
             await until(lambda: len(ledger(project)) == 2, "the second step")
             leaf = await kitchen.running(kitchen.engine.read.children(old.id)[-1])
             known = files.read_pid(str(kitchen.engine.directory(leaf)))

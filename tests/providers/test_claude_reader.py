@@ -266,6 +266,8 @@ def test_half_characters_become_replacement_characters() -> None:
         pytest.param([assistant(text("ok\n`DONE`\nbye"))], id="in a whole message"),
         pytest.param([delta("DONE"), result("DONE")], id="kept back until the result"),
         pytest.param([result("DONE")], id="in a result that was never said"),
+        pytest.param([assistant(text("on it")), result("on it\nDONE")], id="in a result that says more"),
+        pytest.param([assistant(text("on it\nDONE")), result("on it\nDONE")], id="in a result, and not once more"),
         pytest.param([assistant(text("x" * RESULT_LIMIT + "\nDONE"))], id="behind what an event keeps"),
         pytest.param([delta("DONE\n"), delta("DONE\n"), assistant(text("DONE"), message="m2")], id="only once"),
     ],
@@ -285,7 +287,6 @@ def test_the_marker_is_found(lines: list[bytes]) -> None:
         pytest.param([line("user", message={"content": [text("DONE")]})], id="echoed prompt"),
         pytest.param([assistant({"type": "thinking", "thinking": "DONE"})], id="thought"),
         pytest.param([result("DONE", is_error=True)], id="error"),
-        pytest.param([assistant(text("on it")), result("DONE")], id="result that was never said"),
         pytest.param([b"DONE\n"], id="not JSON"),
         pytest.param([delta("x" * 70_000), delta("DONE\n")], id="end of an endless line"),
         pytest.param([assistant(tool(command="DONE"))], id="tool input"),
@@ -568,6 +569,13 @@ def test_a_usage_limit_is_told_with_its_end() -> None:
 def test_the_end_of_a_usage_limit_is_in_seconds_whatever_it_is_told_in(told: Any, meant: float | None) -> None:
     said = said_by([line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": told})])
     assert only(said, "rate_limited")["resets_at"] == meant
+
+
+def test_a_usage_limit_that_only_an_error_s_text_tells_is_told_with_its_end() -> None:
+    said = said_by([init(), result("Claude AI usage limit reached|1800000000", is_error=True)])
+    limited = only(said, "rate_limited")
+    assert (limited["status"], limited["resets_at"]) == ("rejected", 1800000000)
+    assert of_type(said_by([init(), result("usage limit reached|soon", is_error=True)]), "rate_limited") == []
 
 
 def test_waiting_for_a_usage_limit_is_no_ordinary_retry() -> None:

@@ -24,6 +24,7 @@ REJECTED = [
     result("limit reached", is_error=True),
 ]
 ALLOWED_AGAIN = [*REJECTED[:2], line("rate_limit_event", rate_limit_info={"status": "allowed"}), REJECTED[2]]
+LIMITED_IN_WORDS = [init(), result("Claude AI usage limit reached|1800000000", is_error=True)]
 MAX_TURNS = [init(), result(None, is_error=True, subtype="error_max_turns", errors=["too many"])]
 BUDGET = [init(), result(None, is_error=True, subtype="error_max_budget_usd")]
 CUT_SHORT = [init(), result(None, is_error=True, subtype="error_during_execution")]
@@ -113,6 +114,11 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (LIMITED, ZERO, None, False, FAILED_LIMITED),
     (LIMITED, STOPPED, Reason.TIMEOUT, False, FAILED_LIMITED),
     (REJECTED, ONE, None, False, FAILED_LIMITED),
+    (LIMITED_IN_WORDS, ONE, None, False, FAILED_LIMITED),
+    (LIMITED_IN_WORDS, ZERO, None, False, FAILED_LIMITED),
+    ([*LIMITED_IN_WORDS, *SUCCESS], ZERO, None, False, DONE),
+    ([init(), result("what is a usage limit reached|18", is_error=False)], ZERO, None, False, DONE),
+    ([init(), result("usage limit reached", is_error=True)], ONE, None, False, FAILED_ERROR),
     (ALLOWED_AGAIN, ONE, None, False, FAILED_ERROR),
     (MAX_TURNS, ONE, None, False, FAILED_ERROR),
     (BUDGET, ONE, None, False, FAILED_BUDGET),
@@ -204,6 +210,9 @@ def failed(**more: Any) -> list[bytes]:
         (failed(api_error_status="529"), False),
         (failed(api_error="tls_untrusted_ca"), False),
         (failed(api_error=["connection_failed"]), False),
+        ([init(), result("API Error: Connection error.", is_error=True)], True),
+        ([init(), result("They say API Error: Connection error.", is_error=True)], False),
+        ([init(), result("API Error: Connection error.")], False),
         (failed(), False),
         (MAX_TURNS, False),
         (BUDGET, False),

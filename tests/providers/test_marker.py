@@ -104,7 +104,10 @@ TABLE = [
     not_so("in a fence alone within a fence", f"{G}\n{F}\n{M}\n{F}\n{G}\n"),
     not_so("in a fence that the other kind does not close", f"{F}\n{T}\n{M}\n{T}\n{F}\n"),
     not_so("in a fence that a language does not close", f"{F}\na\n{F}sh\n{M}\n{F}\n"),
+    counts("alone in a fence that is never closed", f"Done.\n{F}\n{M}\n"),
+    counts("alone in a fence that is never closed, at the very end", f"{F}text\n{M}"),
     not_so("in a longer fence that is never closed", f"{F}\na\n{M}\n"),
+    not_so("first in a longer fence that is never closed", f"{F}\n{M}\na\n"),
     not_so("a fence named after it", f"{F} say {M}\nx\n{F}\n"),
 ]
 
@@ -125,7 +128,8 @@ class Hearing:
     """Reads what an agent writes as the server does, with its state put away and fetched again after each line."""
 
     def __init__(self, spec: Spec, stream: str = "out") -> None:
-        self._read = PROVIDERS[spec.provider].reader(spec)
+        self._provider = PROVIDERS[spec.provider]
+        self._read = self._provider.reader(spec)
         self._stream = stream
         self.state: State = {}
         self.said: list[Said] = []
@@ -148,6 +152,7 @@ class Hearing:
                 file.write(content[start : start + step])
                 offset = self._look(path, offset, None)
         self._look(path, offset, len(content))
+        self.said += self._provider.last_said(self.state)
         return self
 
     def _look(self, path: Path, offset: int, final: int | None) -> int:
@@ -207,6 +212,8 @@ def whole(case: Case) -> Iterator[list[bytes]]:
 
 def only_the_result(case: Case) -> Iterator[list[bytes]]:
     yield [init(), result(case.text)]
+    yield [init(), assistant(text("hm")), result(case.text)]
+    yield [init(), delta(f"{F}\nhm\n"), result(case.text)]
 
 
 TELLINGS = [in_two, in_half, without_a_whole, whole, only_the_result]

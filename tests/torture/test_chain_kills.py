@@ -19,8 +19,8 @@ steps = [
   {agent = "first", prompt = "begin"},
   {agent = "loop", iterations = 5, prompt = "<{{previous.result}}>"},
   {group = [
-    {agent = "left", prompt = "<{{previous.result}}>"},
-    {agent = "right", iterations = 4, prompt = "<{{previous.result}}>"},
+    {agent = "left", prompt = "<{{previous.result}}>", until = "sleep 1"},
+    {agent = "right", iterations = 4, prompt = "<{{previous.result}}>", until = "sleep 1"},
   ]},
   {agent = "fifth", prompt = "<{{previous.result}}>"},
   {agent = "last", prompt = "{{previous.result}}"},

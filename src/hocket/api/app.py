@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
@@ -18,7 +19,7 @@ from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
-from hocket.model import Kind, Run
+from hocket.model import Kind, Run, Status
 
 _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
@@ -105,7 +106,17 @@ def _reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(run, engine.hub.last.get(run.id))
+    return wire.run_out(_resting(engine, run), engine.hub.last.get(run.id))
+
+
+def _resting(engine: Engine, run: Run) -> Run:
+    """A loop or a group rests with its chain, which alone is told to."""
+    if run.ended or run.kind not in (Kind.LOOP, Kind.GROUP):
+        return run
+    parked = next((one for one in engine.above(run) if one.parked_until is not None), None)
+    if parked is None:
+        return run
+    return replace(run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for)
 
 
 async def list_runs(

@@ -33,11 +33,14 @@ from hocket.engine.seeding import seed
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.absence import SERVER_LOCK
 from hocket.keeper.platform import start_time
+from hocket.keeper.restarts import ended_by_restart
+from hocket.model import Kind
 from hocket.store import open_store
 
 DEFAULT_PORT = 7420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PORTS_TRIED = 100
+SETTLE_SECONDS = 5.0
 HOME_CHECK_EVERY = 5.0
 
 log = logging.getLogger("hocket")
@@ -93,7 +96,13 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     about = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": __version__}
     _describe(lock, about)
     settings = load(str(home), str(home)).limits
-    limits = Limits(settings.depth, settings.children, settings.leaves, settings.min_free_mb * 1024**2)
+    limits = Limits(
+        settings.depth,
+        settings.children,
+        settings.leaves,
+        settings.min_free_mb * 1024**2,
+        settings.estimate_usd_per_mtok,
+    )
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)
@@ -111,8 +120,17 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     doors = [(inside, Door(None, token)), (tcp, outside)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
     watching = asyncio.create_task(_leave_with(home, lock, leaving))
+    await _settle(engine)
     await _listen(app, doors, engine, leaving)
     watching.cancel()
+
+
+async def _settle(engine: Engine) -> None:
+    """Nobody is told of a run as live that ended with the machine, unless finding out takes long."""
+    live = (run for run in engine.live() if run.kind is Kind.LEAF)
+    ended = [run for run in live if ended_by_restart(str(engine.directory(run)))]
+    if ended:
+        await asyncio.wait([asyncio.create_task(engine.wait(run)) for run in ended], timeout=SETTLE_SECONDS)
 
 
 async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:

@@ -54,6 +54,7 @@ class StepOut(BaseModel):
     exit_code: int | None
     runs: list[str]
     cost_usd: float | None = None
+    cost_estimated: bool = False
     tokens: int | None = None
     worktree: str | None = None
     """Where it worked, if it had a git worktree of its own that is still there."""
@@ -88,6 +89,8 @@ class RunOut(BaseModel):
     exit_code: int | None
     result: str | None
     cost_usd: float | None
+    cost_estimated: bool
+    """Whether nobody told that cost, and it is the number of tokens at a price of ours."""
     tokens: int | None
     needs_you: bool
     step: int | None
@@ -100,7 +103,7 @@ class RunOut(BaseModel):
     definition: str | None
     """The file that describes its agent."""
     parked_until: float | None
-    """When it goes on by itself: it waits for a usage limit or an overloaded service."""
+    """When it goes on by itself: it waits for a usage limit or an overloaded service, as ``reason`` says."""
 
 
 class QuestionOut(BaseModel):
@@ -374,7 +377,7 @@ def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     """A run's public face. The last thing it said is what it asks, as long as nobody has answered."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
-    faces = {"needs_you": run.needs_you, "last": asked or last}
+    faces = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
     return {name: plain.get(name) for name in RunOut.model_fields} | faces
 
 

@@ -12,7 +12,7 @@ from hocket.errors import BadDirectory, HomeError, PromptError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, TextIO
 
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
@@ -133,10 +133,10 @@ def write_json(value: Any) -> None:
     sys.stdout.write(to_json(value) + "\n")
 
 
-def terminal_width() -> int | None:
+def terminal_width(stream: TextIO | None = None) -> int | None:
     """Columns of the terminal; None when the output is no terminal, where nothing needs to be cut to fit."""
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+        return os.get_terminal_size((stream or sys.stdout).fileno()).columns or None
     except (OSError, ValueError):
         return None
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 SHOWN = 60
-GATE_SECONDS = 600.0
+LINE_END = "↵"
 
 
 @command(
@@ -29,23 +29,24 @@ GATE_SECONDS = 600.0
     JSON,
     examples=("hocket chains", "hocket chains ship", "hocket chains --project ../shop --json"),
 )
-def chains(name: str | None, project: str | None, as_json: bool) -> None:
+def chains(name: str | None, project: str | None, as_json: bool) -> int:
     """List the chains of the configuration files: their steps, where they are written, and what is wrong with them.
 
-    NAME shows one of them in full.
+    NAME shows one of them in full. Ends with 1 when a file cannot be used, because the list is not complete then.
     """
     from hocket.engine.survey import survey
 
     found = survey(access.directory(project), config.home(), config.caller_environment())
-    if name is None and as_json:
-        access.write_json(found)
-        return
     if name is not None:
         chain = _called(name, found)
         access.write_json(chain) if as_json else _write(detail(chain))
-        return
-    _write(listing(found["chains"], access.terminal_width()))
-    _tell_problems(found)
+        return 0
+    if as_json:
+        access.write_json(found)
+    else:
+        _write(listing(found["chains"], access.terminal_width()))
+        _tell_problems(found)
+    return 1 if found["problems"] else 0
 
 
 def _called(name: str, found: Row) -> Row:
@@ -185,7 +186,9 @@ def _origin(step: Row) -> str:
 
 
 def _gate(command: str | None, seconds: float | None) -> str:
-    return f"{one_line(command)}  (at most {duration(seconds or GATE_SECONDS)})" if command else ""
+    from hocket.engine.gates import TIMEOUT
+
+    return f"{one_line(command)}  (at most {_span(seconds or TIMEOUT)})" if command else ""
 
 
 def limit_words(limits: Row, whole: str = "in all") -> str:
@@ -193,15 +196,20 @@ def limit_words(limits: Row, whole: str = "in all") -> str:
     words = {
         "budget_usd": lambda value: f"${value:.2f}",
         "budget_tokens": lambda value: f"{value} tokens",
-        "timeout": lambda value: f"{duration(value)} {whole}",
-        "idle_timeout": lambda value: f"{duration(value)} of silence",
-        "failures": lambda value: f"{value} failures in a row",
-        "no_progress": lambda value: f"{value} passes without progress",
+        "timeout": lambda value: f"{_span(value)} {whole}",
+        "idle_timeout": lambda value: f"{_span(value)} of silence",
+        "failures": lambda value: f"{value} failure{'s in a row' if value > 1 else ''}",
+        "no_progress": lambda value: f"{value} pass{'es' if value > 1 else ''} without progress",
     }
     return " · ".join(words[name](limits[name]) for name in words if limits.get(name) is not None)
 
 
+def _span(seconds: float) -> str:
+    """As a duration, or in seconds where that would hide a part of them."""
+    return duration(seconds) if seconds == int(seconds) or seconds >= 60 else f"{seconds:g} s"
+
+
 def _shortened(text: str) -> str:
-    """The beginning of a text, on one line. Programs get all of it with --json."""
-    line = " ".join(text[: 4 * SHOWN].split())
-    return line if len(text) <= SHOWN and line == text else f"{line[:SHOWN]}..."
+    """The beginning of a text, on one line with its line ends visible. Programs get all of it with --json."""
+    line = " ".join(text[: 4 * SHOWN].rstrip().replace("\n", f" {LINE_END} ").split())
+    return line if len(line) <= SHOWN and len(text) <= 4 * SHOWN else f"{line[:SHOWN]}..."

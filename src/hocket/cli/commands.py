@@ -12,7 +12,7 @@ import click
 
 from hocket.cli import usage
 from hocket.cli.format import count_of, dollars_of, seconds_of
-from hocket.cli.table import BROKEN_PIPE, COMMANDS, declared
+from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
 from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -44,7 +44,10 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             raise HocketError(f"there is no command {args[0]!r}", _meant(args[0]))
-        return super().resolve_command(ctx, args)
+        name, found, rest = super().resolve_command(ctx, args)
+        if ctx.info_name == FORKHESTRA:  # It is one command alone, so its usage names no other.
+            ctx.info_name, name = "", FORKHESTRA
+        return name, found, rest
 
 
 def _meant(word: str) -> str:

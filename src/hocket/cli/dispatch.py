@@ -9,7 +9,7 @@ import os
 import sys
 
 from hocket import config
-from hocket.cli.table import BROKEN_PIPE, COMMANDS, declared
+from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
 from hocket.cli.usage import Command, Misused
 from hocket.errors import HocketError
 
@@ -83,7 +83,8 @@ def _tolerate_odd_letters() -> None:
 
 
 def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None:
-    return f'see "{program} {words[0]} --help"' if isinstance(error, Misused) else None
+    called = program if program == FORKHESTRA else f"{program} {words[0]}"
+    return f'see "{called} --help"' if isinstance(error, Misused) else None
 
 
 def _told(text: str) -> str:

@@ -85,15 +85,31 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
 def cost(run: dict[str, Any]) -> str | None:
     """What a run has cost so far; None where nobody knows. Tokens of which nobody said a price are unpriced."""
     dollars, tokens = run.get("cost_usd"), run.get("tokens")
-    parts = [money(dollars, tokens), None if tokens is None else f"{tokens} tokens"]
+    parts = [money(dollars, tokens, bool(run.get("cost_estimated"))), None if tokens is None else f"{tokens} tokens"]
     return ", ".join(part for part in parts if part) or None
 
 
-def money(dollars: float | None, tokens: int | None) -> str | None:
-    """``$0.0123``, ``unpriced``, or None where nothing that has a price was used."""
+def money(dollars: float | None, tokens: int | None, estimated: bool = False) -> str | None:
+    """``$0.0123``, ``~$0.0123`` by an estimate, ``unpriced``, or None where nothing that has a price was used."""
     if dollars is not None:
-        return f"${dollars:.4f}"
+        return f"{'~' if estimated else ''}${dollars:.4f}"
     return "unpriced" if tokens else None
+
+
+def tokens_of(count: int | None) -> str:
+    """``950``, ``12.4k``, ``1.2M``; nothing where nobody knows."""
+    if count is None:
+        return ""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1e3:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
+
+
+def price(dollars: float | None) -> str:
+    """``$0.72``, with more digits where it would look like nothing; nothing where nobody knows."""
+    if dollars is None:
+        return ""
+    return f"${dollars:.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
 
 
 def clock(ts: float) -> str:
@@ -172,11 +188,12 @@ def fit(text: str, columns: int) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
-    """Aligned lines. With ``columns`` the last cell gives way, so that no line is wider."""
+    """Aligned lines. With ``columns`` the last cell gives way first, and no line is wider."""
     widths = [max(width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     used = sum(widths) + 2 * len(widths)
     room = None if columns is None else max(8, columns - used)
-    return [_row(row, widths, room) for row in rows]
+    lines = [_row(row, widths, room) for row in rows]
+    return lines if columns is None else [fit(line, columns) for line in lines]
 
 
 def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:

@@ -47,7 +47,7 @@ def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
 def _speaker(progress: Progress, event: dict[str, Any]) -> str:
     """Whose words they are; those of an agent's own helper have both names."""
     data = event["data"]
-    judged = data.get("run") if event["type"] in ("gate", "progress") else None
+    judged = data.get("run") if event["type"] in ("gate", "gate.started", "progress") else None
     speaker = progress.speaker(judged or event["run"])
     return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
 
@@ -59,6 +59,8 @@ def heartbeat(progress: Progress, now: float) -> str:
     working = progress.at_work()
     who = ", ".join(progress.speaker(step.run) for step in working if step.run) or progress.name
     state = "still waits for an answer" if any(step.asks for step in working) else "still running"
+    if any(step.gate for step in working) and all(step.gate or step.asks for step in working):
+        state = f"{state}: {next(step.gate for step in working if step.gate)}"
     begun = [step.started_at for step in working if step.started_at is not None]
     since = min(begun, default=progress.started_at)
     return f"{who} … {state}, {duration(None if since is None else now - since)}"
@@ -69,22 +71,35 @@ class PlainView:
 
     tick = 0.25
 
-    def __init__(self, quiet: bool, verbose: bool = False) -> None:
+    def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False) -> None:
         self._quiet = quiet
         self._verbose = verbose
+        self._folding = folding
+        """Whether whoever shows the log later can fold away what lies between two lines made for that."""
+        self._fold = ""
         self._spoke_at = time.monotonic()
 
     def __enter__(self) -> PlainView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self._begin_fold("")
 
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""
+        if event["type"] == "run.started" and (step := progress.step_of(event["run"])) is not None:
+            self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
         lines = lines_of(progress, event, self._verbose)
         if lines:
             self.say("\n".join(lines))
+
+    def _begin_fold(self, title: str) -> None:
+        """The lines of one step, or of all that work at the same time, belong together."""
+        if not self._folding or title == self._fold:
+            return
+        ends = ["::endgroup::"] if self._fold else []
+        self._fold = title
+        self.say("\n".join([*ends, *([f"::group::{title}"] if title else [])]))
 
     def idle(self, progress: Progress) -> None:
         """Nothing came for a moment."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import time
 
-from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, money, one_line, table
-from hocket.cli.words import deed, gate_verdict, parking, reply_line, tree_lines
+from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table
+from hocket.cli.words import deed, gate_at_work, gate_verdict, parking, reply_line, tree_lines
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -17,12 +17,28 @@ if TYPE_CHECKING:
     Event = dict[str, Any]
 
 
+AGENT_COLUMNS = 24
+"""Of an agent's name, however long it is."""
+_HELPS = ("started", "running", "pending")
+
+
+class HelperView:
+    """An agent that works for the agent of a step, inside of its process."""
+
+    __slots__ = ("agent", "last", "started_at")
+
+    def __init__(self, agent: str, started_at: float) -> None:
+        self.agent = agent
+        self.started_at = started_at
+        self.last = ""
+
+
 class StepView:
     """One step of the chain."""
 
     __slots__ = (
-        *("agent", "asks", "before", "cost", "ended_at", "group", "iteration", "last", "maximum", "reason", "run"),
-        *("started_at", "status", "told", "tokens"),
+        *("agent", "asks", "before", "cost", "ended_at", "estimated", "gate", "group", "helpers", "iteration"),
+        *("last", "maximum", "reason", "run", "said_at", "started_at", "status", "told", "tokens"),
     )
 
     def __init__(self, agent: str, maximum: int, group: int | None = None) -> None:
@@ -35,24 +51,39 @@ class StepView:
         self.reason: str | None = None
         self.run: str | None = None
         self.last = ""
+        self.said_at: float | None = None
         self.before = ""
+        self.gate = ""
+        """The gate that is at work on its last pass."""
+        self.helpers: dict[str, HelperView] = {}
+        """Who works for it now, by the id that marks their words."""
         self.asks = ""
         """What to type for it to go on, while it waits for an answer."""
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.cost: float | None = None
+        self.estimated = False
+        """Whether some of that cost is a guess by its tokens."""
         self.tokens: int | None = None
         self.told = False
         """Whether it is over for good, and somebody was told."""
 
     @property
     def over(self) -> bool:
-        return self.status not in ("pending", "starting", "running", "waiting", "parked")
+        return not self.gate and self.status not in ("pending", "starting", "running", "waiting", "parked")
 
     def passes(self) -> str:
         """``2/3``, or ``2`` where nobody said how often it may be repeated."""
         done = str(self.iteration or "-")
         return f"{done}/{self.maximum}" if self.maximum else done
+
+    def say(self, words: str, ts: float, helper: HelperView | None = None) -> None:
+        """Note what was said last: by its own agent, or by one that works for it."""
+        if words and helper is not None:
+            helper.last = words
+        elif words:
+            self.before, self.last = self.last, words
+        self.said_at = ts
 
     def taken(self, now: float) -> float | None:
         return None if self.started_at is None else (self.ended_at or now) - self.started_at
@@ -92,6 +123,7 @@ class LeafView:
             more, self.cost = cost - (self.cost or 0), cost
             if step is not None:
                 step.cost = (step.cost or 0) + more
+                step.estimated |= bool(data.get("cost_estimated"))
         if tokens is not None:
             more, self.tokens = tokens - (self.tokens or 0), tokens
             if step is not None:
@@ -118,6 +150,8 @@ class Progress:
         """The step that a loop's run stands for."""
         self.parked: dict[str, Any] | None = None
         """What the chain waits for, while it does."""
+        self.budget_usd: float | None = None
+        self.budget_tokens: int | None = None
         self.started_at: float | None = None
         self.ended: Event | None = None
 
@@ -134,7 +168,7 @@ class Progress:
             self._created(event)
         elif kind in ("parked", "unparked") and run == self.root:
             self.parked = event["data"] if kind == "parked" else None
-        elif kind == "gate":
+        elif kind in ("gate", "gate.started"):
             self._judged(event)
         elif kind == "run.ended" and run == self.root:
             self._root_ended(event)
@@ -170,6 +204,16 @@ class Progress:
         begun = [step for step in self.steps if step.run is not None and not step.over]
         return [step for step in begun if step is begun[-1] or _together(step, begun[-1])]
 
+    def beside(self, step: StepView) -> list[StepView]:
+        """The steps that work at the same time, this one included."""
+        return [one for one in self.steps if one is step or _together(one, step)]
+
+    def spent(self) -> tuple[float | None, int | None]:
+        """What all of it has used so far, in money and in tokens; None where nobody knows."""
+        costs = [leaf.cost for leaf in self.leaves.values() if leaf.cost is not None]
+        tokens = [leaf.tokens for leaf in self.leaves.values() if leaf.tokens is not None]
+        return sum(costs) if costs else None, sum(tokens) if tokens else None
+
     def current(self) -> StepView | None:
         """One step at work, if any is."""
         return next(reversed(self.at_work()), None)
@@ -178,6 +222,7 @@ class Progress:
         run, data = event["run"], event["data"]
         if run == self.root:
             self.number = data.get("number")
+            self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
             if not self.steps:
                 self.steps = [_step_view(step) for step in data.get("steps") or ()]
             if data.get("kind") != "leaf":
@@ -192,7 +237,7 @@ class Progress:
         if (step := self.step_of(run)) is not None:
             step.run = run
             step.iteration = leaf.iteration or 1
-            step.status = "starting"
+            step.status, step.gate, step.helpers, step.said_at = "starting", "", {}, None
             step.started_at = step.started_at or event["ts"]
 
     def _inner(self, run: str, data: dict[str, Any]) -> None:
@@ -212,7 +257,10 @@ class Progress:
         kind, data = event["type"], event["data"]
         step.asks = self.leaves[event["run"]].asks()
         if kind in ("text", "tool.started"):
-            step.before, step.last = step.last, _last_words(event) or step.last
+            helper = step.helpers.get(str(data.get("parent")))
+            step.say(_last_words(event, helper is None), event["ts"], helper)
+        elif kind == "member":
+            _help(step, event)
         elif kind == "marker":
             step.last = step.before  # the line that says "I am done" tells less than the one before it
         elif kind in ("run.started", "turn.started", "answer"):
@@ -222,6 +270,7 @@ class Progress:
         elif kind == "run.ended":
             step.ended_at = event["ts"]
             step.reason = data.get("reason")
+            step.helpers = {}
             if data.get("reason") == "rate_limited" or data.get("transient"):
                 step.status = "parked"  # it begins anew when that is over
             elif self.leaves[event["run"]].iteration is None:
@@ -233,7 +282,9 @@ class Progress:
         step = self.step_of(str(data.get("run")))
         if step is None:
             return
-        if not data.get("passed"):
+        step.gate = gate_at_work(data) if event["type"] == "gate.started" else ""
+        step.said_at = event["ts"]
+        if not step.gate and not data.get("passed"):
             step.last = gate_verdict(data)
             if step.status == "done":
                 step.status, step.reason = "failed", "gate"
@@ -246,12 +297,15 @@ class Progress:
         self.ended = event
         data = event["data"]
         reports = data.get("steps") or []
+        for step in self.steps:
+            step.gate = ""
         for step, report in zip(self.steps, reports, strict=False):
             step.status = report["status"]
             step.reason = report["reason"]
             step.iteration = report["iterations"]
             step.maximum = report["max_iterations"]
             step.cost = report.get("cost_usd", step.cost)
+            step.estimated = bool(report.get("cost_estimated"))
             step.tokens = report.get("tokens", step.tokens)
         if not reports and len(self.steps) == 1:
             self.steps[0].status, self.steps[0].reason = data["status"], data.get("reason")
@@ -289,14 +343,25 @@ def _step_view(step: dict[str, Any]) -> StepView:
     return StepView(str(step.get("agent", "?")), maximum, step.get("group"))
 
 
-def _last_words(event: Event) -> str:
-    """What an agent says or does, with its helper's name in front where it was the helper."""
+def _help(step: StepView, event: Event) -> None:
+    """News of an agent that works for a step's own."""
+    data = event["data"]
+    mark = str(data.get("parent"))
+    if data.get("status") not in _HELPS:
+        step.helpers.pop(mark, None)
+        return
+    helper = step.helpers.setdefault(mark, HelperView(one_line(str(data.get("agent") or "helper")), event["ts"]))
+    step.say(one_line(str(data.get("text") or "")), event["ts"], helper)
+
+
+def _last_words(event: Event, named: bool) -> str:
+    """What an agent says or does, with its helper's name in front where it was a helper that has no line of its own."""
     data = event["data"]
     if event["type"] == "tool.started":
         words = deed(str(data.get("name")), data.get("input"))
     else:
         words = one_line(str(data.get("text", "")))
-    return f"{one_line(str(data['agent']))}: {words}" if data.get("agent") and words else words
+    return f"{one_line(str(data['agent']))}: {words}" if named and data.get("agent") and words else words
 
 
 def joint(progress: Progress, step: StepView) -> str:
@@ -312,10 +377,13 @@ def joint(progress: Progress, step: StepView) -> str:
 def step_cells(step: StepView, now: float, joint: str = "", priced: bool = False) -> list[str]:
     """One line of the summary."""
     taken = step.taken(now)
-    used = [f"{step.tokens} tokens" if step.tokens is not None else "-", money(step.cost, step.tokens) or "-"]
+    used = [
+        f"{step.tokens} tokens" if step.tokens is not None else "-",
+        money(step.cost, step.tokens, step.estimated) or "-",
+    ]
     return [
         NEEDS_YOU if step.asks else WORDS.get(step.status, "· " + step.status),
-        joint + step.agent,
+        joint + fit(one_line(step.agent), AGENT_COLUMNS),
         f"{step.iteration}/{step.maximum}",
         step.reason or "-",
         duration(taken) if taken is not None else "-",
@@ -323,12 +391,12 @@ def step_cells(step: StepView, now: float, joint: str = "", priced: bool = False
     ]
 
 
-def summary(progress: Progress, now: float) -> list[str]:
+def summary(progress: Progress, now: float, columns: int | None = None) -> list[str]:
     """The last lines of every run: each step, the verdict, and what to type next."""
     # A chain of plain programs has used nothing that anybody counts.
     priced = any(step.cost is not None or step.tokens is not None for step in progress.steps)
     lines = (
-        table([step_cells(step, now, joint(progress, step), priced) for step in progress.steps])
+        table([step_cells(step, now, joint(progress, step), priced) for step in progress.steps], columns)
         if progress.steps
         else []
     )
@@ -337,7 +405,7 @@ def summary(progress: Progress, now: float) -> list[str]:
         return [*lines, *whereabouts(progress)]
     data = progress.ended["data"]
     taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
-    used = cost({"cost_usd": data.get("cost_usd"), "tokens": data.get("tokens")})
+    used = cost(data)
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in progress.steps):
         used += ", some of it unpriced"
     parts = [WORDS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]

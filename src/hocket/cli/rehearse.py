@@ -239,7 +239,7 @@ def _view(options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True))
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"])
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
 
 
 def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:

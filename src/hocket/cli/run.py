@@ -92,7 +92,7 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
     file = options["prompt_file"]
     prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
-    literal = prompt != options["prompt"] and "${" in (prompt or "")
+    literal = prompt != options["prompt"] and any(mark in (prompt or "") for mark in ("${", "{{"))
     body = {
         "dsl": dsl or None,
         "chain": options["chain_name"],
@@ -200,7 +200,7 @@ def _view(live: bool, options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True))
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"])
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
 
 
 def _report(
@@ -241,5 +241,5 @@ def _say_where_it_is(progress: Progress) -> None:
 def _summarise(progress: Progress) -> None:
     from hocket.cli.progress import summary
 
-    for line in summary(progress, time.time()):
+    for line in summary(progress, time.time(), access.terminal_width(sys.stderr)):
         print(line, file=sys.stderr)

@@ -6,7 +6,19 @@ import sys
 import time
 
 from hocket.cli import access
-from hocket.cli.format import cost, duration, elapsed, fit, harmless, moment, one_line, state_word, table
+from hocket.cli.format import (
+    cost,
+    duration,
+    elapsed,
+    fit,
+    harmless,
+    moment,
+    one_line,
+    price,
+    state_word,
+    table,
+    tokens_of,
+)
 from hocket.cli.usage import (
     AGENTS,
     ASKING,
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
 
     Run = dict[str, Any]
 
+AGENT_COLUMNS = 24
 PIPE_LAST = 200
 """How much of a last line is shown where no terminal limits it."""
 
@@ -98,7 +111,7 @@ def ps(everything: bool, as_json: bool) -> None:
 
 def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
     """The lines of ``ps``."""
-    rows = [["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "LAST"]]
+    rows = [["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]]
     rows += [_ps_row(run, level, now) for run, level in in_tree_order(runs)]
     return table(rows, columns)
 
@@ -110,10 +123,12 @@ def _ps_row(run: Run, level: int, now: float) -> list[str]:
         last = _outcome(run)
     return [
         f"{indent}{run.get('number', '?')}",
-        fit(one_line(str(run["agent"])), 40),
+        fit(one_line(str(run["agent"])), AGENT_COLUMNS),
         _step(run),
         state_word(run),
         duration(elapsed(run, now)),
+        tokens_of(run.get("tokens")) or "-",
+        price(run.get("cost_usd")) or "-",
         fit(one_line(str(last)), PIPE_LAST),
     ]
 
@@ -255,7 +270,7 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     run = client.run(ref)
     if run["status"] not in ENDED:
         if not wait_for_end(client, run["id"], timeout):
-            print(f"hocket: run {run.get('number')} has not ended; it goes on", file=sys.stderr)
+            print(f"hocket: run {run.get('number')} has not ended; {_going_on(client.run(run['id']))}", file=sys.stderr)
             return access.EXIT_TIMED_OUT
         run = client.run(run["id"])
     if as_json:
@@ -263,6 +278,14 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     else:
         access.print_result(run.get("result"))
     return access.exit_code(run["status"], run.get("reason"))
+
+
+def _going_on(run: Run) -> str:
+    if run["status"] != "waiting" or not run.get("parked_until"):
+        return "it goes on"
+    from hocket.cli.words import parking
+
+    return f"it {parking({**run, 'until': run['parked_until']}, time.time())}, then goes on by itself"
 
 
 @command(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 BROKEN_PIPE = 141
+FORKHESTRA = "forkhestra"
+"""The other program of ours: ``run`` and nothing else."""
 
 COMMANDS = {
     "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),

@@ -15,9 +15,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, width
+from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width
 from hocket.cli.plain import lines_of, question_of
-from hocket.cli.progress import Progress, StepView, arrows, joint
+from hocket.cli.progress import AGENT_COLUMNS, HelperView, Progress, StepView, arrows, joint
 from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 
 FRAME_SECONDS = 0.125
@@ -35,6 +35,7 @@ STYLES = {
     "skipped": "dim",
 }
 TONES = {SAID: "dim", ASIDE: "dim", THOUGHT: "dim italic", NOTICE: "yellow", ALERT: "bold yellow"}
+KEYS = "^C detach · ^C^C stop"
 UNASKED = frozenset({NOTICE, ALERT})
 """What stays on the screen though nobody wants to see all that is said."""
 
@@ -65,7 +66,7 @@ class LiveView:
             self._headed = True
             self._print(heading(progress))
         for step in progress.finish_earlier_steps():
-            self._print(step_line(step, time.time(), self._console.width, joint(progress, step)))
+            self._print(step_line(progress, step, time.time(), self._console.width))
         self._tell(progress, event)
         self._paint(progress)
 
@@ -119,7 +120,9 @@ def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table
     grid.add_column(no_wrap=True, overflow="ellipsis")
     for step in progress.steps:
         if not step.told:
-            grid.add_row(step_line(step, now, columns, joint(progress, step)))
+            grid.add_row(step_line(progress, step, now, columns))
+            for helper in step.helpers.values():
+                grid.add_row(helper_line(progress, helper, now, columns))
     if progress.parked is not None:
         grid.add_row(
             Text(
@@ -128,8 +131,21 @@ def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table
             )
         )
     taken = duration(None if progress.started_at is None else now - progress.started_at)
-    grid.add_row(Text(fit(f"{taken}  ·  {note or '^C detach or stop'}", columns), style="bold" if note else "dim"))
+    parts = [taken, *_spent(progress), note or KEYS]
+    grid.add_row(Text(fit("  ·  ".join(parts), columns), style="bold" if note else "dim"))
     return grid
+
+
+def _spent(progress: Progress) -> list[str]:
+    """What all of it has used, of what it may use: ``103.5k tok``, ``$0.72 of $5.00``."""
+    cost, tokens = progress.spent()
+    most_tokens, most = tokens_of(progress.budget_tokens), price(progress.budget_usd)
+    told = []
+    if tokens is not None or most_tokens:
+        told.append(f"{tokens_of(tokens or 0)}{f' of {most_tokens}' if most_tokens else ''} tok")
+    if cost is not None or most:
+        told.append(f"{price(cost or 0.0)}{f' of {most}' if most else ''}")
+    return told
 
 
 def _left(progress: Progress, now: float) -> str:
@@ -137,24 +153,56 @@ def _left(progress: Progress, now: float) -> str:
     return f", in {duration(until - now)}" if isinstance(until, int | float) and until > now else ""
 
 
-def step_line(step: StepView, now: float, columns: int, beside: str = "") -> Text:
-    """One step: glyph, name, pass, time, and the last thing it said."""
+def step_line(progress: Progress, step: StepView, now: float, columns: int) -> Text:
+    """One step: glyph, name, pass, time, what it used, the last thing it said, and how long ago that was."""
     style = TONES[ALERT] if step.asks else STYLES.get(step.status, "")
     taken = step.taken(now)
-    clock = duration(taken) if taken is not None else ""
     line = Text.assemble(
         (f"{_glyph(step, now)}  ", style),
-        (beside, "dim"),
-        f"{fit(one_line(step.agent), 24):<14}  {step.passes():>5}  {clock:>7}  ",
+        (joint(progress, step), "dim"),
+        f"{_name(progress, step.agent)}  {step.passes():>5}  {duration(taken) if taken is not None else '':>7}  ",
+        _used(progress, step.cost, step.tokens),
     )
-    last, tone = (step.asks, "bold") if step.asks else (step.last, "dim")
-    line.append(fit(last, max(10, columns - line.cell_len)), style=tone)
+    last, tone = (step.asks, "bold") if step.asks else (step.gate or step.last, "dim")
+    age = _age(step, now)
+    line.append(fit(last, max(10, columns - line.cell_len - len(age))) + age, style=tone)
     return line
+
+
+def helper_line(progress: Progress, helper: HelperView, now: float, columns: int) -> Text:
+    """Below a step: an agent that works for its own. What it uses counts as the step's."""
+    line = Text(f"   └ {_name(progress, helper.agent, 2)}  {'':>5}  {duration(now - helper.started_at):>7}  ", "dim")
+    line.append(_used(progress, None, None))
+    line.append(fit(helper.last, max(10, columns - line.cell_len)), style="dim")
+    return line
+
+
+def _name(progress: Progress, agent: str, indent: int = 0) -> str:
+    """An agent's name, as wide as those of all steps."""
+    longest = max((width(one_line(step.agent)) for step in progress.steps), default=0)
+    room = min(max(14, longest), AGENT_COLUMNS) - indent
+    name = fit(one_line(agent), room)
+    return name + " " * (room - width(name))
+
+
+def _used(progress: Progress, cost: float | None, tokens: int | None) -> str:
+    """Two columns, where anything is known that would be in them."""
+    if progress.spent() == (None, None):
+        return ""
+    told = f"{tokens_of(tokens)} tok" if tokens is not None else ""
+    return f"{told:>10}  {price(cost):>7}  "
+
+
+def _age(step: StepView, now: float) -> str:
+    """How long it, or its gate, has said nothing while at work."""
+    at_work = step.gate or step.status == "running"
+    silent = int(now - step.said_at) if at_work and step.said_at is not None else 0
+    return "" if silent < 2 or step.asks else f"  {silent}s" if silent < 60 else f"  {duration(silent)}"
 
 
 def _glyph(step: StepView, now: float) -> str:
     if step.asks:
         return NEEDS_YOU[0]
-    if step.status == "running":
+    if step.status == "running" or step.gate:
         return SPINNER[int(now * 8) % len(SPINNER)]
     return "·" if step.status == "pending" else WORDS.get(step.status, "·")[0]

@@ -103,6 +103,11 @@ def gate_verdict(data: Data) -> str:
     return f"gate {_verdict(data)}: {one_line(str(data.get('command', '')))}"
 
 
+def gate_at_work(data: Data) -> str:
+    """``gate: make test``."""
+    return f"gate: {_shortened(one_line(str(data.get('command', ''))), DEED_LIMIT)}"
+
+
 def _last_lines(text: str) -> list[str]:
     lines = [_shortened(line.rstrip(), DEED_LIMIT) for line in harmless(text).split("\n") if line.strip()]
     return ["…", *lines[-GATE_LINES:]] if len(lines) > GATE_LINES else lines
@@ -232,6 +237,7 @@ WAYS: dict[str, Way] = {
     "text": Way(SAID, _text),
     "raw": Way(SAID, _error_output),
     "gate": Way(SAID, _gate),
+    "gate.started": Way(ASIDE, gate_at_work),
     "progress": Way(NOTICE, _progress),
     "worktree": Way(NOTICE, _worktree),
     "parked": Way(NOTICE, _parked),

@@ -272,6 +272,11 @@ def interactive(stream_is_tty: bool, plain: bool = False, environ: Environ | Non
     return stream_is_tty and not plain and environ.get("TERM") != "dumb" and not _is_set(environ, "CI")
 
 
+def folds_logs(environ: Environ | None = None) -> bool:
+    """Whether the log is shown by somebody who folds away what lies between two lines made for that."""
+    return _is_set(own_unless(environ), "GITHUB_ACTIONS")
+
+
 def _is_set(environ: Environ, name: str) -> bool:
     return environ.get(name, "").lower() not in {"", "0", "false"}
 

@@ -132,7 +132,7 @@ def _merge(parts: Sequence[Part], **known: Any) -> Config:
     agents: dict[str, AgentConfig] = {}
     projects: dict[str, str] = {}
     chains: dict[str, ChainConfig] = {}
-    limits: dict[str, int] = {}
+    limits: dict[str, Any] = {}
     run: dict[str, Any] = {}
     claude: dict[str, Any] = {}
     users: dict[str, str] = {}

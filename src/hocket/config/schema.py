@@ -8,8 +8,8 @@ from typing import Any
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
+from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS
 
-MAX_ITERATIONS = 1_000_000
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
 PROMPT_VIA = ("arg", "stdin")
@@ -34,6 +34,10 @@ def _is_seconds(value: object, least: float) -> bool:
 def _is_filled(value: object) -> bool:
     # A path or a name with anything else in it could be given to nobody.
     return isinstance(value, str) and value.strip() != "" and "\0" not in value and _is_encodable(value)
+
+
+def _is_marker(value: object) -> bool:
+    return _is_filled(value) and len(str(value).splitlines()) == 1 and str(value).strip(AROUND_A_MARKER) != ""
 
 
 def _is_encodable(text: str) -> bool:
@@ -67,6 +71,7 @@ def _one_of(*words: str) -> _Kind:
 
 _TEXT = _Kind(lambda value: isinstance(value, str), "a text")
 _FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
+_MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks in it")
 _GATE = _Kind(_is_filled, "a shell command")
 _SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
 _TEXTS = _Kind(_is_texts, "a list of texts")
@@ -78,6 +83,7 @@ _BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is
 _AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
 _TOKENS = _Kind(lambda value: _is_whole(value, 1, 10**15), "a whole number from 1 on")
 _DOLLARS = _Kind(lambda value: _is_seconds(value, 1e-6), "a number of dollars above 0")
+_PRICE = _Kind(lambda value: _is_seconds(value, 0), "a number of dollars that is not negative")
 _DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
 _GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
 _FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
@@ -125,7 +131,7 @@ _CHAIN: _Fields = {
     "prompt": _TEXT,
     "prompt_file": _FILLED,
     "steps": _STEPS,
-    "marker": _FILLED,
+    "marker": _MARKER,
     "permission_mode": _MODE,
     "on_question": _one_of(*ON_QUESTION),
     **_BOUNDS,
@@ -134,8 +140,9 @@ _CHAIN: _Fields = {
     "isolation": _one_of(*ISOLATION),
 }
 _SECTIONS: Mapping[str, _Fields] = {
-    "limits": dict.fromkeys(Limits.fields, _BOUND) | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE},
-    "run": {"stop_grace": _GRACE, "marker": _FILLED},
+    "limits": dict.fromkeys(Limits.fields, _BOUND)
+    | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE, "estimate_usd_per_mtok": _PRICE},
+    "run": {"stop_grace": _GRACE, "marker": _MARKER},
     "env": {"pass": _PASSABLE},
     "claude": {
         "permission_mode": _MODE,
@@ -188,7 +195,7 @@ class Part(Record):
     agents: Mapping[str, AgentConfig]
     chains: Mapping[str, ChainConfig]
     projects: Mapping[str, str]
-    limits: Mapping[str, int]
+    limits: Mapping[str, Any]
     run: Mapping[str, Any]
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]
@@ -261,11 +268,13 @@ def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> Ch
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
         raise ConfigError(f'{where}: has no "steps"')
-    steps = [
-        step
-        for number, written in enumerate(table["steps"], 1)
-        for step in _stage(f"{where}, step {number}", number, written, spell)
-    ]
+    steps: list[StepConfig] = []
+    for number, written in enumerate(table["steps"], 1):
+        steps += _stage(f"{where}, step {number}", number, written, spell)
+        if len(steps) > MAX_STEPS:
+            raise ConfigError(
+                f"{where}, step {number}: is one too many: a chain has at most {MAX_STEPS}, members of groups included"
+            )
     return ChainConfig(name, place.path, **{**table, "steps": tuple(steps)}, project=place.project)
 
 

@@ -23,6 +23,8 @@ class Limits(Record):
     leaves: int = 64
     min_free_mb: int = 200
     max_output_mb: int = 2048
+    estimate_usd_per_mtok: float = 15.0
+    """What a million tokens cost where nobody says what they did."""
 
 
 class ClaudeConfig(Record):

@@ -8,29 +8,29 @@ starts; a request that cannot work is refused as a whole. Needs neither a server
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.servers import servers_for
 from hocket.catalog.trust import Given, check_arguments
-from hocket.chain import StepText, bare_marker, check_agent, parse
+from hocket.chain import bare_marker, check_agent, parse
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.engine.handing import filled
 from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
-from hocket.engine.worktrees import Place, find_repository
-from hocket.errors import BadDirectory, ConfigError, HocketError, ProgramNotFound, PromptError, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Spec, Step
+from hocket.engine.worktrees import find_repository
+from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Isolation, Spec, Step, stages
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Grouped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class StartRequest:
     prompt_file: str | None = None
     prompt_literal: bool = False
     """The prompt is somebody's text that was not typed for us (piped in, or sent by a program): a ``${NAME}``
-    in it is no variable."""
+    in it is no variable, and ``{{previous.result}}`` is no blank."""
     args: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     marker: str | None = None
@@ -88,6 +88,9 @@ _ABOVE_ZERO = {
 }
 
 
+_MOST = dict.fromkeys(("timeout", "idle_timeout", "gate_timeout", "budget_usd"), 1e9)
+
+
 class _Wish(NamedTuple):
     """One step, before its agent is known."""
 
@@ -98,7 +101,7 @@ class _Wish(NamedTuple):
     loop: bool
     args: tuple[str, ...] = ()
     prompts: tuple[PromptLevel, ...] = ()
-    """Of the step and of its chain, in this order."""
+    """Of the step and of its chain, in this order; none of a step that was typed."""
     project: str | None = None
     """The folder whose own file asks for it; None for the user."""
     group: int | None = None
@@ -107,6 +110,10 @@ class _Wish(NamedTuple):
     timeout: float | None = None
     bounds: Bounds = Bounds()
     isolated: bool = False
+
+    @property
+    def configured(self) -> bool:
+        return bool(self.prompts)
 
 
 def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
@@ -124,7 +131,7 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
-    steps = [_step(wish, request, find, options, task) for wish in wishes]
+    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -134,7 +141,7 @@ def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> B
         timeout=request.timeout or (named.timeout if named else None),
         gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
         on_lost=request.on_lost or (named.on_lost if named else None) or ON_LOST[0],
-        on_question=options.on_question,
+        on_question=_on_question(request, named) or ("fail" if options.on_question == "fail" else "ask"),
         bounds=_bounds(request, named),
         task=task.text,
     )
@@ -159,8 +166,9 @@ def _check(request: StartRequest) -> None:
         raise UsageError(f"a step's isolation is {' or '.join(ISOLATION)}, not {request.isolation!r}")
     for name, words in _ABOVE_ZERO.items():
         value = getattr(request, name)
-        if value is not None and not 0 < value <= 1e15:  # also refuses NaN
-            raise UsageError(f"{words} above 0, not {value}")
+        if value is not None and not 0 < value <= _MOST.get(name, 1e15):  # also refuses NaN
+            least = f" and at most {_MOST[name]:,.0f}" if name in _MOST and value > 0 else ""
+            raise UsageError(f"{words} above 0{least}, not {value:,.10g}")
     if request.until is not None and (not request.until.strip() or "\0" in request.until):
         raise UsageError("the gate is not a command")
     for name in request.variables:
@@ -234,7 +242,7 @@ def _of_text(text: str, request: StartRequest) -> list[_Wish]:
             bounds=bounds,
             isolated=_is_isolated(request),
         )
-        for place, step in _staged(parse(text), _stage_of_text)
+        for place, step in _staged(parse(text))
     ]
 
 
@@ -256,17 +264,8 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
             _bounds(request, chain, step),
             _is_isolated(request, step, chain),
         )
-        for place, (_, step) in _staged(enumerate(chain.steps), _stage_of_group)
+        for place, step in _staged(chain.steps)
     ]
-
-
-def _stage_of_text(step: StepText) -> object:
-    return step.position
-
-
-def _stage_of_group(numbered: tuple[int, StepConfig | Step]) -> object:
-    index, step = numbered
-    return ("group", step.group) if step.group is not None else index
 
 
 class _Place(NamedTuple):
@@ -284,12 +283,11 @@ class _Place(NamedTuple):
         return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
 
 
-def _staged(steps: Iterable[T], stage_of: Callable[[T], object]) -> Iterator[tuple[_Place, T]]:
+def _staged(steps: Sequence[T]) -> Iterator[tuple[_Place, T]]:
     """Each step with its place. A group of one is no group."""
-    for number, (_, together) in enumerate(groupby(steps, stage_of), 1):
-        members = list(together)
-        for member, step in enumerate(members, 1):
-            yield _Place(number, member if len(members) > 1 else None), step
+    for number, places in enumerate(stages(steps), 1):
+        for member, place in enumerate(places, 1):
+            yield _Place(number, member if len(places) > 1 else None), steps[place]
 
 
 def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
@@ -322,15 +320,20 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     return Options(
         marker=_marker(request, chain, config),
         session=request.session,
-        on_question=request.on_question or (chain.on_question if chain else None) or claude.on_question,
+        on_question=_on_question(request, chain) or claude.on_question,
         permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
         model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
     )
 
 
+def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
+    """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
+    return request.on_question or (chain.on_question if chain else None)
+
+
 def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
-    marker = request.marker or (chain.marker if chain else None) or config.marker
+    marker = (chain.marker if chain else None) or config.marker if request.marker is None else request.marker
     if not bare_marker(marker) or len(marker.splitlines()) != 1:
         raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
     return marker
@@ -344,38 +347,43 @@ class _Task(NamedTuple):
 
     text: str | None = None
     callers: bool = False
+    blanks: tuple[str, ...] = ()
+    """What is filled in where it is a step's prompt by itself: nothing in text that was not typed for us."""
 
 
-def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task) -> Step:
-    if wish.agent not in find.config.agents:
-        check_agent(wish.agent, wish.where)
-    agent = find(wish.agent)
-    if wish.isolated:
-        return _isolated_step(wish, agent, request, find, options._replace(own_branch=True), task)
-    return _made(wish, _spec(wish, agent, request, find, options, task))
+class _Prompt(NamedTuple):
+    """What a step is told, and the blanks in it that are ours to fill in."""
+
+    text: str | None
+    blanks: tuple[str, ...] = ()
 
 
-def _isolated_step(
-    wish: _Wish, agent: Agent, request: StartRequest, find: _Finding, options: Options, task: _Task
-) -> Step:
-    cwd, config = agent.cwd or request.cwd, find.config
-    place = _place(wish, cwd, find)
-    agent = in_a_worktree(agent, config)
-    isolation = isolation_of(
-        place, agent, cwd, config, lambda: _spec(wish, untrusted(agent), request, find, options, task)
-    )
-    return replace(_made(wish, _spec(wish, agent, request, find, options, task)), isolation=isolation)
-
-
-def _place(wish: _Wish, cwd: str, find: _Finding) -> Place:
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
+    """The step that is wished for. Where there are others, an error says which one it is about."""
     try:
-        return find.repository(cwd)
-    except HocketError as error:
-        raise type(error)(f"{wish.where}: {error.message}", error.hint) from error
+        if wish.agent not in find.config.agents:
+            check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
+        agent, isolation = find(wish.agent), None
+        if wish.isolated:
+            options = options._replace(own_branch=True)
+            agent = in_a_worktree(agent, find.config)
+            isolation = _isolation(wish, agent, request, find, options, task)
+        spec = _spec(wish, agent, request, find, options, task)
+    except (ProgramNotFound, UsageError) as error:
+        if named and wish.where not in error.message:
+            error.message = f"{wish.where}: {error.message}"
+        raise
+    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation)
 
 
-def _made(wish: _Wish, spec: Spec) -> Step:
-    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds)
+def _isolation(
+    wish: _Wish, agent: Agent, request: StartRequest, find: _Finding, options: Options, task: _Task
+) -> Isolation:
+    cwd = agent.cwd or request.cwd
+    place = find.repository(cwd)
+    return isolation_of(
+        place, agent, cwd, find.config, lambda: _spec(wish, untrusted(agent), request, find, options, task)
+    )
 
 
 def _spec(
@@ -392,11 +400,12 @@ def _spec(
         check_arguments(given, agent, options.permission_mode, config)
     servers = servers_for(agent, request.cwd, request.env)
     env = find.environment(agent.provider)
+    prompt = _prompt(wish, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         replace(agent, args=agent_args),
         step_args,
         request.args,
-        _prompt(wish, agent, request, task),
+        prompt.text,
         env,
         options._replace(loop=wish.loop, servers=servers.servers),
     )
@@ -422,6 +431,7 @@ def _spec(
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
         notices=tuple(_notices(wish, agent, servers.unknown)),
+        blanks=prompt.blanks,
     )
 
 
@@ -448,7 +458,7 @@ def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[st
     return tuple(substitute(text, variables) for text in texts)
 
 
-def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> str | None:
+def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> _Prompt:
     """The caller's prompt, else the step's, the chain's, the agent's own.
 
     One of these that is a form stays, and the caller's prompt is what it is filled in with.
@@ -457,12 +467,14 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None
     task = task or _task(request, None)
     own = choose_prompt([*wish.prompts, PromptLevel(agent.default_prompt, agent.default_prompt_file)])
     if task.callers and not _is_form(own, request):
-        return task.text
+        return _Prompt(task.text, task.blanks)
     if own.text:
         _check_blanks(wish, own.text, task)
     prompt = _read(own, request)
     # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
-    return fill(prompt, {TASK: task.text or "", PREVIOUS: ""}) if alone and prompt else prompt
+    if alone and prompt:
+        return _Prompt(fill(prompt, {TASK: task.text or "", PREVIOUS: ""}))
+    return _Prompt(prompt, BLANKS)
 
 
 def _is_form(level: PromptLevel, request: StartRequest) -> bool:
@@ -477,9 +489,15 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
     """The caller's prompt; without one what the chain says, unless that is a form itself."""
     if request.prompt and (request.prompt_literal or request.agent is not None):
         return _Task(request.prompt, True)
-    callers = _read(choose_prompt([PromptLevel(request.prompt, request.prompt_file)]), request)
+    level = choose_prompt([PromptLevel(request.prompt, request.prompt_file)])
+    try:
+        callers = _read(level, request)
+    except UsageError as error:
+        if level.text:
+            error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
+        raise
     if callers:
-        return _Task(callers, True)
+        return _Task(callers, True, () if level.file else (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
         whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file)]), request) if chain else None
         return _Task(None if whole and has_blanks(whole) else whole)
@@ -512,8 +530,7 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
     if isinstance(bound, Spec):
         bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
         return [_description(_Place(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
-    staged = _staged(enumerate(bound.steps), _stage_of_group)
-    return [_description(place, step, bound) for place, (_, step) in staged]
+    return [_description(place, step, bound) for place, step in _staged(bound.steps)]
 
 
 def _shown(argument: str) -> str:
@@ -528,7 +545,7 @@ def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
 
 
 def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[str, Any]:
-    spec = step.spec
+    spec = filled(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
     gate = step.until or (chain.until if chain else None)
     by_argument = spec.prompt is not None and spec.stdin == "empty"
     return {

@@ -2,21 +2,23 @@
 
 Every commit that tells of usage is added up here, and when a bound is reached everything below it is ended, once, and
 fails: also an agent that was done with its work, because whether it was a moment earlier is nothing to build on.
-Money that nobody told of counts as nothing: it is unknown, and no guess of ours. All of it can be learned again from
-the store. What a single agent is told about its own budget is its provider's business.
+Where nobody told of money, the estimate counts that the run was given for its tokens; of who tells neither nothing can
+be counted, and it is said so. All of it can be learned again from the store. What a single agent is told about its own
+budget is its provider's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
+from hocket.catalog.resolve import EXECUTABLE
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError, LimitReached
-from hocket.model import Event, Kind, Reason, Run
+from hocket.model import Bounds, Event, Kind, Reason, Run
 from hocket.store import Committed
 
 _DUST = 1e-9
@@ -28,6 +30,20 @@ End = Callable[[list[Run], Reason], Awaitable[None]]
 """Ends runs for a reason, and returns when that is recorded."""
 
 
+class Coming(NamedTuple):
+    """Agents that are about to be started beside a run, which nobody has recorded yet."""
+
+    agents: int = 0
+    inside: frozenset[str] = frozenset()
+    """The run itself and those around it that the others will not be below."""
+
+    def below(self, run_id: str) -> int:
+        return 0 if run_id in self.inside else self.agents
+
+
+NOBODY = Coming()
+
+
 class Spent(NamedTuple):
     """What a run, or a tree of them, has used."""
 
@@ -35,8 +51,12 @@ class Spent(NamedTuple):
     tokens: int = 0
 
 
-def is_capped(run: Run) -> bool:
+def is_capped(run: Run | Bounds) -> bool:
     return run.budget_usd is not None or run.budget_tokens is not None
+
+
+def tells_what_it_spends(run: Run) -> bool:
+    return run.kind in _SPENDERS and run.provider != EXECUTABLE
 
 
 def excess(run: Run, spent: Spent) -> str | None:
@@ -46,6 +66,12 @@ def excess(run: Run, spent: Spent) -> str | None:
     if run.budget_tokens is not None and spent.tokens >= run.budget_tokens:
         return f"the budget of {run.budget_tokens:,} tokens is used up: {spent.tokens:,}"
     return None
+
+
+def spent_in(runs: Iterable[Run]) -> Spent:
+    """What all of them have used together."""
+    each = [_spent_by(run) for run in runs if run.kind in _SPENDERS]
+    return Spent(sum(one.usd for one in each), sum(one.tokens for one in each))
 
 
 class _Purse:
@@ -58,6 +84,10 @@ class _Purse:
         """By run, also of those that have ended: what is told twice counts once."""
         self.live: set[str] = set()
         """Runs below that have not ended. The purse is kept for as long as there are any."""
+        self.spenders: set[str] = set()
+        """Those among them that tell what they spend."""
+        self.unheld: set[str] = set()
+        """Agents of which it was said that they tell nothing to count."""
         self.is_closed = False
         """Whether the end of everything below was asked for."""
 
@@ -112,14 +142,29 @@ class Budgets:
                     "Start it outside of that run, or give the run a larger budget",
                 )
 
-    def left(self, run: Run) -> float | None:
-        """Dollars that a run may still spend; None where nobody says."""
+    def left(self, run: Run, coming: Coming = NOBODY) -> float | None:
+        """Dollars that a run may still spend, where others spend from the same purses its part; None where nobody says.
+
+        Who was told once keeps to that, also when others have ended and left something. So what all of them are told
+        together is no more than there is.
+        """
         bounds = [
-            purse.run.budget_usd - purse.spent.usd
+            (purse.run.budget_usd - purse.spent.usd) / max(1, len(purse.spenders) + coming.below(purse.run.id))
             for purse in self._payers.get(run.id, ())
             if purse.run.budget_usd is not None
         ]
         return max(0.0, min(bounds)) if bounds else None
+
+    def unheld(self, run: Run) -> str | None:
+        """In words, that a bound cannot hold for a run that has ended; once for each agent below that bound."""
+        if run.cost_usd is not None or run.tokens is not None:
+            return None
+        purses = [purse for purse in self._payers.get(run.id, ()) if run.agent not in purse.unheld]
+        for purse in purses:
+            purse.unheld.add(run.agent)
+        if not purses:
+            return None
+        return f"{run.agent} told neither money nor tokens: no budget can hold for it"
 
     def is_over(self, run: Run) -> bool:
         """Whether a live run, with what it has used by now, is below a bound that is reached."""
@@ -131,7 +176,7 @@ class Budgets:
         known = self._payers.get(parent.id)
         if known is not None or parent.id in self._journal.live:
             return known or ()
-        return tuple(self._purse(run) for run in self._above(parent) if is_capped(run))
+        return tuple(self._purse(run) for run in self._journal.above(parent) if is_capped(run))
 
     # Adding up
 
@@ -149,34 +194,30 @@ class Budgets:
                 self._strike_off(run)
 
     def _enrol(self, run: Run, *, is_new: bool = False) -> None:
-        capped = [one for one in self._above(run) if is_capped(one)]
+        capped = [one for one in self._journal.above(run) if is_capped(one)]
         if not capped:
             return
         purses = tuple(self._purse(one, is_new=is_new and one is run) for one in capped)
         self._payers[run.id] = purses
         for purse in purses:
             purse.live.add(run.id)
+            if tells_what_it_spends(run):
+                purse.spenders.add(run.id)
             if purse.is_closed:  # It was born while everything below was being ended, and not seen.
                 purse.is_closed = False
 
     def _strike_off(self, run: Run) -> None:
         for purse in self._payers.pop(run.id, ()):
             purse.live.discard(run.id)
+            purse.spenders.discard(run.id)
             if not purse.live:
                 self._purses.pop(purse.run.id, None)
-
-    def _above(self, run: Run) -> list[Run]:
-        """The run and its ancestors, ended ones as well: a bound outlives the run that has it."""
-        line = [run]
-        while (parent := line[-1].parent) is not None and (found := self._journal.run(parent)) is not None:
-            line.append(found)
-        return line
 
     def _purse(self, run: Run, *, is_new: bool = False) -> _Purse:
         purse = self._purses.get(run.id)
         if purse is None:
             purse = self._purses[run.id] = _Purse(run)
-            for one in () if is_new else self._journal.read.below(run.id):
+            for one in () if is_new else self._journal.read.each_below(run.id):
                 purse.pay(one)
         return purse
 

@@ -7,6 +7,7 @@ for steps that run at the same time, a group whose children are such leaves and 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Awaitable, Coroutine, Iterable
@@ -19,8 +20,10 @@ from typing import Any, Protocol
 import msgspec
 
 from hocket import decide
+from hocket.catalog.resolve import EXECUTABLE
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
-from hocket.engine import gates, handing, progress, trees
+from hocket.engine import clock, gates, handing, progress, trees
+from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled, told_of
 from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
@@ -33,6 +36,9 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Ste
 LONGEST_NAP = 60.0
 """A machine that sleeps does not count the time, so an appointment is looked at again this often."""
 
+_STUMBLED = "chain %s cannot go on for now"
+
+log = logging.getLogger("hocket")
 _spec_of = msgspec.json.Decoder(Spec)
 
 
@@ -71,6 +77,7 @@ class Chains:
 
     def begin(self, run: Run, chain: BoundChain) -> None:
         course = self._courses[run.id] = Course(run, chain)
+        self._processes.need_server(True)
         self._tasks.spawn(self._advance(course))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
@@ -79,17 +86,29 @@ class Chains:
         live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
         self._by_child |= dict.fromkeys(live, course)
         self._arm(course, run)
+        self._processes.need_server(True)
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
-        # A gate of the server that is gone may still be at work, or its git; they will be run again.
-        for step, past in zip(course.chain.steps, course.history, strict=True):
-            gated = step.until or course.chain.until
-            if gated and past.last is not None and past.last.gate is None:
-                await self._gates.call_off(past.last.run)
-        for index in course.trees:
-            if course.is_unused(index):
-                await self._trees.call_off(_cookie(course, index), of_another=True)
+        """A gate of the server that is gone may still be at work, or its git; they will be run again.
+
+        Not before they are gone: an iteration that has ended meanwhile moves the chain on, and its new gates and the
+        new git have the same cookies.
+        """
+        try:
+            async with course.turn:
+                for step, past in zip(course.chain.steps, course.history, strict=True):
+                    gated = step.until or course.chain.until
+                    if gated and past.last is not None and past.last.gate is None:
+                        await self._gates.call_off(past.last.run)
+                for index in course.trees:
+                    if course.is_unused(index):
+                        await self._trees.call_off(_cookie(course, index), of_another=True)
+            for step_told in list(course.told):
+                await self._withdraw(course, step_told)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
         await self._advance(course)
 
     def child_ended(self, run: Run) -> None:
@@ -100,6 +119,15 @@ class Chains:
         if course is not None:
             course.note(run)
             self._tasks.spawn(self._advance(course))
+
+    def beside(self, run: Run) -> Coming:
+        """Members of its group that a run does not see yet: all of them start, one after the other."""
+        course = self._by_child.get(run.id)
+        if course is None or run.step is None or (first := course.group_of(run.step)) is None:
+            return NOBODY
+        members = (step for step in handing.stage(course.chain, first) if not course.history[step].started)
+        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
+        return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
@@ -129,9 +157,16 @@ class Chains:
     async def _advance(self, course: Course) -> None:
         try:
             await self._go_on(course)
+            course.stumbles = 0
         except HocketError:
             # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
-            self._loop.call_later(RETRY_AFTER, lambda: self._tasks.spawn(self._advance(course)))
+            self._later(RETRY_AFTER, course)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            self._later(_pause(course), course)
+
+    def _later(self, delay: float, course: Course) -> None:
+        self._loop.call_later(delay, lambda: self._tasks.spawn(self._advance(course)))
 
     async def _go_on(self, course: Course) -> None:
         async with course.turn:
@@ -192,6 +227,7 @@ class Chains:
             if step in course.asked:
                 course.asked.discard(step)
                 self._dismiss(course, step)
+                await self._withdraw(course, step)
             if errand is None:
                 continue
             if last is not None:
@@ -207,7 +243,7 @@ class Chains:
         step = course.chain.steps[start.step]
         also = [] if root.parked_until is None else [_event(root, "unparked", {})]
         if root.status is Status.STARTING:
-            also.append(_event(root, "run.started", {"clock": time.monotonic()}))
+            also.append(_event(root, "run.started", clock.reading()))
         parent = root
         if (first := course.group_of(start.step)) is not None:
             parent = await self._inner(course, Kind.GROUP, first, parent, also)
@@ -246,7 +282,7 @@ class Chains:
             known[step] = run.id
         run = self._journal.live[known[step]]
         if run.status is Status.STARTING:
-            also.append(_event(run, "run.started", {"clock": time.monotonic()}))
+            also.append(_event(run, "run.started", clock.reading()))
         return run
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
@@ -256,15 +292,24 @@ class Chains:
         if prepared.error is not None:
             return prepared.spec, prepared.error
         again = self._again(start.after, step, prepared.spec) if start.after is not None else None
+        spec = again or prepared.spec
+        if not step.loop:
+            # A loop's run has the bound of all its iterations; a single one has it itself, and so has its next attempt.
+            spec = _capped(step, spec, self._spent(course, start.step))
         if again is not None:
-            return again, None
-        spec = prepared.spec if step.loop else _capped(step, prepared.spec)
+            return spec, None
         complaint = course.complaints.get(start.step)
         previous = handing.previous_result(course.chain, start.step, course.results)
         try:
             return handing.begun(spec, course.chain.task, previous, complaint.text if complaint else None), None
         except UsageError as error:
             return spec, error.message
+
+    def _spent(self, course: Course, step: int) -> Spent:
+        """What a step has used so far, with all that its agents started."""
+        if not is_capped(course.chain.steps[step].bounds):
+            return Spent()
+        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.each_below(leaf))
 
     def _again(self, run_id: str, step: Step, spec: Spec) -> Spec | None:
         """For an iteration in the place of one that was interrupted: it goes on with that one's session."""
@@ -321,7 +366,16 @@ class Chains:
     def _send(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
         """Have something found out about a step, while everything else goes on."""
         course.history = decide.busy(course.history, step)
-        course.errands[step] = self._tasks.spawn(errand)
+        course.errands[step] = self._tasks.spawn(self._run_errand(course, step, errand))
+
+    async def _run_errand(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
+        try:
+            await errand
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
+            if self._is_wanted(course, step):  # Nobody else would ever send for it again.
+                await self._learned(course, step, None)
 
     def _dismiss(self, course: Course, step: int) -> None:
         course.errands.pop(step, None)
@@ -336,8 +390,13 @@ class Chains:
         step = course.chain.steps[ask.step]
         command = step.until or course.chain.until or "true"
         limit = course.chain.gate_timeout or gates.TIMEOUT
+        begins = {"run": ask.run, "step": ask.step, "command": command}
+        if not await self._tell(course, ask.step, "gate.started", begins):
+            return
         verdict = await self._gates.run(ask.run, command, course.cwd(ask.step), step.spec.env, limit)
         if verdict is None:
+            if self._is_wanted(course, ask.step):
+                await self._learned(course, ask.step, None)
             return
         data = {"run": ask.run, "step": ask.step, "passed": verdict.passed, "command": command}
         data |= {"exit_code": verdict.code, "timed_out": verdict.timed_out, "output": verdict.output}
@@ -371,8 +430,11 @@ class Chains:
             await self._advance(course)
 
     async def _look(self, course: Course, step: int) -> progress.Evidence:
-        env = course.chain.steps[step].spec.env
-        return await self._loop.run_in_executor(self._looks, progress.look, course.cwd(step), env)
+        cwd, env = course.cwd(step), course.chain.steps[step].spec.env
+        try:
+            return await self._loop.run_in_executor(self._looks, progress.look, cwd, env)
+        except Exception as error:  # noqa: BLE001 - no thread, no memory: work is not ended for want of evidence
+            return progress.Evidence("", progress.UNREADABLE, f"{cwd} cannot be looked at: {error}")
 
     async def _tell(self, course: Course, step: int, kind: str, data: dict[str, Any]) -> bool:
         """Record what was found out, unless nobody wants to know any more; whether somebody still does."""
@@ -403,6 +465,14 @@ class Chains:
             self._dismiss(course, step)
             raise
 
+    async def _withdraw(self, course: Course, step: int) -> None:
+        """Nobody needs to know any more what becomes of a lost iteration."""
+        root = self._journal.live.get(course.id)
+        for question in root.open_questions if root is not None else ():
+            if root is not None and course.step_asked_about(question["id"]) == step:
+                answer = {"id": question["id"], "allow": False, "text": "its step was ended", "by": "hocket"}
+                await self._journal.insist([_event(root, "answer", answer)])
+
     async def _rest(self, course: Course, root: Run, wait: Wait) -> None:
         """Nothing to do. Where only time has to pass, everybody is told until when."""
         if wait.until is None:
@@ -430,6 +500,7 @@ class Chains:
         events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
         await self._journal.write([*events, _event(root, "run.ended", course.report(end, standings))])
         self._courses.pop(course.id, None)
+        self._processes.need_server(bool(self._courses))
         _hush(course)
 
     async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:
@@ -447,31 +518,42 @@ class Chains:
 
     async def _tidy_earlier(self, course: Course) -> None:
         """Those of the chain before, which were kept for this one."""
-        for tree in (tree for members in course.chain.trees for tree in members):
+        for tree in (tree for members in (*course.chain.trees, course.chain.kept_trees) for tree in members):
             with suppress(HocketError):
                 await self._trees.look(course.chain.steps[0], tree, tidy=True)
 
     def _arm(self, course: Course, root: Run) -> None:
         if course.chain.timeout is None or root.started_clock is None or course.deadline is not None:
             return
-        elapsed = max(0.0, time.monotonic() - root.started_clock)
-        delay = max(0.0, course.chain.timeout - elapsed)
+        if not clock.is_readable(root):
+            # The machine was restarted: from now on, for this server and for those after it.
+            self._tasks.spawn(self._count_anew(root))
+        self._set_deadline(course, clock.left(root, course.chain.timeout))
+
+    async def _count_anew(self, root: Run) -> None:
+        await self._journal.insist([_event(root, "clock", clock.reading())])
+
+    def _set_deadline(self, course: Course, delay: float) -> None:
         course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))
 
     async def _time_out(self, course: Course) -> None:
-        runs = [run for run in self._journal.live.values() if self._is_below(run, course.id)]
-        await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
-        self.stopping(runs)
-
-    def _is_below(self, run: Run, top: str) -> bool:
-        current: Run | None = run
-        while current is not None and current.id != top:
-            current = self._journal.live.get(current.parent) if current.parent else None
-        return current is not None
+        runs = self._journal.live_below(course.id)
+        try:
+            await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
+        except HocketError:
+            self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
+        else:
+            self.stopping(runs)
 
 
 def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
     return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _pause(course: Course) -> float:
+    """Seconds until the next attempt after something failed that must not: each time twice as many."""
+    course.stumbles += 1
+    return float(min(RETRY_AFTER * 2.0 ** min(course.stumbles - 1, 10), LONGEST_NAP))
 
 
 def _hush(course: Course) -> None:
@@ -520,6 +602,11 @@ def _loop_spec(course: Course, step: int) -> Spec:
     return replace(_capped(course.chain.steps[step]), cwd=course.cwd(step))
 
 
-def _capped(step: Step, spec: Spec | None = None) -> Spec:
-    """The spec of the run that stands for a whole step, with what the step may spend."""
-    return replace(spec or step.spec, budget_usd=step.bounds.budget_usd, budget_tokens=step.bounds.budget_tokens)
+def _capped(step: Step, spec: Spec | None = None, spent: Spent = Spent()) -> Spec:  # noqa: B008 - a tuple
+    """The spec of the run that stands for a whole step, with what the step may still spend."""
+    usd, tokens = step.bounds.budget_usd, step.bounds.budget_tokens
+    return replace(
+        spec or step.spec,
+        budget_usd=None if usd is None else max(0.0, usd - spent.usd),
+        budget_tokens=None if tokens is None else max(0, tokens - spent.tokens),
+    )

@@ -20,7 +20,7 @@ from hocket.engine.isolation import folder
 from hocket.engine.progress import Evidence
 from hocket.engine.trees import Prepared
 from hocket.engine.worktrees import Standing
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree, stages
 from hocket.store import Reading
 
 NO_STANDINGS: Mapping[int, Standing] = MappingProxyType({})
@@ -48,6 +48,9 @@ class Course:
         self.results: list[str | None] = [None for _ in chain.steps]
         self.costs: list[float | None] = [None for _ in chain.steps]
         self.tokens: list[int | None] = [None for _ in chain.steps]
+        self.estimated: set[int] = set()
+        """Steps in whose costs an estimate is."""
+        self.nested_estimated = False
         self.nested: tuple[float | None, int | None] = (None, None)
         """What runs have used that its agents started, in money and in tokens."""
         self._counted: set[str] = set()
@@ -73,6 +76,8 @@ class Course:
         """Who is finding out more about a step."""
         self.asked: set[int] = set()
         """Steps about which somebody was asked, and has not answered."""
+        self.stumbles = 0
+        """Times in a row that it could not be moved on, for a reason that nobody knows."""
         self.turn = asyncio.Lock()
         self.deadline: asyncio.TimerHandle | None = None
         self.alarm: asyncio.TimerHandle | None = None
@@ -112,18 +117,19 @@ class Course:
 
     def trees_before(self, step: int) -> list[tuple[Worktree, ...]]:
         """The worktrees of the stages before a step's, also of those that another chain went through before."""
-        found, end = list(self.chain.trees), stage(self.chain, step)[0]
-        first = 0
-        while first < end:
-            steps = stage(self.chain, first)
-            found.append(tuple(self.trees[one] for one in steps if one in self.trees))
-            first = steps.stop
-        return found
+        end = stage(self.chain, step)[0]
+        own = (self._trees_in(steps) for steps in stages(self.chain.steps) if steps.start < end)
+        return [*self.chain.trees, *own]
+
+    def _trees_in(self, steps: range) -> tuple[Worktree, ...]:
+        """The worktrees of a stage, also those of its members that another chain completed."""
+        kept = self.chain.kept_trees if steps.start == 0 else ()
+        return (*kept, *(self.trees[step] for step in steps if step in self.trees))
 
     def peer(self, step: int) -> Worktree | None:
         """The worktree of another member of a step's group, of the same repository."""
         isolation = self.chain.steps[step].isolation
-        known = (self.trees[one] for one in stage(self.chain, step) if one in self.trees)
+        known = self._trees_in(stage(self.chain, step))
         return next((tree for tree in known if isolation and tree.repository == isolation.repository), None)
 
     def is_unused(self, step: int) -> bool:
@@ -157,6 +163,8 @@ class Course:
         self.results[step] = leaf.result
         self.costs[step] = _sum(self.costs[step], leaf.cost_usd)
         self.tokens[step] = _sum(self.tokens[step], leaf.tokens)
+        if leaf.cost_estimated:
+            self.estimated.add(step)
         if not self.history[step].again:
             # An iteration was made of what the gate before it had said. One that counts for nothing changes nothing.
             self.complaints.pop(step, None)
@@ -168,6 +176,7 @@ class Course:
         self._counted.add(run.id)
         cost, tokens = self.nested
         self.nested = (_sum(cost, run.cost_usd), _sum(tokens, run.tokens))
+        self.nested_estimated |= run.cost_estimated
 
     def judged(self, step: int, gate: Mapping[str, Any]) -> None:
         """What a gate said of the last iteration, by its event."""
@@ -229,7 +238,8 @@ class Course:
             data |= {"result": self.results[steps[0]], "iterations": report["iterations"]}
         else:
             data["result"] = stage_result(self.chain, steps, self.results)
-        return data | {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
+        used = {"cost_usd": _total(self.costs, steps), "tokens": _total(self.tokens, steps)}
+        return data | used | _mark(self.estimated.intersection(steps))
 
     def forget_inner(self, run: str) -> None:
         """A loop or a group has ended."""
@@ -242,7 +252,8 @@ class Course:
         for step, report in enumerate(steps):
             isolated = self.chain.steps[step].isolation is not None
             tree = _left(self.trees.get(step), standings.get(step)) if isolated else {}
-            report |= {"cost_usd": self.costs[step], "tokens": self.tokens[step], **tree}
+            used = {"cost_usd": self.costs[step], "tokens": self.tokens[step], **_mark(step in self.estimated)}
+            report |= {**used, **tree}
         codes = [report["exit_code"] for report in steps if report["status"] != "skipped"]
         every = range(len(steps))
         data = {
@@ -253,6 +264,7 @@ class Course:
             "cost_usd": _sum(_total(self.costs, every), self.nested[0]),
             "tokens": _sum(_total(self.tokens, every), self.nested[1]),
             "steps": steps,
+            **_mark(self.estimated or self.nested_estimated),
         }
         return data if end.failed_step is None else {**data, "failed_step": end.failed_step}
 
@@ -292,6 +304,11 @@ def _sum(before: Any, more: Any) -> Any:
     return before if more is None else (before or 0) + more
 
 
+def _mark(is_estimated: object) -> dict[str, Any]:
+    """Beside a cost in which an estimate is."""
+    return {"cost_estimated": True} if is_estimated else {}
+
+
 def _total(parts: list[Any], steps: Iterable[int]) -> Any:
     total = None
     for step in steps:
@@ -307,61 +324,75 @@ def hash_of(result: str | None) -> str:
 # --- Reading it again ---------------------------------------------------------------------------------------
 
 
+class _Words:
+    """What was found out about the iterations of one loop, group or chain. Of gates only the last in full."""
+
+    def __init__(self, told: Iterable[Event]) -> None:
+        self.passed: dict[str, bool] = {}
+        self.changed: dict[str, bool] = {}
+        self.last_gates: dict[int, Mapping[str, Any]] = {}
+        self.looks: list[Mapping[str, Any]] = []
+        self.answers: list[Mapping[str, Any]] = []
+        self.trees: dict[int, Worktree] = {}
+        for event in told:
+            self._note(event.type, event.data)
+
+    def _note(self, kind: str, data: Mapping[str, Any]) -> None:
+        if kind == "answer":
+            self.answers.append(data)
+        elif kind == "worktree":
+            self.trees[data["step"]] = tree_of(data)
+        elif kind == "gate":
+            self.passed[data["run"]] = bool(data["passed"])
+            self.last_gates[data["step"]] = data
+        else:
+            self.looks.append(data)
+            if data["run"] is not None:
+                self.changed[data["run"]] = bool(data["changed"])
+
+
 def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
-    """The course of a chain that another server began."""
+    """The course of a chain that another server began. However long that was, only a little of it is held at a time."""
     course = Course(run, chain)
-    inner, leaves = _parts(run, read)
-    told = [event for owner in (run, *inner) for event in read.events(owner.id)]
-    for one in inner:
-        _recall_inner(course, one)
-    gates = {event.data["run"]: event.data for event in told if event.type == "gate"}
-    looks = {event.data["run"]: event.data for event in told if event.type == "progress"}
-    for leaf in sorted(leaves, key=lambda one: one.number):
-        gate, look = gates.get(leaf.id), looks.get(leaf.id)
-        course.note(leaf, _word(gate, "passed"), _word(look, "changed"))
-        if gate is not None and leaf.step is not None:
-            course.judged(leaf.step, gate)
-    for event in told:
-        if event.type == "progress":
-            course.measured(event.data["step"], event.data)
-        elif event.type == "worktree":
-            course.trees[event.data["step"]] = tree_of(event.data)
-    _recall_questions(course, run, told)
-    own = {leaf.id for leaf in leaves}
-    for one in read.below(run.id) if run.root == run.id else ():
-        if one.kind is Kind.LEAF and one.ended and one.id not in own:
+    pending, answers = [run], []
+    while pending:
+        owner = pending.pop()
+        words = _Words(read.each_event(owner.id, "gate", "progress", "answer", "worktree"))
+        if owner is run:
+            answers = words.answers
+        course.trees |= words.trees
+        for look in words.looks:
+            course.measured(look["step"], look)
+        for child in read.each_child(owner.id):
+            if child.kind in (Kind.LOOP, Kind.GROUP):
+                pending.append(child)
+                _recall_inner(course, child)
+            elif child.kind is Kind.LEAF and child.step is not None:
+                _recall_leaf(course, child, words)
+    _recall_questions(course, run, answers)
+    _recall_ends(course)
+    for one in read.each_below(run.id) if run.root == run.id else ():
+        if one.kind is Kind.LEAF and one.ended:
             course.note_nested(one)
     return course
 
 
-def _recall_questions(course: Course, run: Run, told: Iterable[Event]) -> None:
+def _recall_leaf(course: Course, leaf: Run, words: _Words) -> None:
+    course.note(leaf, words.passed.get(leaf.id), words.changed.get(leaf.id))
+    gate = words.last_gates.get(leaf.step) if leaf.step is not None else None
+    if gate is not None and leaf.step is not None and gate["run"] == leaf.id:
+        course.judged(leaf.step, gate)
+
+
+def _recall_questions(course: Course, run: Run, answers: Iterable[Mapping[str, Any]]) -> None:
     """What was asked about lost iterations, and what was answered."""
-    for event in told:
-        if event.type == "answer" and event.run == run.id:
-            course.answered(event.data["id"], allow=event.data["allow"])
+    for answer in answers:
+        course.answered(answer["id"], allow=answer["allow"])
     for question in run.open_questions:
-        if (step := course.step_asked_about(question["id"])) is not None:
+        step = course.step_asked_about(question["id"])
+        if step is not None and step not in course.told:
             course.asked.add(step)
             course.history = decide.busy(course.history, step)
-
-
-def _word(told: Mapping[str, Any] | None, name: str) -> bool | None:
-    return None if told is None else bool(told[name])
-
-
-def _parts(run: Run, read: Reading) -> tuple[list[Run], list[Run]]:
-    """Its loops and groups, and the leaves that it started."""
-    inner: list[Run] = []
-    leaves: list[Run] = []
-    pending = read.children(run.id)
-    while pending:
-        one = pending.pop()
-        if one.kind in (Kind.LOOP, Kind.GROUP):
-            inner.append(one)
-            pending += read.children(one.id)
-        elif one.kind is Kind.LEAF and one.step is not None:
-            leaves.append(one)
-    return inner, leaves
 
 
 def _recall_inner(course: Course, one: Run) -> None:
@@ -370,6 +401,14 @@ def _recall_inner(course: Course, one: Run) -> None:
     if not one.ended:
         live = course.loops if one.kind is Kind.LOOP else course.groups
         live[one.step] = one.id
-    elif one.stop_reason is not None:
+    if one.stop_reason is not None:
         steps = (one.step,) if one.kind is Kind.LOOP else stage(course.chain, one.step)
         course.told |= dict.fromkeys(steps, one.stop_reason)
+
+
+def _recall_ends(course: Course) -> None:
+    """A step that was told to end with a lost iteration as its last ended so: nothing is asked or begun any more."""
+    for step, reason in course.told.items():
+        last = course.history[step].last
+        if last is not None and last.is_lost and not course.history[step].live:
+            course.history = decide.halted(course.history, step, reason)

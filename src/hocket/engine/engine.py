@@ -49,11 +49,12 @@ class Engine:
         self.hub = Hub(self.read)
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
-        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits.leaves)
+        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits)
         self._chains = Chains(self._journal, self._new_run, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
-        self._processes.allowance = self._budgets.left
+        self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
         self._processes.is_over_budget = self._budgets.is_over
+        self._processes.unheld = self._budgets.unheld
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
@@ -61,6 +62,7 @@ class Engine:
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._requests: dict[str, asyncio.Task[Run]] = {}
+        self._resuming = asyncio.Lock()
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
     def open(self) -> None:
@@ -144,7 +146,8 @@ class Engine:
 
     async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
         check_disk(self.home, self.limits)
-        return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
+        async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
+            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
 
     async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
         run_id = self._reserve(parent)
@@ -243,10 +246,7 @@ class Engine:
 
     def above(self, run: Run) -> list[Run]:
         """The run and its ancestors."""
-        line = [run]
-        while (parent := line[-1].parent) is not None and (found := self._journal.run(parent)) is not None:
-            line.append(found)
-        return line
+        return self._journal.above(run)
 
     def environment(self, run: Run) -> dict[str, str]:
         """What a run was started with, before what we added: its children's, unless they bring their own."""
@@ -282,7 +282,7 @@ class Engine:
 
     async def stop(self, run: Run) -> dict[str, Any]:
         """End a run and everything below it, and say so when all of it is gone."""
-        targets = [one for one in self.live() if self._is_below(one, run.id)]
+        targets = self._journal.live_below(run.id)
         await self._ask_to_stop(targets)
         ended = [await self.wait(one) for one in targets]
         now = self._journal.run(run.id) or run
@@ -295,19 +295,11 @@ class Engine:
         }
 
     async def _end_below(self, run: Run, reason: Reason) -> None:
-        await self._ask_to_stop([one for one in self.live() if self._is_below(one, run.id)], reason)
+        await self._ask_to_stop(self._journal.live_below(run.id), reason)
 
     async def _ask_to_stop(self, runs: list[Run], reason: Reason = Reason.STOPPED) -> None:
         await self._processes.ask_to_stop(runs, reason)
         self._chains.stopping(runs)
-
-    def _is_below(self, run: Run, top: str) -> bool:
-        current: Run | None = run
-        while current is not None:
-            if current.id == top:
-                return True
-            current = self._journal.live.get(current.parent) if current.parent else None
-        return False
 
     def _survivors(self, run: Run) -> list[int]:
         record = files.read_exit(str(self.directory(run))) if run.kind is Kind.LEAF else None

@@ -56,15 +56,15 @@ class Gates:
         call = partial(tools.run_tool, ["/bin/sh", "-c", command], cwd, marked, limit, output_limit=OUTPUT)
         gate = self._gates[cookie] = _Gate()
         began = time.monotonic()
-        gate.future = self._threads.submit(_alone, gate, cookie, call)
         try:
+            gate.future = self._threads.submit(_alone, gate, cookie, call)
             said = await asyncio.wrap_future(gate.future)
-        except OSError as error:
-            said = tools.ToolResult(_CANNOT_START, str(error).encode(), timed_out=False)
         except asyncio.CancelledError:
             if not gate.called_off:
                 raise
             return None
+        except Exception as error:  # noqa: BLE001 - no thread, no process, no memory: whatever it is, it did not pass
+            said = tools.ToolResult(_CANNOT_START, f"{type(error).__name__}: {error}".encode(), timed_out=False)
         finally:
             if self._gates.get(cookie) is gate:
                 del self._gates[cookie]

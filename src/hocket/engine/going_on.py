@@ -16,9 +16,9 @@ import msgspec
 from hocket.chain import parse, render
 from hocket.engine.bind import check_directory
 from hocket.engine.course import tree_of
-from hocket.engine.handing import stage, stage_result
+from hocket.engine.handing import stage_result
 from hocket.errors import ChainSyntaxError, Conflict, UsageError
-from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree
+from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.store import Reading
 
@@ -54,6 +54,7 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
         chain = _chain_spec.decode(read.spec(run.id))
         sessions = _sessions(read, run)
         if _is_about_the_chain(run, chain, sessions, wish):
+            _check_alone(read.last_resuming(run), run, wish)
             return _left_of(read, run, chain, wish.start_at)
     return _session_again(read, _with_a_session(read, run), wish)
 
@@ -61,6 +62,21 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
 def _check_ended(run: Run) -> None:
     if not run.ended:
         raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
+
+
+def _check_alone(last: Run | None, run: Run, wish: Wish) -> None:
+    """Work is gone on with once: while somebody does, and after that from where they came to."""
+    if last is None:
+        return
+    if not last.ended:
+        raise Conflict(f"run {last.number} goes on with run {run.number} already", f"hocket wait {last.number}")
+    if wish.start_at is None:
+        raise Conflict(
+            f"run {last.number} went on with run {run.number} and is {last.status}",
+            f"hocket resume {run.number} --from STEP does it again from there"
+            if last.status is Status.DONE
+            else f"hocket resume {last.number} goes on where that one ended",
+        )
 
 
 def _sessions(read: Reading, run: Run) -> list[Run]:
@@ -133,7 +149,7 @@ def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | Non
 
 def _trees(read: Reading, run: Run) -> dict[int, Worktree]:
     """The worktrees of a chain in which somebody has worked."""
-    told = (event.data for event in read.events(run.id) if event.type == "worktree")
+    told = (event.data for event in read.each_event(run.id, "worktree"))
     return {data["step"]: tree_of(data) for data in told if _has_begun(read, run, data["step"])}
 
 
@@ -149,29 +165,43 @@ def rest(
     result_of: ResultOf,
     trees: Mapping[int, Worktree] = MappingProxyType({}),
 ) -> BoundChain:
-    """The chain that goes on where ``run`` ended, or where somebody wants it to; a group begins as a whole."""
-    stages = _stages(chain)
-    done = [_is_complete(run, steps) for steps in stages]
-    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, stages, wanted)
-    before = [steps for steps, complete in zip(stages[:begin], done, strict=False) if complete]
-    first = stages[begin][0]
-    steps = [_in_its_tree(chain.steps[step], trees.get(step)) for step in stages[begin]]
+    """The chain that goes on where ``run`` ended, or where somebody wants it to.
+
+    Of a group the members go on that are not complete; one that somebody wants begins as a whole.
+    """
+    whole = list(stages(chain.steps))
+    done = [_is_complete(run, steps) for steps in whole]
+    begin = _first_incomplete(run, done) if wanted is None else _chosen(chain, run, whole, wanted)
+    before = [steps for steps, complete in zip(whole[:begin], done, strict=False) if complete]
+    first = whole[begin][0]
+    kept = [step for step in whole[begin] if wanted is None and _is_complete(run, (step,))]
+    left = [step for step in range(first, len(chain.steps)) if step not in kept]
+    results = tuple((chain.steps[step].agent, _last_result(run, step, result_of)) for step in kept)
     # What comes later has to see what these will do, so it begins anew.
-    steps += [_in_its_tree(step, None) for step in chain.steps[stages[begin].stop :]]
+    own = {step: trees[step] for step in whole[begin] if step in trees}
     return replace(
         chain,
-        name=_name(chain, first),
-        steps=tuple(steps),
-        trees=(*chain.trees, *_trees_of(before, trees)),
+        name=_name(chain, left),
+        steps=tuple(_in_its_tree(chain.steps[step], own.get(step)) for step in left),
+        trees=(*chain.trees, *_trees_of(chain, before, trees, first)),
+        kept_trees=(*(chain.kept_trees if first == 0 else ()), *(own[step] for step in kept if step in own)),
         previous=_result(chain, run, before[-1], result_of) if before else chain.previous,
         resumed_from=run.id,
-        first=chain.first + first,
+        first=chain.first + len(chain.steps) - len(left),
+        kept=(*(chain.kept if first == 0 else ()), *results),
     )
 
 
-def _trees_of(stages: Sequence[range], trees: Mapping[int, Worktree]) -> Iterator[tuple[Worktree, ...]]:
-    for steps in stages:
-        if found := tuple(trees[step] for step in steps if step in trees):
+def _trees_of(
+    chain: BoundChain, before: Sequence[range], trees: Mapping[int, Worktree], first: int
+) -> Iterator[tuple[Worktree, ...]]:
+    """The worktrees of the stages that went before, with those of members that were complete even earlier."""
+    earlier = chain.kept_trees if first > 0 else ()
+    if earlier and (not before or before[0].start != 0):
+        yield earlier
+    for steps in before:
+        members = tuple(trees[step] for step in steps if step in trees)
+        if found := (*(earlier if steps.start == 0 else ()), *members):
             yield found
 
 
@@ -179,21 +209,14 @@ def _in_its_tree(step: Step, tree: Worktree | None) -> Step:
     return step if step.isolation is None else replace(step, isolation=replace(step.isolation, tree=tree))
 
 
-def _name(chain: BoundChain, first: int) -> str:
+def _name(chain: BoundChain, left: Sequence[int]) -> str:
     """The chain's own name; where it goes by its text, the part of it that is left."""
     try:
         written = parse(chain.name)
     except ChainSyntaxError:
         return chain.name
     is_text = [step.agent for step in written] == [step.agent for step in chain.steps]
-    return render(written[first:]) if is_text else chain.name
-
-
-def _stages(chain: BoundChain) -> list[range]:
-    stages: list[range] = []
-    while (done := stages[-1].stop if stages else 0) < len(chain.steps):
-        stages.append(stage(chain, done))
-    return stages
+    return render(written[step] for step in left) if is_text else chain.name
 
 
 def _is_complete(run: Run, steps: Sequence[int]) -> bool:
@@ -213,22 +236,26 @@ def _result(chain: BoundChain, run: Run, steps: Sequence[int], result_of: Result
     """What a stage came to: each step's last iteration tells it."""
     results: list[str | None] = [None for _ in chain.steps]
     for step in steps:
-        runs = run.steps[step]["runs"]
-        results[step] = result_of(runs[-1]) if runs else None
+        results[step] = _last_result(run, step, result_of)
     return stage_result(chain, steps, results)
 
 
-def _chosen(chain: BoundChain, run: Run, stages: Sequence[range], wanted: int | str) -> int:
+def _last_result(run: Run, step: int, result_of: ResultOf) -> str | None:
+    runs = run.steps[step]["runs"]
+    return result_of(runs[-1]) if runs else None
+
+
+def _chosen(chain: BoundChain, run: Run, whole: Sequence[range], wanted: int | str) -> int:
     number = _number(wanted)
     if number is not None:
-        if not 1 <= number <= len(stages):
-            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, stages))
+        if not 1 <= number <= len(whole):
+            raise UsageError(f"run {run.number} has no step {number}", _listed(chain, whole))
         return number - 1
-    found = [place for place, steps in enumerate(stages) if any(_is_called(chain, step, wanted) for step in steps)]
+    found = [place for place, steps in enumerate(whole) if any(_is_called(chain, step, wanted) for step in steps)]
     if not found:
-        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, stages))
+        raise UsageError(f"run {run.number} has no step {wanted!r}", _listed(chain, whole))
     if len(found) > 1:
-        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, stages))
+        raise UsageError(f"run {run.number} has {len(found)} steps {wanted!r}; give a number", _listed(chain, whole))
     return found[0]
 
 
@@ -243,7 +270,7 @@ def _is_called(chain: BoundChain, step: int, wanted: int | str) -> bool:
     return wanted in (chain.steps[step].agent, chain.steps[step].spec.agent)
 
 
-def _listed(chain: BoundChain, stages: Sequence[range]) -> str:
-    named = (", ".join(chain.steps[step].agent for step in steps) for steps in stages)
-    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, stages, strict=True))
+def _listed(chain: BoundChain, whole: Sequence[range]) -> str:
+    named = (", ".join(chain.steps[step].agent for step in steps) for steps in whole)
+    texts = (f"({name})" if len(steps) > 1 else name for name, steps in zip(named, whole, strict=True))
     return "its steps: " + ", ".join(f"{number} {text}" for number, text in enumerate(texts, 1))

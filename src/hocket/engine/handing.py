@@ -52,7 +52,8 @@ def stage_result(chain: BoundChain, steps: Sequence[int], results: Sequence[str 
     """What a stage came to: a step's own result, or those of a group's members, each under its agent's name."""
     if chain.steps[steps[0]].group is None:
         return results[steps[0]]
-    known = [(chain.steps[step].agent, text) for step in steps if (text := results[step]) is not None]
+    came = [*(chain.kept if steps[0] == 0 else ()), *((chain.steps[step].agent, results[step]) for step in steps)]
+    known = [(agent, text) for agent, text in came if text is not None]
     share = RESULT_LIMIT // max(1, len(known))
     return "\n\n".join(f"## {agent}\n\n{_end_of(text, share).strip()}" for agent, text in known) if known else None
 
@@ -78,14 +79,29 @@ def begun(spec: Spec, task: str | None, previous: str, complaint: str | None = N
     if not spec.prompt:
         return spec
     values = {PREVIOUS: previous} | ({TASK: task} if task is not None else {})
-    prompt = fill(spec.prompt, values)
-    prompted = PROVIDERS[spec.provider].prompted
     if complaint is not None:
+        prompt = f"{_filled(spec, values)}\n\n{_deliverable(complaint)}"
         try:
-            return prompted(spec, f"{prompt}\n\n{complaint}")
+            return PROVIDERS[spec.provider].prompted(spec, prompt)
         except (PromptError, UsageError):
             pass  # What the gate said is a help; that there is no room for it must not end the work.
-    return spec if prompt == spec.prompt else prompted(spec, prompt)
+    return filled(spec, values)
+
+
+def filled(spec: Spec, values: Mapping[str, str]) -> Spec:
+    """The spec with those of its blanks filled in that have a value."""
+    prompt = _filled(spec, values)
+    return spec if prompt == (spec.prompt or "") else PROVIDERS[spec.provider].prompted(spec, prompt)
+
+
+def _filled(spec: Spec, values: Mapping[str, str]) -> str:
+    given = {name: _deliverable(value) for name, value in values.items() if name in spec.blanks}
+    return fill(spec.prompt or "", given)
+
+
+def _deliverable(text: str) -> str:
+    """What one program said, as another one can be told: no argument can carry a NUL."""
+    return text.replace("\0", "\ufffd")
 
 
 def complaint_of(gate: Mapping[str, Any]) -> Complaint | None:

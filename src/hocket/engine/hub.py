@@ -82,7 +82,9 @@ class Hub:
     def _note(self, run: str, kind: str, data: Mapping[str, Any]) -> None:
         if kind == "text":
             self.last[run] = data["text"][:200]
-        elif kind == "run.ended":
+        elif kind == "gate.started":
+            self.last[run] = f"gate: {data['command']}"[:200]
+        elif kind in ("gate", "run.ended"):
             self.last.pop(run, None)
 
     def _evict(self) -> None:

@@ -55,6 +55,29 @@ class Journal:
         """The run as committed, live or long ended."""
         return self.live.get(run_id) or self.read.run(run_id)
 
+    def above(self, run: Run) -> list[Run]:
+        """The run and its ancestors, ended ones as well."""
+        line = [run]
+        while (parent := line[-1].parent) is not None and (found := self.run(parent)) is not None:
+            line.append(found)
+        return line
+
+    def live_below(self, top: str) -> list[Run]:
+        """Every live run at or below one, oldest first: also where those in between have ended."""
+        known = {top: True}
+
+        def is_below(run_id: str | None) -> bool:
+            path: list[str] = []
+            while run_id is not None and run_id not in known:
+                path.append(run_id)
+                run = self.run(run_id)
+                run_id = run.parent if run is not None else None
+            found = run_id is not None and known[run_id]
+            known.update(dict.fromkeys(path, found))
+            return found
+
+        return sorted((run for run in self.live.values() if is_below(run.id)), key=lambda run: run.number)
+
     def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._committed, group)

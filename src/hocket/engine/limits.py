@@ -20,6 +20,8 @@ class Limits(NamedTuple):
     children: int = 8
     leaves: int = 64
     min_free: int = 200 * 1024**2
+    usd_per_mtok: float = 15.0
+    """What a million tokens cost where nobody says what they did."""
 
 
 def check_disk(home: Path, limits: Limits) -> None:

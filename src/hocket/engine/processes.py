@@ -7,6 +7,7 @@ rebuilt from there and from the store. The kernel says when to look (inotify); a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
@@ -20,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket import config
+from hocket.engine import clock, estimates
 from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.spares import Spares
@@ -104,13 +107,14 @@ class Leaf:
 class Processes:
     """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
 
-    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, places: int) -> None:
+    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, limits: Limits) -> None:
         self._home = home
         self._socket = socket
         self._secret = secret
         self._journal = journal
         self._talk = talk
-        self._places = places
+        self._places = limits.leaves
+        self._price = limits.usd_per_mtok
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
@@ -128,16 +132,29 @@ class Processes:
         self._heard_at = self._flowing_since = 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
+        self._needed = False
         self.allowance: Callable[[Run], float | None] = lambda run: None
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
         """Whether it, or who is above it, has spent all, asked when it has ended."""
+        self.unheld: Callable[[Run], str | None] = lambda run: None
+        """Why a bound on what it spends cannot hold for it, asked when it has ended."""
 
     def open(self) -> None:
         self._zygote.start()
         self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
         self._loop.add_reader(self._output.fileno(), self._on_output)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
+
+    def need_server(self, needed: bool) -> None:
+        """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
+        if needed is not self._needed and not self._closing:
+            self._needed = needed
+            self._starter.submit(self._tell_zygote, str(self._home) if needed else "")
+
+    def _tell_zygote(self, home: str) -> None:
+        with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
+            self._zygote.need_server(home, FORK_PATIENCE)
 
     async def close(self) -> None:
         """Let go of everything; the keepers do not notice."""
@@ -228,8 +245,8 @@ class Processes:
         leaf.attempts += 1
         leaf.quiet_until = time.monotonic() + SCAN_EVERY
         leaf.launching = True
-        # A session that goes on counts what it has cost before as well, so a figure of ours would mean something else.
-        leaf.allowance = None if leaf.spec.resumed_from else self.allowance(run)
+        # The program counts from zero in each process, also where it goes on with a session.
+        leaf.allowance = self.allowance(run)
         try:
             await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
         except OSError as error:
@@ -435,12 +452,16 @@ class Processes:
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         offsets, more = self._read(leaf, events, finals)
+        events = estimates.priced(run, events, self._price)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._listen(leaf, events, offsets)
         if record and not more:
+            events += [self._event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
             status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
-            if status is Status.DONE and self.is_over_budget(_after(run, events)):
-                status, reason = Status.FAILED, Reason.BUDGET
+            transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
+            goes_on = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
+            if goes_on and self.is_over_budget(_after(run, events)):
+                status, reason, transient = Status.FAILED, Reason.BUDGET, False
             code = record.code if record.signal is None else 128 + record.signal
             extra: dict[str, Any] = {"error": record.error} if record.error else {}
             if record.signal is not None:
@@ -449,7 +470,7 @@ class Processes:
                 extra["swept"] = record.swept
             if record.survivors:
                 extra["survivors"] = list(record.survivors)
-            if (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader):
+            if transient:
                 extra["transient"] = True
             if status is Status.FAILED and not record.error:
                 extra |= self._complaint(leaf, run, events, reason)
@@ -468,7 +489,7 @@ class Processes:
         known = files.read_pid(leaf.place) or record
         if known is None or known.pid is None:
             return []
-        return [self._event(leaf, "run.started", {"pid": known.pid, "clock": time.monotonic()})]
+        return [self._event(leaf, "run.started", {"pid": known.pid, **clock.reading()})]
 
     def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
         return Event(0, time.time(), leaf.id, leaf.root, kind, data)
@@ -623,9 +644,11 @@ class Processes:
         last_words = leaf.provider.result_of(tail)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
-        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **extra}
+        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price), **extra}
         ended = self._event(leaf, "run.ended", data)
-        await self._journal.insist([*events, ended], offsets={leaf.id: offsets or leaf.offsets})
+        why = self.unheld(now) if now.pid is not None else None
+        told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]
+        await self._journal.insist([*events, *told, ended], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:
@@ -653,14 +676,19 @@ class Processes:
         """Time limits count monotonic time from the start, whichever server is there to see it."""
         if leaf.spec.timeout is None or run.started_clock is None or leaf.deadline is not None:
             return
-        elapsed = max(0.0, time.monotonic() - run.started_clock)
-        delay = max(0.0, leaf.spec.timeout - elapsed)
-        leaf.deadline = self._loop.call_later(delay, self._time_out, leaf)
+        leaf.deadline = self._loop.call_later(clock.left(run, leaf.spec.timeout), self._time_out, leaf)
 
     def _time_out(self, leaf: Leaf) -> None:
+        self._spawn(self._end_in_time(leaf))
+
+    async def _end_in_time(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
-        if run is not None:
-            self._spawn(self.ask_to_stop([run], Reason.TIMEOUT))
+        if run is None:
+            return
+        try:
+            await self.ask_to_stop([run], Reason.TIMEOUT)
+        except HocketError:
+            leaf.deadline = self._loop.call_later(RETRY_AFTER, self._time_out, leaf)  # It was not recorded.
 
     async def ask_to_stop(self, runs: list[Run], reason: Reason) -> None:
         """Record the wish, so that it outlives us, then carry it out."""

@@ -151,18 +151,24 @@ def _look_at_files(cwd: str) -> Evidence:
 
 def _walk(folder: bytes) -> Iterator[bytes]:
     """Every file below, always in the same order. Links are not followed."""
-    try:
-        with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-    except OSError:
-        return
-    for entry in entries:
+    ahead = _entries(folder)
+    while ahead:
+        entry = ahead.pop()
         if os.fsdecode(entry.name) in _BY_PRODUCTS:
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _walk(entry.path)
+            ahead += _entries(entry.path)
         else:
             yield entry.path
+
+
+def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
+    """What is in a folder, the last one first; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name, reverse=True)
+    except OSError:
+        return []
 
 
 def _trace(path: bytes, reading: _Reading) -> bytes:

@@ -6,9 +6,8 @@ Nothing is started and nothing has to be right: a file that is broken, or a chai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 from hocket.catalog.discovery import discover
@@ -17,6 +16,7 @@ from hocket.config.loading import Look, load, look
 from hocket.config.settings import ChainConfig, Config, StepConfig
 from hocket.engine.bind import StartRequest, bind, check_directory
 from hocket.errors import HocketError
+from hocket.model import stages
 from hocket.variables import references
 
 _OF_STEPS = tuple(name for name in StepConfig.fields if name != "group")
@@ -73,13 +73,13 @@ def _named_in(seen: Look, error: HocketError) -> str:
 
 
 def _row(chain: ChainConfig, problem: str | None) -> dict[str, Any]:
-    stages = list(_stages(chain.steps))
+    together = [[chain.steps[place] for place in places] for places in stages(chain.steps)]
     return {
         **{name: getattr(chain, name) for name in _OF_CHAINS},
         "file": chain.source,
-        "text": " -> ".join(_spelled(members) for members in stages),
+        "text": " -> ".join(_spelled(members) for members in together),
         "variables": _variables(chain),
-        "steps": [_step(step, number) for number, members in enumerate(stages, 1) for step in members],
+        "steps": [_step(step, number) for number, members in enumerate(together, 1) for step in members],
         "problem": problem,
     }
 
@@ -87,12 +87,6 @@ def _row(chain: ChainConfig, problem: str | None) -> dict[str, Any]:
 def _step(step: StepConfig, number: int) -> dict[str, Any]:
     plain = {name: getattr(step, name) for name in _OF_STEPS}
     return {"step": number, "grouped": step.group is not None, **plain, "args": list(step.args)}
-
-
-def _stages(steps: Iterable[StepConfig]) -> Iterator[list[StepConfig]]:
-    numbered = enumerate(steps)
-    for _, members in groupby(numbered, lambda one: (one[1].group, one[0] if one[1].group is None else None)):
-        yield [step for _, step in members]
 
 
 def _spelled(members: list[StepConfig]) -> str:

@@ -139,21 +139,14 @@ class Talk:
         """Who is meant by somebody who names the chain that the asking run is part of."""
         if run.kind is Kind.LEAF or self._journal.read.answered(run.root, key) is not None:
             return run
-        below = [one for one in self._journal.live.values() if one.id == run.id or self._is_below(one, run.id)]
+        below = self._journal.live_below(run.id)
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]
         if not asking:
             raise Conflict(f"run {run.number} has {_nothing_open(question)}")
         if len(asking) > 1:
-            numbers = ", ".join(str(one.number) for one in sorted(asking, key=lambda one: one.number))
+            numbers = ", ".join(str(one.number) for one in asking)
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
-
-    def _is_below(self, run: Run, top: str) -> bool:
-        parent = run.parent
-        while parent is not None and parent != top:
-            above = self._journal.live.get(parent)
-            parent = above.parent if above else None
-        return parent == top
 
     def _listener(self, run: Run) -> tuple[Run, Conversation]:
         now = self._journal.live.get(run.id)

@@ -1,8 +1,11 @@
 """The zygote: a small process that forks keepers, because forking a server with threads is slow and unsafe.
 
-It is exec'ed with one descriptor, its socket, and is gone as soon as that closes; its keepers live on.
-The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON:
-`{"dir": …}` is answered by `{"pid": …}` or `{"errno": …}`. What does not belong here: anything a keeper does.
+It is exec'ed with one descriptor, its socket, and is gone when that closes; its keepers live on. It does one thing
+before that: a server that dies while chains wait, for a gate or for a time, has no keeper that would start another.
+
+The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
+is answered by `{"pid": …}` or `{"errno": …}`, `{"wake": …}`, a home whose server must not stay away, by `{}`. What does
+not belong here: anything a keeper does.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +31,8 @@ _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zy
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _END_PATIENCE = 5.0
 _SOCKET = 0
+_LEAST_LIFE = 5.0
+"""Seconds between the starts of two servers: one that dies at once would do so for ever."""
 
 
 class ZygoteGone(ConnectionError):
@@ -43,6 +49,7 @@ class Zygote:
         self._turn = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._needed_in = ""
 
     @property
     def pid(self) -> int | None:
@@ -55,6 +62,7 @@ class Zygote:
 
         from hocket.keeper.server import server_environment
 
+        needed_in = self._needed_in
         self.close()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -67,6 +75,8 @@ class Zygote:
                 start_new_session=True,
             )
         self._socket = ours
+        if needed_in:
+            self.need_server(needed_in, _END_PATIENCE)
 
     def fork(self, directory: str, timeout: float) -> int:
         """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
@@ -76,8 +86,17 @@ class Zygote:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), directory)
         return int(answer["pid"])
 
+    def need_server(self, home: str, timeout: float) -> None:
+        """From now on, the server of this home is started again should it die without a word; "" for no home."""
+        with self._turn:
+            self._needed_in = home
+            self._ask({"wake": home}, timeout)
+
     def close(self) -> None:
         """Let it go: it ends when its socket closes."""
+        if self._needed_in:
+            with contextlib.suppress(ZygoteGone):
+                self.need_server("", _END_PATIENCE)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -111,14 +130,30 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
+    home, began = "", time.monotonic()
     with contextlib.suppress(OSError):
         for line in _lines(_SOCKET):
-            files.write_all(_SOCKET, json.dumps(_answer(line, keep)).encode() + b"\n")
+            request = json.loads(line)
+            home = request.get("wake", home)
+            answer = _forked(request["dir"], keep) if "dir" in request else {}
+            files.write_all(_SOCKET, json.dumps(answer).encode() + b"\n")
+    with contextlib.suppress(OSError):
+        if home:
+            _wake(home, began)
     os._exit(0)
 
 
-def _answer(line: bytes, keep: Callable[[str], None]) -> dict[str, int]:
-    directory = json.loads(line)["dir"]
+def _wake(home: str, began: float) -> None:
+    """The server is gone and had more to do. Whoever starts another one first is welcome to."""
+    from hocket.keeper.absence import wake_server
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    time.sleep(max(0.0, began + _LEAST_LIFE - time.monotonic()))
+    umask = os.umask(0o077)
+    wake_server({"home": home}, umask)
+
+
+def _forked(directory: str, keep: Callable[[str], None]) -> dict[str, int]:
     try:
         pid = os.fork()
     except OSError as error:

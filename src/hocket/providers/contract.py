@@ -124,6 +124,9 @@ class Provider(Protocol):
 
     def reader(self, spec: Spec) -> Reader: ...
 
+    def last_said(self, state: State) -> list[Said]:
+        """What only the end of the output tells."""
+
     def verdict(self, state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]: ...  # noqa: A002 - the keeper's own word for it
 
     def is_transient(self, state: State) -> bool:

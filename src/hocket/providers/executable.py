@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hocket.chain import bare_marker, may_matter, next_marker
+from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
@@ -115,6 +115,12 @@ def _looked_for_marker(state: State, data: Mapping[str, Any], marker: str) -> tu
     if found is not None:
         return {**rest, "marker": True}, [("marker", {"line": found})]
     return (rest if fence is None else {**rest, "fence": fence}), []
+
+
+def last_said(state: State) -> list[Said]:
+    """A block of code that nobody closed ends with the output: alone in there, the marker was said."""
+    found = marker_alone(state["fence"]) if state.get("fence") else None
+    return [] if found is None else [("marker", {"line": found})]
 
 
 # --- Judging ------------------------------------------------------------------------------------------------

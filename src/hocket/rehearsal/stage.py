@@ -40,6 +40,7 @@ class Stage:
         self._state = state
         self._tasks: list[Mapping[str, Any]] = []
         self._since = stream.no_usage()
+        self._cost_before = session.used["cost"]
         self._user_events = 0
         self._results = 0
         self._held: list[dict[str, Any]] = []
@@ -154,7 +155,8 @@ class Stage:
 
     def over_budget(self) -> stream.Result | None:
         most = self.flags.number("--max-budget-usd")
-        if most is None or self.session.used["cost"] < most:
+        # Of this process alone, as the real one does, although what it reports counts on from the session's beginning.
+        if most is None or self.session.used["cost"] - self._cost_before < most:
             return None
         error = f"Reached maximum budget (${self.flags.values['--max-budget-usd']})"
         return stream.Result(None, "error_max_budget_usd", "budget_exhausted", "end_turn", is_error=True, error=error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -45,6 +45,12 @@ class Reading:
     def _runs(self, sql: str, parameters: Iterable[object] = ()) -> list[Run]:
         return [_run.decode(state) for (state,) in self._connection.execute(sql, tuple(parameters))]
 
+    def _each_run(self, sql: str, parameters: Iterable[object]) -> Iterator[Run]:
+        """One after the other: results are long, and histories are too."""
+        with closing(self._connection.execute(sql, tuple(parameters))) as rows:
+            for (state,) in rows:
+                yield _run.decode(state)
+
     def last_seq(self) -> int:
         return int(self._connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
@@ -84,11 +90,27 @@ class Reading:
     def children(self, run_id: str) -> list[Run]:
         return self._runs("SELECT state FROM runs WHERE parent = ? ORDER BY number", (run_id,))
 
+    def each_child(self, run_id: str) -> Iterator[Run]:
+        """The same, one at a time. To be read to its end at once, like all that come one at a time."""
+        return self._each_run("SELECT state FROM runs WHERE parent = ? ORDER BY number", (run_id,))
+
     def below(self, run_id: str) -> list[Run]:
         """The run and everything under it, oldest first."""
-        return self._runs(
+        return list(self.each_below(run_id))
+
+    def each_below(self, run_id: str) -> Iterator[Run]:
+        """The same, one at a time."""
+        return self._each_run(
             _BELOW + "SELECT state FROM runs WHERE id IN (SELECT id FROM below) ORDER BY number", (run_id,)
         )
+
+    def last_resuming(self, run: Run) -> Run | None:
+        """The chain that was started last to go on with this one."""
+        sql = """SELECT state FROM runs WHERE number > ? AND parent IS NULL
+            AND json_extract(state, '$.resumed_from') = ? AND json_extract(state, '$.kind') = 'chain'
+            ORDER BY number DESC LIMIT 1"""
+        found = self._runs(sql, (run.number, run.id))
+        return found[0] if found else None
 
     def spec(self, run_id: str) -> bytes:
         row = self._connection.execute("SELECT spec FROM runs WHERE id = ?", (run_id,)).fetchone()
@@ -103,9 +125,15 @@ class Reading:
 
     def events(self, run_id: str) -> list[Event]:
         """A run's own events, whole: for the fold and for tests."""
-        sql = "SELECT seq, ts, run, root, type, data FROM events WHERE run = ? ORDER BY seq"
-        rows = self._connection.execute(sql, (run_id,))
-        return [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
+        return list(self.each_event(run_id))
+
+    def each_event(self, run_id: str, *types: str) -> Iterator[Event]:
+        """The same, one at a time, of these types where any are named."""
+        wanted = f" AND type IN ({', '.join('?' * len(types))})" if types else ""
+        sql = f"SELECT seq, ts, run, root, type, data FROM events WHERE run = ?{wanted} ORDER BY seq"
+        with closing(self._connection.execute(sql, (run_id, *types))) as rows:
+            for seq, ts, run, root, kind, data in rows:
+                yield Event(seq, ts, run, root, kind, _any.decode(data))
 
     def said_to(self, run_id: str) -> set[tuple[str, str]]:
         """Type and id of everything that was recorded as said to a run."""

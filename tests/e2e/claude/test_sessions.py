@@ -137,6 +137,16 @@ def check_resumed(stage: Stage, old: dict[str, Any], new: dict[str, Any]) -> Non
             assert words in stage.model.heard()
 
 
+def test_a_budget_counts_from_zero_when_a_session_is_gone_on_with(stage: Stage, hocket: Hocket) -> None:
+    """What is left of a chain's budget can be told to a pass that goes on after a limit, as it is."""
+    turn = [{"cost": 0.4}, {"usage": {"output": 20000}}, {"say": "a turn"}]
+    stage.plays({"do": turn})
+    first = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.6")
+    assert (first.code, first.ended["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
+    told, new = resumed(hocket, first.leaf)
+    assert (told.code, new["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
+
+
 def test_a_finished_run_is_gone_on_with_in_a_new_one(stage: Stage, hocket: Hocket, world: Path) -> None:
     define(world / "other", "painter")
     stage.plays(*PAST)

@@ -10,6 +10,8 @@ from hocket.providers.claude.shapes import cut, dict_in, number_in, text_in
 from hocket.providers.contract import Said, State
 
 _REJECTED = "rejected"
+_LIMIT_REACHED = "usage limit reached"
+_NO_CONNECTION = "API Error: Connection error"
 _FIRST_IN_MILLISECONDS = 1e11
 """As seconds, this is the year 5138; as thousandths of them it is 1973."""
 
@@ -47,6 +49,21 @@ def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:
     text = f"usage limit: {status}" + (f" ({limit})" if limit else "")
     resets_at = wall_time(number_in(info, words.RESETS_AT))
     return [("rate_limited", {"status": status, "resets_at": resets_at, "text": text})]
+
+
+def limit_in_words(state: State, text: str) -> list[Said]:
+    """A usage limit of which only an error's text tells, with its end behind a bar: so said older programs."""
+    words_of_it, bar, end = text.strip().rpartition("|")
+    if not bar or not words_of_it.endswith(_LIMIT_REACHED) or not (end.isascii() and end.isdigit() and len(end) < 15):
+        return []
+    state["limited"] = True
+    data = {"status": _REJECTED, "resets_at": wall_time(float(end)), "text": f"usage limit: {_REJECTED}"}
+    return [("rate_limited", data)]
+
+
+def error_in_words(text: str) -> str | None:
+    """The kind of an error that only its text tells."""
+    return "connection_failed" if text.startswith(_NO_CONNECTION) else None
 
 
 def wall_time(number: float | None) -> float | None:

@@ -2,7 +2,7 @@
 
 Nothing here raises, whatever the line: what is not understood is kept as ``raw``. The state is a small JSON value:
 
-    session        whether input stays open after a turn          blocks messages told spoke   see ``saying``
+    session        whether input stays open after a turn          blocks messages told         see ``saying``
     id             the session's id, once it is known             members tasks waking         see ``members``
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
@@ -213,11 +213,13 @@ class _Reading:
         # Only a word to the contrary makes it a success: what cannot be read must not pass for one.
         is_error = line.get("is_error") is not False
         text = line.get("result") if isinstance(line.get("result"), str) else None
-        if text and not is_error and not state.get("spoke"):
+        if text and not is_error:
             said += self._voice.result(state, text)
+        elif text:
+            said += notices.limit_in_words(state, text)
         said.append(settled(state, line))
         said.append(("turn.ended", self._end(state, line, text, is_error)))
-        _turn_ends(state, line, is_error)
+        _turn_ends(state, line, text if is_error else None, is_error)
         return said
 
     def _end(self, state: State, line: dict[str, Any], text: str | None, is_error: bool) -> dict[str, Any]:
@@ -241,12 +243,12 @@ def _turn_starts(state: State) -> list[Said]:
     """Said at most once before the turn's end: its first line tells it, or whatever comes in place of that."""
     if state.get("open"):
         return []
-    state["open"], state["spoke"], state["waking"] = True, False, False
+    state["open"], state["waking"] = True, False
     state["turn"] = state.get("turn", 0) + 1
     return [("turn.started", {"turn": state["turn"], "origin": None})]
 
 
-def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
+def _turn_ends(state: State, line: dict[str, Any], trouble: str | None, is_error: bool) -> None:
     state["open"] = False
     state["waking"], state["owed"] = state.get("owed", False), False
     state["told"] = {}
@@ -254,7 +256,7 @@ def _turn_ends(state: State, line: dict[str, Any], is_error: bool) -> None:
         "is_error": is_error,
         "subtype": text_in(line, "subtype"),
         "api_status": number_in(line, "api_error_status"),
-        "api_error": text_in(line, "api_error") or None,
+        "api_error": text_in(line, "api_error") or notices.error_in_words(trouble or ""),
         "limited": state.get("limited", False),
     }
     # An ended turn waits for nothing. Only an agent in the background may still have a question.

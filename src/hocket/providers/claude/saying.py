@@ -85,12 +85,11 @@ class Voice:
         text = text.removesuffix("\n")
         said: list[Said] = [("text", {**cut(text), **who})]
         if not who:
-            state["spoke"] = state.get("spoke") or bool(text.strip())
             said += self._marker(state, text, headless, block)
         return said
 
     def result(self, state: State, text: str) -> list[Said]:
-        """A turn's result, where nothing else was said: only the marker is new in it."""
+        """A turn's result, which repeats what was said or says something else: only the marker can be new in it."""
         return self._marker(state, text, False, "") + self._end_of_block(state, {})
 
     def _marker(self, state: State, text: str, headless: bool, block: str) -> list[Said]:

@@ -1,0 +1,35 @@
+"""What a run may have cost that tells how many tokens it used and not what they cost: a price of ours for each.
+
+A guess, and marked as one wherever it goes: a budget that counted nothing instead would not be one. Only what is final
+is priced. A program that tells its costs at the end of a turn tells tokens before that, and most of those are cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hocket.model import Event, Run, apply
+
+_MILLION = 1_000_000
+
+
+def of(run: Run, usd_per_mtok: float) -> Mapping[str, Any]:
+    """The cost of a run, with its mark, where nobody told one; nothing where there is nothing to estimate."""
+    if not run.tokens or (run.cost_usd is not None and not run.cost_estimated):
+        return {}
+    return {"cost_usd": run.tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
+
+
+def priced(run: Run, events: Sequence[Event], usd_per_mtok: float) -> list[Event]:
+    """The same events, those completed that tell what was used and not what it cost."""
+    if not any(event.type == "usage" for event in events):
+        return list(events)
+    told: list[Event] = []
+    for event in events:
+        is_final = event.type == "usage" and not event.data.get("estimate")
+        cost = of(apply(run, event), usd_per_mtok) if is_final else {}
+        told.append(replace(event, data={**event.data, **cost}) if cost else event)
+        run = apply(run, told[-1])
+    return told
