@@ -272,6 +272,7 @@ def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) 
                 assert error.message == f"run {new.number} goes on with run {old.number} already"
             with pytest.raises(Conflict, match="already"):
                 await kitchen.engine.resume(old, None, start_at=1)
+            await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")
             await kitchen.engine.stop(new)
             new = kitchen.engine.find(new.id)
             with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
