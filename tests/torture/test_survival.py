@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, all_gone, environment, kill, verdict, wait_for
+from torture.ground import Ground, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.keeper import files, linux
@@ -333,25 +333,3 @@ def only_server(ground: Ground) -> list[int] | None:
     lines = processes_of(ground.home).items()
     servers = [pid for pid, line in lines if line.rstrip().endswith("hocket serve")]
     return servers if len(servers) == 1 else None
-
-
-@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed_and_waits_when_it_was_stopped(
-    ground: Ground, agent: Bin, project: Path, sig: int
-) -> None:
-    """No agent is at work then, so there is no keeper that could start a server."""
-    agent("brief", "")
-    gate = "test -e go || { touch asked; sleep 300; }"
-    body = {"dsl": "brief", "until": gate, "cwd": str(ground.cwd), "env": environment()}
-    run = str(ground.client.request("POST", "/api/runs", body, "key")["id"])
-    wait_for((project / "asked").exists, "the gate")
-    zygote = ground.zygote_pid()
-    killed = ground.kill_server(sig)
-    (project / "go").touch()
-    if sig == signal.SIGTERM:
-        assert all_gone([zygote], 3)
-        assert ground.living_server() is None
-    else:
-        other = wait_for(ground.living_server, "another server")
-        assert other != killed
-    assert verdict(ground.ended(run)) == ("done", "single_run", 0)

@@ -143,6 +143,12 @@ class Chains:
             course.answered(question, allow=allow)
             self._tasks.spawn(self._advance(course))
 
+    @property
+    def due(self) -> float | None:
+        """When the first of those that are parked goes on."""
+        runs = (self._journal.live.get(run_id) for run_id in self._courses)
+        return min((run.parked_until for run in runs if run and run.parked_until is not None), default=None)
+
     async def close(self) -> None:
         self._closing = True
         for course in self._courses.values():

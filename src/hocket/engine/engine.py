@@ -95,7 +95,7 @@ class Engine:
         await self._silence.close()
         self._finding.shutdown(wait=False, cancel_futures=True)
         await self._chains.close()
-        await self._processes.close()
+        await self._processes.close(self._chains.due)
         for future in (f for waiting in self._waiting.values() for f in waiting):
             future.cancel()
         self._store.close()

@@ -156,8 +156,8 @@ class Processes:
         with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
             self._zygote.need_server(home, FORK_PATIENCE)
 
-    async def close(self) -> None:
-        """Let go of everything; the keepers do not notice."""
+    async def close(self, back_at: float | None = None) -> None:
+        """Let go of everything; the keepers do not notice. With a time a server is started again by then."""
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
         self._loop.remove_reader(self._output.fileno())
@@ -168,7 +168,7 @@ class Processes:
         await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
-        self._zygote.close()
+        self._zygote.close(str(self._home), back_at)
         self._inotify.close()
         self._output.close()
 

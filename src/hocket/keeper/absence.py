@@ -1,8 +1,9 @@
 """A home without a server: noticing it, and calling for one when a run cannot go on without.
 
 A run that ends needs a server to hear of it. One whose input is open needs it sooner: when it has done its work, or
-asks something, it says so in its output and then waits, and only a server reads that. What does not belong here: what
-the output means. That it grew and then stopped is all that is looked at.
+asks something, it says so in its output and then waits, and only a server reads that. And a home may need one at a time
+that was agreed on, though none of its runs is at work (`Appointment`). What does not belong here: what the output
+means. That it grew and then stopped is all that is looked at.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ ALIVE = "alive"
 
 TICK = 2.0
 """How often a run that is alone is looked at; also how long a silence means that the agent waits."""
+STEP = 30.0
+"""Seconds after which an appointment is looked at again: a lid may have been closed, a clock set."""
+_STILL_THERE = 0.2
+"""Seconds between two looks at a server that has not gone yet though it is to be back by now."""
 _PATIENCE = 5.0
 _RETRY = 0.01
 
@@ -75,6 +80,37 @@ class Absence:
         if self._turn is not None:
             os.close(self._turn)
         self._turn = None
+
+
+class Appointment:
+    """A time at which a home is to have a server again; made by the one that is about to go."""
+
+    def __init__(self, home: str, at: float) -> None:
+        self._home = home
+        self._at = at
+        self._maker = _holder(home)
+
+    def wait(self, pause: float, step: float = STEP) -> bool:
+        """Until it is time, and for ``pause`` seconds at least; whether it is still to be kept.
+
+        Not when there was another server meanwhile: that one knows better.
+        """
+        due = max(self._at, time.time() + pause)
+        while self._maker is not None and _holder(self._home) == self._maker:
+            left = due - time.time()
+            if left <= 0 and not _is_there(self._home):
+                return True
+            time.sleep(min(max(left, _STILL_THERE), step))
+        return False
+
+
+def _holder(home: str) -> bytes | None:
+    """What the lock says of the last server that had it; None when it says nothing, or the home is gone."""
+    try:
+        with open(os.path.join(home, SERVER_LOCK), "rb") as file:
+            return file.read() or None
+    except OSError:
+        return None
 
 
 def wake_server(spec: Mapping[str, Any], umask: int) -> None:

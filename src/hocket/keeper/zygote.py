@@ -1,11 +1,12 @@
 """The zygote: a small process that forks keepers, because forking a server with threads is slow and unsafe.
 
 It is exec'ed with one descriptor, its socket, and is gone when that closes; its keepers live on. It does one thing
-before that: a server that dies while chains wait, for a gate or for a time, has no keeper that would start another.
+before that: a server that dies while chains wait, for a gate or for a time, has no keeper that would start another. For
+one that goes on purpose a child of the zygote's stays until the first of those times.
 
 The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
-is answered by `{"pid": …}` or `{"errno": …}`, `{"wake": …}`, a home whose server must not stay away, by `{}`. What does
-not belong here: anything a keeper does.
+is answered by `{"pid": …}` or `{"errno": …}`, `{"wake": …}`, a home whose server must not stay away, or not longer than
+until `"at"`, by `{}`. What does not belong here: anything a keeper does.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     # The server's side imports these where it needs them: every keeper would carry them along otherwise.
     import socket
     import subprocess
+
+    from hocket.keeper.absence import Appointment
 
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zygote import main; main()"
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -92,11 +95,12 @@ class Zygote:
             self._needed_in = home
             self._ask({"wake": home}, timeout)
 
-    def close(self) -> None:
-        """Let it go: it ends when its socket closes."""
-        if self._needed_in:
-            with contextlib.suppress(ZygoteGone):
-                self.need_server("", _END_PATIENCE)
+    def close(self, home: str = "", at: float | None = None) -> None:
+        """Let it go: it ends when its socket closes. The server of ``home`` is started ``at`` a time, by the wall."""
+        if self._needed_in or at is not None:
+            with self._turn, contextlib.suppress(ZygoteGone):
+                self._ask({"wake": ""} if at is None else {"wake": home, "at": at}, _END_PATIENCE)
+        self._needed_in = ""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -123,6 +127,7 @@ class Zygote:
 def main() -> None:
     """The zygote's whole life, in the exec'ed child; its socket is descriptor 0."""
     # Imported before the first fork, so that every keeper shares these pages.
+    from hocket.keeper.absence import Appointment
     from hocket.keeper.keeper import keep
     from hocket.keeper.platform import boot_id
 
@@ -130,26 +135,34 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    home, began = "", time.monotonic()
+    home, appointment, began = "", None, time.monotonic()
     with contextlib.suppress(OSError):
         for line in _lines(_SOCKET):
             request = json.loads(line)
-            home = request.get("wake", home)
+            if "wake" in request:
+                home = request["wake"]
+                appointment = Appointment(home, request["at"]) if "at" in request else None
             answer = _forked(request["dir"], keep) if "dir" in request else {}
             files.write_all(_SOCKET, json.dumps(answer).encode() + b"\n")
     with contextlib.suppress(OSError):
         if home:
-            _wake(home, began)
+            _wake(home, appointment, began)
     os._exit(0)
 
 
-def _wake(home: str, began: float) -> None:
+def _wake(home: str, appointment: Appointment | None, began: float) -> None:
     """The server is gone and had more to do. Whoever starts another one first is welcome to."""
     from hocket.keeper.absence import wake_server
 
+    if appointment is not None and os.fork() != 0:
+        return  # Who goes on purpose waits for our end, and is not held up.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    time.sleep(max(0.0, began + _LEAST_LIFE - time.monotonic()))
     umask = os.umask(0o077)
+    pause = max(0.0, began + _LEAST_LIFE - time.monotonic())
+    if appointment is None:
+        time.sleep(pause)
+    elif not appointment.wait(pause):
+        return
     wake_server({"home": home}, umask)
 
 

@@ -1,0 +1,134 @@
+"""Chains that wait while no agent is at work, so that no keeper could start a server for them."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torture.ground import Ground, environment, verdict, wait_for
+from world import Bin, processes_of
+
+LIMITED = """
+import json, os, sys, time
+tries = os.open("tries", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+os.write(tries, b".")
+print(json.dumps({"type": "system", "subtype": "init", "session_id": "s", "cwd": os.getcwd(), "tools": []}), flush=True)
+if os.fstat(tries).st_size == 1:
+    info = {"status": "rejected", "resetsAt": time.time() + SECONDS, "rateLimitType": "five_hour"}
+    print(json.dumps({"type": "rate_limit_event", "rate_limit_info": info, "session_id": "s"}))
+    result = {"is_error": True, "result": "You've hit your limit"}
+else:
+    result = {"is_error": False, "result": "all of it\\nFORKHESTRA_COMPLETE"}
+common = {"type": "result", "subtype": "success", "session_id": "s", "num_turns": 1, "usage": {}}
+print(json.dumps({**common, **result}))
+"""
+GATE = "test -e go || { touch asked; sleep 300; }"
+
+
+def chain(ground: Ground, text: str, **more: Any) -> str:
+    body = {"dsl": text, "cwd": str(ground.cwd), "env": environment(), **more}
+    return str(ground.client.request("POST", "/api/runs", body)["id"])
+
+
+def parked(ground: Ground, agent: Bin, seconds: float) -> str:
+    """A chain whose agent has met a limit that ends after so long."""
+    program = agent("limited", LIMITED.replace("SECONDS", str(seconds)))
+    run = chain(ground, "claude:3", prompt="go", env={**environment(), "HOCKET_CLAUDE": str(program)})
+    wait_for(lambda: ground.run(run)["parked_until"], "the chain to be parked")
+    return run
+
+
+def at_its_gate(ground: Ground, agent: Bin) -> str:
+    agent("brief", "")
+    run = chain(ground, "brief", until=GATE)
+    wait_for((ground.cwd / "asked").exists, "the gate")
+    (leaf,) = ground.run(run)["children"]
+    ground.ended(leaf["id"])  # with its keeper, which would start a server as well
+    return run
+
+
+def another_server(ground: Ground, killed: int) -> int:
+    """One that nobody here asked for. It has the lock a little before the lock tells of it."""
+
+    def found() -> int | None:
+        pid = ground.living_server()
+        return None if pid == killed else pid
+
+    return wait_for(found, "another server", 20)
+
+
+def tries(ground: Ground) -> int:
+    return (ground.cwd / "tries").stat().st_size
+
+
+def is_deserted(home: Path) -> bool:
+    return not processes_of(home)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
+def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopped(
+    ground: Ground, agent: Bin, sig: int
+) -> None:
+    run = parked(ground, agent, 7)
+    until = ground.run(run)["parked_until"]
+    killed = ground.kill_server(sig)
+    if sig == signal.SIGTERM:
+        assert ground.living_server() is None
+        assert len(processes_of(ground.home)) == 1, "somebody small waits"
+    other = another_server(ground, killed)
+    ended = ground.ended(run)
+    assert (ended["status"], tries(ground)) == ("done", 2)
+    assert ground.server_pid() == other
+    assert ended["ended_at"] >= until
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_somebody_started_before_the_time_is_left_alone(ground: Ground, agent: Bin) -> None:
+    run = parked(ground, agent, 6)
+    first = ground.kill_server(signal.SIGTERM)
+    second = ground.server_pid()
+    assert second != first
+    assert ground.ended(run)["status"] == "done"
+    wait_for(lambda: len(processes_of(ground.home)) == 2, "only the server and its zygote")
+    assert (ground.living_server(), tries(ground)) == (second, 2)
+
+
+@pytest.mark.timeout(60)
+def test_nobody_waits_any_more_for_a_chain_that_was_stopped(ground: Ground, agent: Bin) -> None:
+    run = parked(ground, agent, 300)
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert ground.ended(run)["status"] == "stopped"
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+
+
+@pytest.mark.timeout(60)
+def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(ground: Ground, agent: Bin) -> None:
+    run = at_its_gate(ground, agent)
+    killed = ground.kill_server()
+    (ground.cwd / "go").touch()
+    another_server(ground, killed)
+    assert verdict(ground.ended(run)) == ("done", "single_run", 0)
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: Bin) -> None:
+    """Whoever stops it means it; only an appointment brings it back."""
+    run = at_its_gate(ground, agent)
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+    (ground.cwd / "go").touch()
+    assert verdict(ground.ended(run)) == ("done", "single_run", 0)
+
+
+def test_a_plain_chain_needs_no_process_more(ground: Ground, agent: Bin) -> None:
+    agent("brief", "")
+    assert ground.ended(chain(ground, "brief -> brief"))["status"] == "done"
+    assert set(processes_of(ground.home)) == {ground.server_pid(), ground.zygote_pid()}
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(ground.home), "everybody's end")
