@@ -129,6 +129,7 @@ def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: 
 def test_a_plain_chain_needs_no_process_more(ground: Ground, agent: Bin) -> None:
     agent("brief", "")
     assert ground.ended(chain(ground, "brief -> brief"))["status"] == "done"
-    assert set(processes_of(ground.home)) == {ground.server_pid(), ground.zygote_pid()}
+    wanted = {ground.server_pid(), ground.zygote_pid()}
+    wait_for(lambda: set(processes_of(ground.home)) == wanted, "the end of the last keeper, and nobody else")
     ground.kill_server(signal.SIGTERM)
     wait_for(lambda: is_deserted(ground.home), "everybody's end")
