@@ -217,7 +217,7 @@ def test_a_lost_iteration_ends_the_chain_where_nobody_can_be_asked(home: Path, p
 
     async def play() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:3", prompt="work")
+            run = await scene.start(kitchen, "claude:3", prompt="work", on_question="deny")
             await lose_the_first(kitchen, scene, run)
             ended = await kitchen.wait(run)
             assert (ended.status, ended.reason, ended.steps[0]["iterations"]) == (Status.FAILED, Reason.LOST, 1)

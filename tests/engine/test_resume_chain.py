@@ -260,7 +260,7 @@ def test_what_is_left_survives_another_server(home: Path, project: Path, program
 def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.chain("planner -> hanging -> closer", prompt="x")
+            old = await kitchen.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
             await until(lambda: len(ledger(project)) == 2, "the second step")
             leaf = await kitchen.running(kitchen.engine.read.children(old.id)[-1])
             known = files.read_pid(str(kitchen.engine.directory(leaf)))

@@ -142,6 +142,7 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
     from hocket.model import BoundChain
 
     request = request_body(words, cwd, options)
+    request["on_question_default"] = "deny"  # a rehearsal goes on by itself unless somebody says otherwise
     chain = bind(StartRequest(**request), load(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
     cast = roles(chain)
