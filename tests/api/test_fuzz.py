@@ -55,12 +55,8 @@ NOT_FUZZED = {("POST", "/api/server/stop"), ("GET", "/api/inbox/events")}
 """The one would leave nothing to ask, and the other, which takes nothing to be mistaken about, has no end."""
 
 
-def test_every_operation_is_fuzzed_but_the_two_that_cannot_be(shared: Server) -> None:
-    assert shared.contract is not None
-    paths = shared.contract.document["paths"]
-    described = {(method.upper(), path) for path, operations in paths.items() for method in operations}
-    assert described == {*OPERATIONS, *NOT_FUZZED}
-    assert sum(CASES[method not in WITH_BODIES] for method, _ in OPERATIONS) >= 2_000 * 0.8
+def test_there_are_enough_cases() -> None:
+    assert sum(SLOW_CASES[method not in WITH_BODIES] for method, _ in OPERATIONS) >= 2_000
 
 
 def fuzz(server: Server, method: str, path: str, examples: int) -> None:
