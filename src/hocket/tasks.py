@@ -11,16 +11,18 @@ import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from hocket.config import caller_environment
 from hocket.engine.bind import StartRequest, check_directory
 from hocket.engine.cycles import HINT, Open, is_cycle
 from hocket.engine.engine import Assignment, Engine
+from hocket.engine.journal import RETRY_AFTER
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.engine.runs import new_id
 from hocket.engine.tasks import Tasks as Background
@@ -28,10 +30,12 @@ from hocket.errors import (
     AgentNotFound,
     Conflict,
     Cycle,
+    DiskLow,
     Forbidden,
     HocketError,
     NotFound,
     ProgramNotFound,
+    StoreError,
     TooLarge,
     UnknownAgent,
     UsageError,
@@ -41,7 +45,6 @@ from hocket.model import Run
 from hocket.store import Committed
 from hocket.wanted import (
     QUEUED,
-    UNQUEUED,
     Attach,
     Attachment,
     Close,
@@ -62,6 +65,8 @@ from hocket.wanted import (
     next_queued,
 )
 
+T = TypeVar("T")
+
 MAX_ATTACHMENT = 10 * 1024 * 1024
 _NAME_LENGTH = 128
 _FOLDER = ("data", "tasks")
@@ -81,6 +86,13 @@ class Wish:
     on_question: str | None = None
 
 
+class Sight(NamedTuple):
+    """From where a working directory is looked at, and with which programs."""
+
+    cwd: str
+    env: Mapping[str, str]
+
+
 class Given(NamedTuple):
     """A hand-off that was made: the task, and its own record."""
 
@@ -96,7 +108,8 @@ class Tasks:
         self.read = engine.read
         self._number = self.read.last_task_number()
         self._background = Background()
-        self._requests: dict[str, asyncio.Task[Task]] = {}
+        self._requests: dict[str, asyncio.Task[Any]] = {}
+        self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
         """Tasks whose queue is being looked after right now."""
 
@@ -108,6 +121,7 @@ class Tasks:
 
     async def close(self) -> None:
         await self._background.close()
+        self._looking.shutdown(wait=False, cancel_futures=True)
 
     # Who may
 
@@ -137,16 +151,21 @@ class Tasks:
         """A new task. The same ``key`` gives the same one, however often it is asked for."""
         if new.get("cwd") is not None:
             check_directory(new["cwd"])
-        if key is None:
-            return await self._create(new, None, caller)
-        known = self.read.task_by_request(key)
+        known = self.read.task_by_request(key) if key else None
         if known is not None:
             return known
+        return await self._once(f"create {key}" if key else None, lambda: self._create(new, key, caller))
+
+    async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """One and the same for all who ask under this key at the same time."""
+        if key is None:
+            return await make()
         making = self._requests.get(key)
         if making is None:
-            making = self._requests[key] = asyncio.create_task(self._create(new, key, caller))
+            making = self._requests[key] = asyncio.create_task(make())
             making.add_done_callback(lambda _: self._requests.pop(key, None))
-        return await asyncio.shield(making)
+        found: T = await asyncio.shield(making)
+        return found
 
     async def _create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
         now = time.time()
@@ -185,38 +204,50 @@ class Tasks:
             raise UsageError("a task is handed to one agent", "say which with `agent`; it may start a chain itself")
         if key is not None and (known := self.read.by_request(key)) is not None:
             return self._known(task, known)
-        open_ = self.read.open_handoffs(task.id)
-        check_free(task, open_, caller.id if caller else None)
-        self._check_lingering(task, caller)
-        looking = asyncio.create_task(asyncio.to_thread(look, request.cwd, request.env))
-        if any(one.agent == agent for one in open_):
-            _check_circle(open_, agent, await looking)
+        # Never in an environment that an agent sends: which git is run is not for it to choose.
+        seen_from = Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
         first = (Unqueue(task.id, queued.id),) if queued else ()
-        later = queued.by if queued else None
-        assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first, later)
+        assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
         try:
+            await self._check(task, agent, caller, seen_from)
             run = await self._engine.start(request, key, caller, assignment)
         except (ProgramNotFound, AgentNotFound) as error:
             raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
-        self._background.spawn(self._note(assignment, looking))
+        except Conflict:
+            # It may be this very request that has the task by now.
+            if key is None or (known := self.read.by_request(key)) is None:
+                raise
+            return self._known(task, known)
+        self._background.spawn(self._note(assignment, seen_from))
         return self._known(task, run)
 
-    async def _note(self, assignment: Assignment, looking: asyncio.Task[Evidence]) -> None:
+    async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
+        """Raise unless the task is free for this caller, and goes on by this."""
+        open_ = self.read.open_handoffs(task.id)
+        check_free(task, open_, caller.id if caller else None)
+        self._check_lingering(task, caller)
+        if any(one.agent == agent for one in open_):
+            _check_circle(open_, agent, await self._look(seen_from))
+
+    async def _look(self, seen_from: Sight) -> Evidence:
+        return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)
+
+    async def _note(self, assignment: Assignment, seen_from: Sight) -> None:
         """How things stood when an agent began, for the case that the task comes back to it."""
-        seen = await looking
+        seen = await self._look(seen_from)
         await self._engine.order(Note(assignment.task, assignment.handoff, _kept(seen)), durable=False)
 
     def _known(self, task: Task, run: Run) -> Given:
         record = self.read.handoff(run.handoff) if run.handoff else None
         if record is None or record.task != task.id:
             raise Conflict("that Idempotency-Key was used for something else", "take a new one")
-        return Given(self.read.find_task(task.id), record)
+        return Given(self.read.task(task.id) or task, record)
 
     def _check_lingering(self, task: Task, caller: Run | None) -> None:
         """An agent that gave its result itself, and has not gone yet, is still at work."""
         for run in self._engine.live():
             is_caller = caller is not None and run.id == caller.id
-            if run.task != task.id or run.handoff is None or is_caller or run.stop_reason is not None:
+            if run.task != task.id or run.handoff is None or is_caller:
                 continue
             record = self.read.handoff(run.handoff)
             if record is not None and record.completed_at is not None:
@@ -251,14 +282,13 @@ class Tasks:
         if not open_:
             raise Conflict("no hand-off of this task is open")
         record = open_[-1]
-        after = await self._ordered(Close(task.id, record.id, output))
-        if caller is None and record.run is not None and (run := self.read.run(record.run)) is not None:
+        close = Close(task.id, record.id, output)
+        run = self.read.run(record.run) if caller is None and record.run else None
+        after = (await self._engine.order(close, ending=run)).tasks[task.id]
+        if run is not None:
             # Nobody waits for it any more, and the next agent must not find it at work.
-            self._background.spawn(self._end(run))
+            await self._engine.stop(run)
         return after
-
-    async def _end(self, run: Run) -> None:
-        await self._engine.stop(run)
 
     def handoff(self, task: Task, ref: str) -> Handoff:
         """One record of a task's, by its id or by its run's."""
@@ -277,24 +307,26 @@ class Tasks:
         self, task: Task, prompt: str, agent: str | None, caller: Run | None, key: str | None = None
     ) -> Queued:
         """Something for later. The same ``key`` queues it once, however often it is asked for."""
-        name = "q" + hashlib.sha256(key.encode()).hexdigest()[:15] if key else _id("q")
-        item = Queued(name, prompt, agent, time.time(), caller.id if caller else None)
-        if not (key and self._told(task, QUEUED, "id", name)):
+        if caller is not None and agent is not None:
+            raise Forbidden(
+                "what is started later, by itself, is for people to queue",
+                "hand it over now, or queue it without an agent for whoever takes it",
+            )
+        name = f"q{_digest(key)}" if key else _id("q")
+        item = Queued(name, prompt, agent, time.time())
+        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, name))):
             await self._ordered(Enqueue(task.id, item))
         return item
 
     async def take(self, task: Task, item: str | None, key: str | None = None) -> Queued:
         """Take the first out of the queue, or the one that is named. With the same ``key`` it is the same one again."""
-        taken = self._told(task, UNQUEUED, "key", key) if key else None
-        if taken is None:
-            committed = await self._engine.order(Unqueue(task.id, item, key))
-            taken = committed.events[0].data
-        return Queued(taken["id"], taken["prompt"], taken["agent_name"], taken["since"])
+        return await self._once(f"take {task.id} {key}" if key else None, lambda: self._take(task, item, key))
 
-    def _told(self, task: Task, kind: str, name: str, value: str) -> Mapping[str, Any] | None:
-        """What the task's history says of something that was done under this name."""
-        events = (event.data for event in self.read.events(task.id))
-        return next((data for data in events if data.get("event") == kind and data.get(name) == value), None)
+    async def _take(self, task: Task, item: str | None, key: str | None) -> Queued:
+        mark = f"k{_digest(key)}" if key else None
+        told = self.read.told_of_task(task.id, mark) if mark else []
+        taken = told[0] if told else (await self._engine.order(Unqueue(task.id, item, mark))).events[0].data
+        return Queued(taken["id"], taken["prompt"], taken["agent_name"], taken["since"])
 
     def _on_commit(self, committed: Committed) -> None:
         for task in committed.tasks.values():
@@ -305,25 +337,37 @@ class Tasks:
                 self._look_at_queue(left)
 
     def _look_at_queue(self, task: Task) -> None:
-        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_handoff(task.id)):
+        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task.id)):
             self._handing.add(task.id)
             self._background.spawn(self._hand_queued(task.id))
 
     async def _hand_queued(self, task_id: str) -> None:
+        """Hand over what is next, and whatever comes behind what cannot be."""
         try:
-            task = self.read.find_task(task_id)
-            item = next_queued(task, self.read.last_handoff(task_id))
-            if item is None or item.agent is None:
-                return
-            try:
-                request = self.request(task, Wish(item.agent, item.prompt), None)
-                await self.hand_off(task, request, None, None, item)
-            except Conflict:
-                return  # Somebody was faster; the end of that is told as well.
-            except HocketError as error:
-                await self._engine.order(Refuse(task_id, item.id, error.message))
+            while await self._hand_next(task_id):
+                pass
         finally:
             self._handing.discard(task_id)
+
+    async def _hand_next(self, task_id: str) -> bool:
+        """Whether to look at the queue once more."""
+        task = self.read.task(task_id)
+        item = next_queued(task, self.read.last_closed_handoff(task_id)) if task else None
+        if task is None or item is None or item.agent is None:
+            return False
+        try:
+            request = self.request(task, Wish(item.agent, item.prompt), None)
+            await self.hand_off(task, request, None, None, item)
+        except (DiskLow, StoreError):
+            await asyncio.sleep(RETRY_AFTER)
+        except Conflict:
+            return False  # Somebody was faster; the end of that is told as well.
+        except HocketError as error:
+            with suppress(NotFound):  # it may have been taken out meanwhile
+                await self._engine.order(Refuse(task_id, item.id, error.message))
+        else:
+            return False
+        return True
 
     # Files
 
@@ -389,6 +433,11 @@ def _keep(folder: Path, name: str, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
+
+
+def _digest(key: str) -> str:
+    """A name for somebody's key, of letters that mean nothing anywhere."""
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def _id(letter: str) -> str:

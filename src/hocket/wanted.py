@@ -69,8 +69,6 @@ class Queued:
     prompt: str
     agent: str | None
     created_at: float
-    by: str | None = None
-    """The run that asked for it: what it may not start itself it may not have started later either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,10 @@ class Handoff:
     evidence: str | None = None
     """What its working directory looked like when it began."""
 
+
+MOST_QUEUED = 100
+MOST_QUEUED_TEXT = 1_000_000
+"""What waits is part of the task itself, which is written whole with every change."""
 
 Told = tuple[str, dict[str, Any]]
 """One line of a task's history: what happened, and more about it."""
@@ -233,6 +235,14 @@ class Enqueue:
         task = there(task, self.task)
         if task.status.is_over:
             raise Conflict(f"the task is {task.status}; nothing more is done for it")
+        if any(one.id == self.item.id for one in task.queue):
+            return Change(task, ())  # It was asked for twice.
+        size = sum(len(one.prompt) for one in (*task.queue, self.item))
+        if len(task.queue) >= MOST_QUEUED or size > MOST_QUEUED_TEXT:
+            raise Conflict(
+                f"the queue is full: it holds {MOST_QUEUED} items and {MOST_QUEUED_TEXT:,} characters",
+                "wait until some of it is done, or keep long texts in files",
+            )
         told = {"id": self.item.id, "agent_name": self.item.agent}
         return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, told),))
 

@@ -94,6 +94,7 @@ def test_a_start_that_names_a_task_is_a_hand_off(shared: Server) -> None:
     assert (after["currentAgent"], after["agentChain"][0]["run"]) == ("sleeper", run["id"])
     shared.start_run("sayer", task=task["id"], expect=409)
     shared.start_run("sayer", dsl=True, task=task["id"], expect=400)
+    shared.start_run("sayer", parent=run["id"], task=task["id"], expect=400)
     stop(shared, run["id"])
     assert show(shared, task)["currentAgent"] is None
 
@@ -319,24 +320,82 @@ def test_a_runs_token_opens_its_own_task_and_nothing_else(shared: Server) -> Non
     stop(shared, run)
 
 
-def test_what_a_run_may_not_start_it_may_not_queue_either(server: Server) -> None:
-    """An agent of a CLI's, here a stand-in for it, may start no plain program by any way."""
+def test_what_starts_by_itself_is_for_people_to_queue(shared: Server) -> None:
+    """Otherwise an agent could start more, deeper and longer than it may itself."""
+    task = make(shared)
+    run = hand(shared, task, "sleeper")["meta"]["run"]
+    token = token_of(shared, {"id": run})
+    queue = f"/api/tasks/{task['id']}/queue"
+    assert shared.post(queue, {"agentName": "sayer", "prompt": "x"}, token=token).status_code == 403
+    assert shared.post(queue, {"prompt": "for somebody else"}, token=token).status_code == 201
+    stop(shared, run)
+    assert len(show(shared, task)["agentChain"]) == 1
+
+
+def test_the_server_runs_no_program_that_an_agent_names(server: Server) -> None:
+    """The look at the working directory is ours, with the environment that the agent was started with."""
     server.agent("fake-claude", "import signal; signal.pause()")
-    server.agent("sayer", SAYER)
     server.env["HOCKET_CLAUDE"] = str(server.root / "bin/fake-claude")
     server.leave()
     server.start()
+    evil = server.root / "evil"
+    evil.mkdir()
+    (evil / "git").write_text(f"#!/bin/sh\ntouch {evil}/ran\n")
+    (evil / "git").chmod(0o755)
     task = make(server)
     run = hand(server, task, "claude")["meta"]["run"]
-    token = token_of(server, {"id": run})
-    hand(server, task, "sayer", token=token, expect=403)
+    body = {"agentName": "claude", "prompt": "x", "env": {"PATH": str(evil)}}
+    path, token = f"/api/tasks/{task['id']}/handoff", token_of(server, {"id": run})
+    server.post(path, body, token=token)
+    server.post("/api/runs", {"agent": "claude", "task": task["id"], "env": {"PATH": str(evil)}}, token=token)
+    for child in server.get("/api/runs").json()["data"]:
+        stop(server, child["id"])
+    assert not (evil / "ran").exists()
+
+
+def test_a_key_is_its_callers_own(shared: Server) -> None:
+    key = {"idempotency-key": "the-same-word"}
+    first, second = (shared.start_run("sleeper") for _ in range(2))
+    tokens = [token_of(shared, run) for run in (first, second)]
+    started = [shared.start_run("sayer", prompt="x", token=token, headers=key) for token in tokens]
+    assert [run["parent"] for run in started] == [first["id"], second["id"]]
+    body = {"description": "d"}
+    made = [shared.post("/api/tasks", body, headers=key, token=token).json()["data"]["id"] for token in tokens]
+    made.append(shared.post("/api/tasks", body, headers=key).json()["data"]["id"])
+    assert len(set(made)) == 3
+    for run in (first, second):
+        stop(shared, run["id"])
+
+
+def test_the_next_agent_finds_the_one_before_it_gone(shared: Server) -> None:
+    shared.agent("stubborn", "import signal, time; signal.signal(15, signal.SIG_IGN)\nprint('up', flush=True)\n"
+        "while True: time.sleep(60)")  # fmt: skip
+    task = make(shared)
+    run = hand(shared, task, "stubborn")["meta"]["run"]
+    wait_for(lambda: shared.show(run)["last"] == "up", "the agent to be at work")
+    put(shared, task, "handoff/complete", {"output": "enough"})
+    assert shared.show(run)["status"] == "stopped"
+    closed(shared, task, hand(shared, task, "sayer")["meta"]["handoff"])
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_the_queue_goes_by_what_ended_last(shared: Server, well: bool) -> None:
+    """An inner hand-off that failed is its caller's business, and one that went well saves nobody."""
+    task = make(shared)
+    outer = hand(shared, task, "sleeper")["meta"]
+    token = token_of(shared, {"id": outer["run"]})
+    closed(shared, task, hand(shared, task, "failing" if well else "sayer", token=token)["meta"]["handoff"])
     queue = f"/api/tasks/{task['id']}/queue"
-    assert server.post(queue, {"agentName": "sayer", "prompt": "x"}, token=token).status_code == 201
-    put(server, task, "handoff/complete", {"output": "done"}, token=token)
-    stop(server, run)
-    refused = wait_for(lambda: [e for e in history(server, task) if e["eventType"] == "queue_refused"], "a refusal")
-    assert "may not start" in refused[0]["data"]["message"]
-    assert len(show(server, task)["agentChain"]) == 1
+    shared.post(queue, {"agentName": "sayer", "prompt": "next"})
+    if well:
+        put(shared, task, "handoff/complete", {"output": "well done"}, token=token)
+    stop(shared, outer["run"])
+    if well:
+        wait_for(lambda: len(show(shared, task)["agentChain"]) == 3, "the next one")
+        wait_for(lambda: show(shared, task)["currentAgent"] is None, "its end")
+    else:
+        assert len(shared.get(queue).json()["data"]["items"]) == 1
+        assert len(show(shared, task)["agentChain"]) == 2
 
 
 @pytest.mark.req("S2-83")

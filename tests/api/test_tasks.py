@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import json
+import threading
 from itertools import pairwise
 from typing import Any
 
+import httpx
 import pytest
 from api.serving import Server, wait_for
 
@@ -208,7 +211,8 @@ def test_the_queue_stops_after_a_failure_and_names_what_cannot_be_done(shared: S
     shared.post(path, {"agentName": "nobody-at-all", "prompt": "x"})
     refused = wait_for(lambda: [e for e in history(shared, task) if e["eventType"] == "queue_refused"], "a refusal")
     assert "nobody-at-all" in refused[0]["data"]["message"]
-    shared.post(path, {"agentName": "failing", "prompt": "x"})
+    for agent in ("nobody-either", "failing"):
+        shared.post(path, {"agentName": agent, "prompt": "x"})
     wait_for(lambda: show(shared, task)["agentChain"] and show(shared, task)["currentAgent"] is None, "a failure")
     shared.post(path, {"agentName": "echo-args", "prompt": "later"})
     assert len(shared.get(path).json()["data"]["items"]) == 1
@@ -270,6 +274,7 @@ def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
     task = shared.post("/api/tasks/import", {"task": old}).json()["data"]
     assert (task["id"], task["currentAgent"], task["agentChain"]) == ("old-1", None, [])
     assert shared.post("/api/tasks/import", {"task": old}).status_code == 409
+    assert shared.post("/api/tasks/import", {"task": {**old, "id": "17"}}).status_code == 400
 
 
 @pytest.mark.req("S2-07", "S2-08", "S2-84")
@@ -296,11 +301,14 @@ def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> No
         {"agentChain": [{"agentName": "a", "startedAt": 1, "completedAt": "x", "output": ""}]},
         {"agentChain": [{"agentName": "a", "startedAt": 1, "completedAt": None, "output": 5}]},
         *({"status": {"type": "odd"}}, {"createdAt": "now"}, {"id": "../x"}),
+        {"source": {"sourceType": "\ud800"}},
     ],
 )
 def test_a_malformed_task_from_elsewhere_is_refused_loudly(shared: Server, wrong: dict[str, Any]) -> None:
     task = {"id": "malformed", "description": "d", **wrong}
-    response = shared.post("/api/tasks/import", {"task": task})
+    sent = json.dumps({"task": task})  # with escapes, which alone can spell half a character
+    headers = {"content-type": "application/json"}
+    response = shared.request("POST", "/api/tasks/import", content=sent, headers=headers)
     assert response.status_code == 400
     assert next(iter(wrong)) in response.json()["error"]["message"]
     assert shared.get("/api/tasks/malformed").status_code == 404
@@ -338,3 +346,48 @@ def test_what_is_asked_for_again_under_its_key_happens_once(shared: Server) -> N
     brought = [shared.post("/api/tasks/import", {"task": old}, headers=bringing) for _ in range(2)]
     assert [answer.status_code for answer in brought] == [201, 201]
     assert brought[0].json()["data"]["id"] == brought[1].json()["data"]["id"] == old["id"]
+
+
+def test_the_queue_has_a_bound(shared: Server) -> None:
+    task = make(shared)
+    path = f"/api/tasks/{task['id']}/queue"
+    codes = [shared.post(path, {"prompt": "x" * 400_000}).status_code for _ in range(3)]
+    assert codes == [201, 201, 409]
+    other = make(shared)
+    many = [shared.post(f"/api/tasks/{other['id']}/queue", {"prompt": "x"}).status_code for _ in range(101)]
+    assert many == [201] * 100 + [409]
+
+
+def test_equal_requests_at_once_are_one(shared: Server) -> None:
+    task = make(shared)
+    path = f"/api/tasks/{task['id']}/queue"
+    for number in range(4):
+        shared.post(path, {"prompt": f"word {number}"})
+    found: list[tuple[str, Any]] = []
+
+    def ask(what: str, body: Any) -> None:
+        headers = {"idempotency-key": f"{task['id']} {what}"}
+        with httpx.Client(transport=httpx.HTTPTransport(uds=shared.socket), base_url="http://localhost") as client:
+            answer = client.post(what, json=body, headers=headers, timeout=30)
+            found.append((what, answer.json()["data"]["id"]))
+
+    threads = [threading.Thread(target=ask, args=(f"{path}/next", {})) for _ in range(16)]
+    threads += [threading.Thread(target=ask, args=(path, {"prompt": "one more"})) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 32
+    assert len(set(found)) == 2
+    assert [one["prompt"] for one in shared.get(path).json()["data"]["items"]] == [
+        *("word 1", "word 2", "word 3", "one more"),
+    ]
+
+
+def test_an_attachment_whose_bytes_are_gone_is_not_found(shared: Server) -> None:
+    task = make(shared)
+    path = f"/api/tasks/{task['id']}/attachments"
+    shared.post(path, {"filename": "f", "content": "AAAA"})
+    for file in (shared.home / "data/tasks" / task["id"]).iterdir():
+        file.unlink()
+    assert shared.get(f"{path}/f").status_code == 404

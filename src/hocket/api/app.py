@@ -137,6 +137,8 @@ async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key
 async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Response:
     """A start for a task is a hand-off, whichever door it comes in by."""
     engine, wanted, caller = _engine(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
+    if body.parent is not None and caller is None:
+        raise UsageError("a hand-off is below the run that asks for it", "leave out `parent`, or ask as that run")
     task = wanted.find(name, caller)
     asked = body if task.cwd is None else body.model_copy(update={"cwd": task.cwd})
     given = await wanted.hand_off(task, _start_request(engine, asked, caller), key, caller)

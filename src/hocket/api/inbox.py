@@ -6,21 +6,20 @@ Answering stands with the other routes of a run. No rule is decided here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import FastAPI, Header, Request
+from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 
 from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of, reaches, run_named
 from hocket.api.stream import HEARTBEAT
+from hocket.api.wire import Key
 from hocket.engine.engine import Engine
 from hocket.engine.inbox import Open
 from hocket.errors import Forbidden
 from hocket.model import Run
-
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 
 _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole inbox, now and after every change of it", "content": {"text/event-stream": {}}}

@@ -7,6 +7,7 @@ routes as everybody's requests, without leaving the process, so no rule has a se
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -168,6 +169,7 @@ async def _messages(request: Request, call: Call, longest: float) -> AsyncIterat
         run.id if run else None,
         run.task if run else None,
         longest=longest,
+        most=SILENT_WAIT if longest == SILENT_WAIT else float("inf"),
         key=_key(request.headers.get("idempotency-key"), call),
     )
     try:
@@ -183,7 +185,7 @@ async def _messages(request: Request, call: Call, longest: float) -> AsyncIterat
 
 def _key(given: str | None, call: Call) -> str | None:
     """A key of the caller's own is good for each call of a batch by itself."""
-    return f"{given[:100]}-{call.name}-{str(call.id)[:60]}" if given else None
+    return hashlib.sha256(f"{given}\0{call.name}\0{call.id}".encode()).hexdigest() if given else None
 
 
 class _Steps:

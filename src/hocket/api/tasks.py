@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
 import msgspec
@@ -13,11 +14,13 @@ from hocket.api import wire
 from hocket.api import wire_tasks as names
 from hocket.api.guard import caller_of
 from hocket.api.wire import Key
-from hocket.errors import Forbidden
+from hocket.errors import Forbidden, NotFound
 from hocket.model import Run
 from hocket.tasks import Tasks, Wish
 from hocket.wanted import Handoff, Task, TaskStatus
 
+PAGE_BYTES = 8 * 1024 * 1024
+TASK_BYTES = 512
 _BYTES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The file, byte for byte", "content": {"application/octet-stream": {}}}
 }
@@ -80,9 +83,19 @@ async def list_tasks(
     """One page of tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
     wanted = TaskStatus(status) if status else None
     found = _tasks(request).listed(_caller(request), wanted, before, limit + 1)
-    page = found[:limit]
-    following = page[-1].number if len(found) > limit else None
+    page = list(_first(found[:limit]))
+    following = page[-1].number if len(found) > len(page) else None
     return wire.answer([names.summary_out(task) for task in page], next=following)
+
+
+def _first(tasks: list[Task]) -> Iterator[Task]:
+    """As many as fit an answer, and one in any case: descriptions can be long."""
+    size = 0
+    for task in tasks:
+        size += TASK_BYTES + 3 * len(task.description)
+        if size > PAGE_BYTES and size > TASK_BYTES + 3 * len(task.description):
+            return
+        yield task
 
 
 async def create_task(request: Request, body: names.NewTask, idempotency_key: Key = None) -> Response:
@@ -165,6 +178,8 @@ async def attach(request: Request, ref: str, body: names.AttachmentBody) -> Resp
 async def get_attachment(request: Request, ref: str, name: str) -> Response:
     """A file of the task's, to be saved: never shown by a browser as if it were a page of ours."""
     path = _tasks(request).attachment(_task(request, ref), name)
+    if not path.is_file():
+        raise NotFound(f"the bytes of {name!r} are gone from {path.parent}", "put them back from a copy")
     return FileResponse(path, media_type="application/octet-stream", filename=name)
 
 

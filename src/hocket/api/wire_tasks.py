@@ -7,6 +7,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from hocket.api.wire import Dollars, Meta, Seconds, Text, Word
@@ -304,6 +305,16 @@ class TaskIn(BaseModel):
     requirements: Lines | Line | None = None
     acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
     plan: Lines | Line | None = None
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> TaskIn:
+        if self.id.isdigit():
+            raise ValueError("an id of digits alone would be taken for a task's number")
+        try:
+            msgspec.json.encode(self.source)
+        except (UnicodeEncodeError, TypeError, ValueError) as error:
+            raise ValueError(f"source: {error}") from error
+        return self
 
 
 class ImportBody(BaseModel):

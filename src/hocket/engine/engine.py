@@ -50,8 +50,6 @@ class Assignment(NamedTuple):
     """The run that asks, where it is a run."""
     first: tuple[Order, ...] = ()
     """What is done to the task in the same breath, before."""
-    queued_by: str | None = None
-    """The run that asked for it some time ago, and need not live any more: what it may hand on holds still."""
 
 
 class Engine:
@@ -165,17 +163,15 @@ class Engine:
         if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
             request = replace(request, on_question=wish)
-        ceiling = self._ceiling(parent, assignment)
+        ceiling = self._ceiling(parent)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
         bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceiling)
         bound = ceilings.in_time(bound, ceiling, time.monotonic())
         return await self._begin(bound, key, parent, depth, assignment)
 
-    def _ceiling(self, parent: Run | None, assignment: Assignment | None) -> Ceiling:
-        """What holds for a start: that of the run it is below, else of the run that asked for it to be done later."""
-        asking = assignment.queued_by if assignment is not None else None
-        caller = parent or (self._journal.run(asking) if asking else None)
-        return ceilings.above(self.above(caller), self.read.spec, time.monotonic()) if caller else ceilings.NONE
+    def _ceiling(self, parent: Run | None) -> Ceiling:
+        """What holds for a start below a run."""
+        return ceilings.above(self.above(parent), self.read.spec, time.monotonic()) if parent else ceilings.NONE
 
     def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
         if ceiling.caller is not None:
@@ -283,9 +279,12 @@ class Engine:
         committed = await self._journal.write(events, new={run_id: birth}, orders=orders, durable=True)
         return committed.runs[run_id]
 
-    async def order(self, *orders: Order, key: str | None = None, durable: bool = True) -> Committed:
-        """Do something to tasks, all of it or nothing."""
-        return await self._journal.write([], orders=orders, order_key=key, durable=durable)
+    async def order(
+        self, *orders: Order, key: str | None = None, durable: bool = True, ending: Run | None = None
+    ) -> Committed:
+        """Do something to tasks, all of it or nothing; with it a run may be told to end, which ``stop`` carries out."""
+        events = [] if ending is None or ending.ended else [_told_to_stop(ending)]
+        return await self._journal.write(events, orders=orders, order_key=key, durable=durable)
 
     def listen(self, listener: Callable[[Committed], None]) -> None:
         """Be told of every commit, after the engine itself."""
@@ -412,6 +411,10 @@ class Engine:
         if run is None:
             raise Forbidden("the run that this token spoke for has ended")
         return run
+
+
+def _told_to_stop(run: Run) -> Event:
+    return Event(0, time.time(), run.id, run.root, "input", {"kind": "stop", "reason": Reason.STOPPED})
 
 
 def _wanted_by(assignment: Assignment | None, parent: Run | None) -> dict[str, Any]:

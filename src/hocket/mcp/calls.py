@@ -83,7 +83,7 @@ class Outcome:
 class Me:
     """Who calls: a run, or somebody outside of any."""
 
-    __slots__ = ("cwd", "env", "key", "longest", "run", "task")
+    __slots__ = ("cwd", "env", "key", "longest", "most", "run", "task")
 
     def __init__(
         self,
@@ -93,12 +93,15 @@ class Me:
         env: dict[str, str] | None = None,
         longest: float = DEFAULT_WAIT,
         key: str | None = None,
+        most: float = float("inf"),
     ) -> None:
         self.run = run
         self.task = task
         self.cwd = cwd
         self.env = env
         self.longest = longest
+        self.most = most
+        """However long a call wants to wait. Nobody can tell whether somebody is left at a silent line."""
         """How long a wait may take where the call does not say."""
         self.key = key or os.urandom(12).hex()
         """Makes what is asked in this call one thing, however often it has to be sent."""
@@ -201,7 +204,7 @@ class _Waiting:
     def __init__(self, run: str, given: Arguments, me: Me, agent: str = "") -> None:
         self.run = run
         self._agent = agent
-        self._seconds = float(given.get("timeout") or me.longest)
+        self._seconds = min(float(given.get("timeout") or me.longest), me.most)
         self._began = self._told = time.monotonic()
         self._last = "has started"
         self._is_new = True

@@ -204,7 +204,7 @@ class _Steps:
             return end.value
 
     def _do(self, step: Any) -> Any:
-        from hocket.mcp.calls import Ask, Progress
+        from hocket.mcp.calls import Ask, Progress, broken_off
 
         if isinstance(step, Progress):
             self._say(protocol.progress(self._call, step.text))
@@ -215,4 +215,6 @@ class _Steps:
             return self._client.exchange(step.method, step.path, step.body, step.key)
         if self._events is None:
             self._events = self._client.follow_ticking(step.run, TICK_SECONDS, step.after)
-        return next(self._events)
+        for event in self._events:
+            return event
+        raise broken_off()

@@ -216,10 +216,17 @@ class Reading:
         """Those that are not closed, the innermost last."""
         return self._handoffs(OPEN, (task_id,))
 
-    def last_handoff(self, task_id: str) -> Handoff | None:
-        sql = "SELECT state FROM handoffs WHERE task = ? ORDER BY number DESC LIMIT 1"
+    def last_closed_handoff(self, task_id: str) -> Handoff | None:
+        """The one that ended last, which need not be the one that began last."""
+        sql = """SELECT state FROM handoffs WHERE task = ? AND completed_at IS NOT NULL
+            ORDER BY completed_at DESC, number LIMIT 1"""
         found = self._handoffs(sql, (task_id,))
         return found[0] if found else None
+
+    def told_of_task(self, task_id: str, word: str) -> list[dict[str, Any]]:
+        """Those lines of a task's history in which a word occurs that has no need of escapes."""
+        sql = "SELECT data FROM events WHERE run = ? AND type = 'task.changed' AND data LIKE ? ORDER BY seq"
+        return [_any.decode(data) for (data,) in self._connection.execute(sql, (task_id, f'%"{word}"%'))]
 
     def handoff(self, handoff_id: str) -> Handoff | None:
         found = self._handoffs("SELECT state FROM handoffs WHERE id = ?", (handoff_id,))
