@@ -253,21 +253,6 @@ def test_tools_are_each_agents_own(play: Play) -> None:
     play(scene)
 
 
-def test_what_an_agent_left_in_a_queue_is_measured_by_it_also_when_it_has_ended(play: Play) -> None:
-    async def scene(stage: Stage) -> None:
-        define(stage.user, "lead", permissionMode="default", allowedAgents="[worker]")
-        define(stage.user, "worker", permissionMode=BYPASS)
-        lead = await stage.kitchen.running(await stage.start("lead", timeout=LONG))
-        await stage.engine.stop(lead)
-        ceiling = stage.engine._ceiling(None, Assignment("t1", "h1", queued_by=lead.id))
-        assert (ceiling.deadline, ceiling.caller and ceiling.caller.mode) == (None, "default")
-        assert ceiling.caller is not None
-        assert ceiling.caller.allowed == ("worker",)
-        assert stage.engine._ceiling(None, Assignment("t1", "h1")) == ceilings.NONE
-
-    play(scene)
-
-
 # --- Edges --------------------------------------------------------------------------------------------------
 
 
