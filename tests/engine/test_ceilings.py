@@ -26,7 +26,6 @@ from hocket.config.settings import is_wider, narrower
 from hocket.engine import ceilings
 from hocket.engine.bind import StartRequest
 from hocket.engine.ceilings import Ceiling
-from hocket.engine.engine import Assignment
 from hocket.errors import LimitReached, NotAllowed
 from hocket.model import BoundChain, Event, Kind, Run, Spec, Status, fold
 
