@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import catalog
 import chains
 import claude
+import tasks
 from measure import (
     HOCKET,
     Figure,
@@ -245,6 +246,9 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "bind": chains.binding,
     "decide": chains.deciding,
     "endure": chains.enduring,
+    "handoff": tasks.handing,
+    "tasks": tasks.listing,
+    "remember": tasks.remembering,
 }
 
 

@@ -1,7 +1,7 @@
 # Shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
 
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
-SYSTEM_PROGRAMS="strace"
+SYSTEM_PROGRAMS="strace curl"
 
 # Compiled files make every start of the command line several times faster.
 unset PYTHONDONTWRITEBYTECODE

@@ -17,11 +17,11 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 RANKS = {
     "errors": 0, "model": 0, "written": 0,
-    "chain": 1, "config": 1, "client": 1, "decide": 1, "variables": 1,
-    "catalog": 2, "providers": 2, "store": 2, "keeper": 2, "rehearsal": 2,
+    "chain": 1, "config": 1, "client": 1, "decide": 1, "variables": 1, "wanted": 1,
+    "catalog": 2, "providers": 2, "store": 2, "keeper": 2, "rehearsal": 2, "mcp": 2,
     "engine": 3,
     "tasks": 4, "teams": 4,
-    "api": 5, "mcp": 5,
+    "api": 5,
     "cli": 6,
     "__main__": 7,
 }  # fmt: skip
@@ -325,13 +325,13 @@ SPEAKING_CAMEL = (
     *("hocket.api.wire", "hocket.providers.claude", "hocket.rehearsal"),
     *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.hooks", "hocket.catalog.plugins"),
     *("hocket.catalog.explained", "hocket.catalog.servers", "hocket.catalog.trust", "hocket.catalog.wishes"),
-    "hocket.config.pins",
+    *("hocket.config.pins", "hocket.mcp"),
 )
 PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})
 
 
 def camel_case(module: Module) -> list[str]:
-    """Only api/wire.py knows the camelCase names of the HTTP documents.
+    """Only api/wire*.py know the camelCase names of the HTTP documents.
 
     config.py reads ``forge/chains.json``, a format older than us: its four camelCase keys, no others. What an agent's
     CLI calls things is known where its files and its stream are read, and where they are played.
@@ -364,8 +364,8 @@ def _names_written(module: Module) -> Iterator[tuple[str, int]]:
 
 
 def pydantic(module: Module) -> list[str]:
-    """Models of the framework stay at the edge, in api/wire.py; everything inside is a plain value."""
-    if module.name == "hocket.api.wire":
+    """Models of the framework stay at the edge, in api/wire*.py; everything inside is a plain value."""
+    if module.name.startswith("hocket.api.wire"):
         return []
     names = sorted(name for name in imports(module) if _is_within(name, {"pydantic", "pydantic_core"}))
     return [f"{module.name} imports {name}" for name in names]

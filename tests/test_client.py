@@ -143,6 +143,15 @@ def test_different_posts_have_different_keys(home: Path, launch: Launch) -> None
     assert first != second
 
 
+def test_an_answer_can_be_had_whole_and_a_put_has_a_body(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch())
+    assert client.exchange("GET", "/api/runs")["data"]["id"] == fake_server.RUN
+    assert client.request("PUT", "/api/tasks/1/status", {"a": 1})["echo"] == {"a": 1}
+    assert client.download("/api/odd") == b"hello"
+    with pytest.raises(NotFound):
+        client.download("/api/error/not_found")
+
+
 def test_a_token_travels_with_every_request(home: Path, launch: Launch) -> None:
     Client(str(home), launch(), token="s3cret").request("GET", "/api/runs")
     assert "Bearer s3cret" in (home / "requests").read_text()

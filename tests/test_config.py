@@ -552,7 +552,7 @@ def test_claude_has_careful_defaults(project: Path, home: Path) -> None:
     assert (claude.permission_mode, claude.model, claude.on_question, claude.contract) == (
         "acceptEdits",
         None,
-        "deny",
+        None,
         True,
     )
 

@@ -81,7 +81,7 @@ FOLD_TABLE: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("usage", {"cost_usd": float("nan"), "tokens": float("inf")}, {}),
     ("usage", {"cost_usd": "1.50", "tokens": True}, {}),
     ("usage", {"cost_usd": 1e300, "tokens": None}, {}),
-    ("question", {"id": "q"}, {"status": "waiting", "open_questions": ({"id": "q"},)}),
+    ("question", {"id": "q"}, {"open_questions": ({"id": "q", "asked_at": 101.0},)}),
     ("answer", {"id": "q"}, {}),
     ("input", {"kind": "message", "text": "hi"}, {}),
     ("input", {"kind": "stop", "reason": "timeout"}, {"stop_reason": "timeout"}),
@@ -159,6 +159,14 @@ def test_a_run_that_waits_for_an_answer_needs_somebody() -> None:
     assert Run(**facts | {"open_questions": ({"id": "q1"},)}).needs_you
     assert not Run(**facts).needs_you
     assert not Run(**facts | {"status": Status.RUNNING, "open_questions": ({"id": "q1"},)}).needs_you
+
+
+def test_a_question_that_came_before_the_sight_of_its_process_waits_from_its_start_on() -> None:
+    asked = apply(born(), event("question", 1, id="a"))
+    assert (asked.status, asked.needs_you) == (Status.STARTING, False)
+    started = apply(asked, event("run.started", 2, pid=5))
+    assert (started.status, started.needs_you, started.pid) == (Status.WAITING, True, 5)
+    assert apply(started, event("answer", 3, id="a")).status is Status.RUNNING
 
 
 def test_a_run_waits_until_its_last_question_is_answered() -> None:

@@ -81,6 +81,31 @@ def to_json(value: Any) -> str:
     return "".join(_spell(value, 0))
 
 
+def snake_keys(value: Any) -> Any:
+    """The same value with its keys in our own spelling: the routes of tasks and teams have another one."""
+    return _respelled(value, _snake)
+
+
+def camel_keys(value: Any) -> Any:
+    """The way back."""
+    return _respelled(value, _camel)
+
+
+def _respelled(value: Any, spell: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {spell(key): _respelled(one, spell) for key, one in value.items()}
+    return [_respelled(one, spell) for one in value] if isinstance(value, list) else value
+
+
+def _snake(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
 def quote(text: str) -> str:
     """One path segment, percent-encoded."""
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode(errors="replace"))
@@ -302,6 +327,10 @@ class Client:
 
     def request(self, method: str, path: str, body: Any = None, key: str | None = None) -> Any:
         """The ``data`` of an answer. After a broken connection it asks again: the key makes a POST safe."""
+        return self.exchange(method, path, body, key)["data"]
+
+    def exchange(self, method: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
+        """The whole of an answer, for those who need its ``meta`` too."""
         if method == "POST":
             key = key or os.urandom(16).hex()
         payload = b"" if body is None else to_json(body).encode()
@@ -322,6 +351,13 @@ class Client:
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
 
+    def download(self, path: str) -> bytes:
+        """A body that is no JSON, whole."""
+        try:
+            return b"".join(self._stream(path))
+        except OSError as broken:
+            raise ServerUnreachable(f"the connection broke: {broken}", "ask again") from broken
+
     def run(self, ref: str) -> dict[str, Any]:
         """One run by id, unique prefix or number."""
         return self._meet(self.request("GET", f"/api/runs/{quote(ref)}"))
@@ -339,7 +375,7 @@ class Client:
 
     def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
         head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
-        if method == "POST":
+        if method in ("POST", "PUT"):
             head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
         if key:
             head.append(f"Idempotency-Key: {key}")
@@ -385,6 +421,21 @@ class Client:
         for piece in pieces:
             offset += len(piece)
             yield piece
+
+    def inbox(self) -> Iterator[list[dict[str, Any]]]:
+        """Every open question, now and after each change, for ever; taken up again when a connection breaks."""
+        pause = 0.02
+        while True:
+            try:
+                for questions in sse_events(self._stream("/api/inbox/events")):
+                    pause = 0.02
+                    if questions is not None:
+                        yield questions  # type: ignore[misc]  # this stream has lists in its lines
+            except (OSError, ServerUnreachable) as broken:
+                if pause >= 1.0:
+                    self._say(f"lost the server, still trying: {broken}")
+            time.sleep(pause)
+            pause = min(pause * 2, 1.0)
 
     def _resumed(
         self, run: str, open_stream: Callable[[bool], Iterator[Any]], follow: bool, tick: float | None = None
@@ -598,14 +649,14 @@ class _Attempt:
             return b""
 
 
-def _unwrap(status: int, content: bytes) -> Any:
+def _unwrap(status: int, content: bytes) -> dict[str, Any]:
     try:
         answer = from_json(content)
     except ValueError:
         answer = None
     if isinstance(answer, dict):
         if status < 400 and "data" in answer:
-            return answer["data"]
+            return answer
         error = answer.get("error")
         if isinstance(error, dict):
             raise from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))

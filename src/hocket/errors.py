@@ -9,16 +9,19 @@
     │   ├── SecurityError      a path that leads out of where it must stay
     │   └── AmbiguousRun       a prefix that fits several runs
     ├── ProgramNotFound        nothing to execute under that name
+    │   └── UnknownAgent       nobody of that name to hand a task to
     ├── BadDefinition          a file that should describe an agent and does not
     ├── NoAgentsFound          no place has a single definition
     ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions, and that was asked for
     ├── NotTrusted             an agent that asks for more than its folder may have
     ├── BadDirectory           a working directory that is not there
-    ├── NotFound               no such run
+    ├── NotFound               no such run, task or hand-off
     │   └── AgentNotFound      no such agent
     ├── Conflict               the run is in a state that forbids it
-    │   └── LimitReached       depth or width
+    │   ├── LimitReached       depth, width, money or time
+    │   └── Cycle              a task on its way back to where it came from, with nothing new
     ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
+    │   └── NotAllowed         below Forbidden: what a run may not start
     ├── DiskLow                too little room to start anything
     ├── StoreError             the database is damaged, newer than us, or cannot be written
     ├── HomeError              HOCKET_HOME cannot be used
@@ -97,6 +100,12 @@ class ProgramNotFound(HocketError):
     status = 400
 
 
+class UnknownAgent(ProgramNotFound):
+    """There is nobody of that name to hand a task to."""
+
+    code = "unknown_agent"
+
+
 class BadDefinition(HocketError):
     """A file that should describe an agent does not."""
 
@@ -159,6 +168,12 @@ class LimitReached(Conflict):
     code = "limit"
 
 
+class Cycle(Conflict):
+    """A task would go back to an agent that waits for it, and nothing has changed since it was there."""
+
+    code = "cycle"
+
+
 class TooLarge(HocketError):
     """The body is larger than the server reads."""
 
@@ -185,6 +200,12 @@ class Forbidden(HocketError):
 
     code = "forbidden"
     status = 403
+
+
+class NotAllowed(Forbidden):
+    """A run may not start that, or not like this; the message says what it may."""
+
+    code = "not_allowed"
 
 
 class DiskLow(HocketError):

@@ -156,6 +156,14 @@ class Spec:
     """What it may spend, with all below it, and for how many seconds it may say nothing; None is no bound."""
     blanks: tuple[str, ...] = ()
     """Names in double braces of its prompt that are filled in when it begins. All others are somebody's own words."""
+    permission_mode: str | None = None
+    """The mode that it really works in, whoever chose it; None for a plain program, which has none."""
+    allowed_agents: tuple[str, ...] | None = None
+    """The only agents that it may start; None for any."""
+    known_as: str | None = None
+    """The name that the user's leave is for: an alias, else the name that its definition gives."""
+    unvouched: bool = False
+    """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +303,9 @@ class Run:
     status: Status = Status.STARTING
     reason: Reason | None = None
     task: str | None = None
+    """What it is done for."""
+    handoff: str | None = None
+    """The record of it among its task's hand-offs, where it is one."""
     step: int | None = None
     """Position in the chain that started it, from 0."""
     iteration: int | None = None
@@ -320,7 +331,7 @@ class Run:
     error: str | None = None
     steps: tuple[Mapping[str, Any], ...] = ()
     open_questions: tuple[Mapping[str, Any], ...] = ()
-    """What it asked and nobody has answered, each with an ``id``."""
+    """What it asked and nobody has answered, each with an ``id`` and when it was asked."""
     resumed_from: str | None = None
     source: str | None = None
     """Where its agent was found, and the file that describes it."""
@@ -365,6 +376,7 @@ def _created(event: Event) -> Run:
         cwd=data["cwd"],
         created_at=event.ts,
         task=data.get("task"),
+        handoff=data.get("handoff"),
         step=data.get("step"),
         iteration=data.get("iteration"),
         resumed_from=data.get("resumed_from"),
@@ -377,8 +389,10 @@ def _created(event: Event) -> Run:
 
 
 def _started(run: Run, event: Event) -> Run:
+    """What it asked before anybody had seen its process is open still."""
     data = event.data
-    return _clock(replace(run, status=Status.RUNNING, started_at=event.ts, pid=data.get("pid")), event)
+    status = Status.WAITING if run.open_questions else Status.RUNNING
+    return _clock(replace(run, status=status, started_at=event.ts, pid=data.get("pid")), event)
 
 
 def _clock(run: Run, event: Event) -> Run:
@@ -436,7 +450,9 @@ def amount(value: object) -> float | None:
 
 
 def _question(run: Run, event: Event) -> Run:
-    return replace(run, status=Status.WAITING, open_questions=(*run.open_questions, event.data))
+    asked = {**event.data, "asked_at": event.ts}
+    status = run.status if run.status is Status.STARTING else Status.WAITING
+    return replace(run, status=status, open_questions=(*run.open_questions, asked))
 
 
 def _answer(run: Run, event: Event) -> Run:

@@ -21,18 +21,49 @@ OPERATIONS = [
     ("POST", "/api/runs/{ref}/messages"),
     ("POST", "/api/runs/{ref}/answer"),
     ("POST", "/api/runs/{ref}/resume"),
+    ("POST", "/api/runs/{ref}/questions"),
+    ("GET", "/api/runs/{ref}/questions/{question}"),
+    ("GET", "/api/inbox"),
+    ("POST", "/mcp"),
     ("GET", "/api/agents"),
     ("GET", "/api/agents/{name}"),
     ("GET", "/api/catalog"),
+    ("GET", "/api/chains"),
     ("GET", "/api/health"),
+    ("GET", "/api/tasks"),
+    ("POST", "/api/tasks"),
+    ("POST", "/api/tasks/import"),
+    ("GET", "/api/tasks/{ref}"),
+    ("PUT", "/api/tasks/{ref}/status"),
+    ("PUT", "/api/tasks/{ref}/planning"),
+    ("GET", "/api/tasks/{ref}/history"),
+    ("GET", "/api/tasks/{ref}/queue"),
+    ("POST", "/api/tasks/{ref}/queue"),
+    ("POST", "/api/tasks/{ref}/queue/next"),
+    ("DELETE", "/api/tasks/{ref}/queue/{item}"),
+    ("GET", "/api/tasks/{ref}/attachments"),
+    ("POST", "/api/tasks/{ref}/attachments"),
+    ("GET", "/api/tasks/{ref}/attachments/{name}"),
+    ("POST", "/api/tasks/{ref}/handoff"),
+    ("PUT", "/api/tasks/{ref}/handoff/complete"),
+    ("GET", "/api/tasks/{ref}/handoffs/{handoff}"),
 ]
-"""All but the one that stops the server."""
+WITH_BODIES = ("POST", "PUT")
+CASES, SLOW_CASES = (90, 25), (500, 120)
+"""Of an operation with a body, and of one without."""
+NOT_FUZZED = {("POST", "/api/server/stop"), ("GET", "/api/inbox/events")}
+"""The one would leave nothing to ask, and the other, which takes nothing to be mistaken about, has no end."""
+
+
+def test_there_are_enough_cases() -> None:
+    assert sum(SLOW_CASES[method not in WITH_BODIES] for method, _ in OPERATIONS) >= 2_000
 
 
 def fuzz(server: Server, method: str, path: str, examples: int) -> None:
     assert server.contract is not None
     schema: Any = schemathesis.openapi.from_dict(server.contract.document, config=SchemathesisConfig())
     operation = schema[path][method]
+    described = server.contract.document["paths"][path][method.lower()]["responses"]
     base = f"http://127.0.0.1:{server.port}"
 
     @settings(
@@ -47,8 +78,8 @@ def fuzz(server: Server, method: str, path: str, examples: int) -> None:
     def one(case: Any) -> None:
         response = case.call(base_url=base, headers={"Authorization": f"Bearer {server.token}"})
         assert response.status_code < 500, (case.as_curl_command(), response.text)
-        assert response.status_code != 422
-        if response.status_code >= 400:
+        assert str(response.status_code) in described, (case.as_curl_command(), response.text)
+        if response.status_code >= 400 and path != "/mcp":  # which has errors in its protocol's own words
             assert set(response.json()["error"]) == {"code", "message", "hint"}
 
     one()
@@ -58,13 +89,13 @@ def fuzz(server: Server, method: str, path: str, examples: int) -> None:
 
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_case_is_a_fault_of_the_server(shared: Server, method: str, path: str) -> None:
-    fuzz(shared, method, path, 80 if method == "POST" else 25)
+    fuzz(shared, method, path, CASES[method not in WITH_BODIES])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), OPERATIONS)
 def test_no_case_of_two_thousand_is_a_fault_of_the_server(shared: Server, method: str, path: str) -> None:
-    fuzz(shared, method, path, 500 if method == "POST" else 120)
+    fuzz(shared, method, path, SLOW_CASES[method not in WITH_BODIES])
 
 
 def test_a_server_that_was_fuzzed_still_works(shared: Server) -> None:

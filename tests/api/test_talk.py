@@ -103,7 +103,8 @@ def test_a_body_that_makes_no_sense_is_400(shared: Server, route: str, body: dic
 def test_a_question_is_shown_and_answered(shared: Server) -> None:
     run = asking(shared)
     (question,) = run["questions"]
-    assert set(question) == {"id", "run", "number", "kind", "text", "tool", "input", "suggestions"}
+    plain = {"id", "run", "number", "kind", "text", "tool", "input", "suggestions"}
+    assert set(question) == plain | {"options", "asked_at"}
     assert (question["run"], question["number"]) == (run["id"], run["number"])
     assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", "touch x0")
     listed = {one["id"]: one for one in shared.get("/api/runs").json()["data"]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -208,12 +209,43 @@ def test_only_those_who_write_may_edit() -> None:
     assert writing == {"developer", "qa"}
 
 
+@pytest.mark.req("S2-78")
 @pytest.mark.parametrize("name", [default.name for default in DEFAULTS])
 def test_the_five_know_how_to_hand_over(name: str) -> None:
-    told = packaged(name)
-    assert 15 <= len(told.splitlines()) <= 30
-    for words in ('hocket handoff AGENT "PROMPT"', "HOCKET_TASK", "final message", "description: "):
-        assert words in told.replace("final\n  message", "final message")
+    told = " ".join(packaged(name).split())
+    assert 15 <= len(packaged(name).splitlines()) <= 35
+    for words in (
+        'hocket handoff TASK AGENT "PROMPT"',
+        'hocket handoff AGENT "PROMPT"',
+        "TASK is the id in HOCKET_TASK",
+        "prints",
+        "final message",
+        "mcp__hocket__hand_off",
+        "hocket handoff --result RUN",
+        *("`developer`", "`developer-review`", "`qa`", "`planner`"),
+        "description: ",
+    ):
+        assert words in told, words
+
+
+@pytest.mark.req("S2-79")
+def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> None:
+    told = " ".join(packaged("orchestrator").split())
+    assert "You write no code yourself." in told
+    assert "no other way to start an agent" in told
+    tools = next(default.allowed_tools for default in DEFAULTS if default.name == "orchestrator") or ""
+    assert {"Task", "Agent", "Edit", "Write"}.isdisjoint(tools_of(tools))
+
+
+@pytest.mark.req("S2-76")
+def test_the_command_that_is_taught_is_the_one_that_is_allowed() -> None:
+    """What an agent may type without asking is what it is told to type, and the command line has it."""
+    from hocket.cli.table import COMMANDS
+
+    for default in DEFAULTS:
+        for command in re.findall(r"`hocket (\w+)[^`]*`", packaged(default.name)):
+            assert command in COMMANDS
+            assert f"Bash(hocket {command} *)" in (default.allowed_tools or "")
 
 
 def test_one_of_the_five_is_seeded_until_somebody_changes_it(home: Path) -> None:

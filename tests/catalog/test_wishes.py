@@ -9,7 +9,15 @@ import pytest
 from catalog.writing import agent
 
 from hocket.catalog.fields import read_definition
-from hocket.catalog.wishes import WIDENING, asks_for, widening
+from hocket.catalog.wishes import (
+    WIDENING,
+    asks_for,
+    in_mode,
+    mode_with,
+    own_permission_mode,
+    widening,
+    without_modes,
+)
 from hocket.config import PERMISSION_MODES
 
 
@@ -99,3 +107,33 @@ def test_a_word_that_goes_on_with_a_widening_list_of_somebody_else_s_is_found(
     before: list[str], args: list[str], found: bool
 ) -> None:
     assert (widening(args, "acceptEdits", before) is not None) == found
+
+
+# --- Modes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "mode", "left"),
+    [
+        ([], "default", []),
+        (["--model", "m"], "default", ["--model", "m"]),
+        (["--permission-mode", "plan", "-x"], "plan", ["-x"]),
+        (["-x", "--permission-mode=plan"], "plan", ["-x"]),
+        (["--permission-mode", "plan", "--permission-mode", "auto"], "auto", []),
+        (["--dangerously-skip-permissions", "--permission-mode", "plan"], "bypassPermissions", []),
+        (["--permission-mode"], "", []),
+    ],
+)
+def test_the_last_word_on_the_permission_mode_counts_and_can_be_left_out(
+    args: list[str], mode: str, left: list[str]
+) -> None:
+    assert mode_with(args, "default") == mode
+    assert without_modes(args) == tuple(left)
+    assert mode_with(without_modes(args), "default") == "default"
+
+
+def test_a_definition_that_asks_for_a_mode_can_be_given_another(tmp_path: Path) -> None:
+    asking = read_definition(str(agent(tmp_path, "a", more="permissionMode: auto")))
+    silent = read_definition(str(agent(tmp_path, "b")))
+    assert own_permission_mode(in_mode(asking, "plan")) == "plan"
+    assert (own_permission_mode(asking), in_mode(silent, "plan")) == ("auto", silent)

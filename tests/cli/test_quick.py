@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -16,13 +17,19 @@ from world import Bin, Hocket
 from hocket.cli.commands import load
 from hocket.cli.quick import read
 from hocket.cli.table import COMMANDS, declared
-from hocket.cli.usage import FLAG, SECONDS, Command
+from hocket.cli.usage import FLAG, SECONDS, Command, Group
 
-QUICK = {
-    name: found
-    for name, (target, _) in COMMANDS.items()
-    if isinstance(found := declared(target), Command) and found.quick
-}
+
+def every_command() -> Iterator[tuple[str, Command]]:
+    """Those of groups too, by both of their names."""
+    for name, (target, _) in COMMANDS.items():
+        found = declared(target)
+        below = found.commands if isinstance(found, Group) else {}
+        yield from [(name, found)] if isinstance(found, Command) else []
+        yield from ((f"{name} {word}", one) for word, one in below.items())
+
+
+QUICK = {name: command for name, command in every_command() if command.quick}
 WORDS = st.sampled_from(
     [
         "a",
@@ -43,13 +50,18 @@ WORDS = st.sampled_from(
         "never",
         "-p",
         "ä",
+        "- a",
+        "--b c=d",
+        "pending",
     ]
 )
 
 
 def by_the_framework(name: str, words: list[str]) -> dict[str, Any] | None:
     """What the framework makes of the words; None where it complains or shows its help."""
-    command = load(COMMANDS[name][0])
+    first, _, second = name.partition(" ")
+    command = load(COMMANDS[first][0])
+    command = command.commands[second] if isinstance(command, click.Group) else command
     try:
         return command.make_context(name, list(words)).params
     except (click.ClickException, click.exceptions.Exit):
@@ -57,7 +69,8 @@ def by_the_framework(name: str, words: list[str]) -> dict[str, Any] | None:
 
 
 def test_the_everyday_commands_are_read_quickly() -> None:
-    assert {"run", "spawn", "ps", "show", "wait", "stop", "send", "answer"} <= set(QUICK)
+    everyday = {"run", "spawn", "ps", "show", "wait", "stop", "send", "answer", "handoff", "task new", "task show"}
+    assert everyday <= set(QUICK)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +87,15 @@ def test_the_everyday_commands_are_read_quickly() -> None:
         ("send", ["12", "two", "words", "--wait"]),
         ("answer", ["12", "allow", "-m", "fine"]),
         ("stop", ["1", "2"]),
+        ("stop", ["--", "1", "--json"]),
+        ("handoff", ["7", "qa", "- one\n- two", "--timeout", "5"]),
+        ("handoff", ["qa", "--- a/x\n+++ b=c", "--json"]),
+        ("handoff", ["--", "qa", "--json"]),
+        ("task new", ["two", "words", "--cwd=a b"]),
+        ("task plan", ["7", "--requirement", "a", "--requirement", "b", "--summary", "c"]),
+        ("task plan", ["7"]),
+        ("task status", ["7", "failed", "-m", "no"]),
+        ("task queue", ["7", "--next"]),
     ],
 )
 def test_a_plain_usage_is_read(name: str, words: list[str]) -> None:
@@ -132,7 +154,9 @@ def imported_by(*words: str) -> tuple[int, set[str]]:
 def test_with_a_server_there_nothing_is_imported_that_is_not_needed(hocket: Hocket, agent: Bin) -> None:
     agent("quick", "print('done')")
     hocket("run", "quick")  # starting a server may cost what it likes
-    for words in (["run", "quick"], ["run", "quick", "--json"], ["spawn", "quick"], ["ps", "-a"], ["wait", "1"]):
+    everyday = ("run quick", "run quick --json", "spawn quick", "ps -a", "wait 1")
+    of_tasks = ("handoff quick x", "task show 1", "task list --json")
+    for words in map(str.split, (*everyday, *of_tasks)):
         code, modules = imported_by(*words)
         assert (code, "hocket.cli.quick" in modules) == (0, True)
         assert set(UNWANTED) & modules == set()

@@ -178,7 +178,7 @@ def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list
 
 def test_a_question_stands_out_and_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     agent("claude", PROGRAM.replace("touch x", "touch " + 50 * "xy " + "the end of it "))
-    view = terminal("run", "claude", "-p", "ask me", "--on-question", "ask")
+    view = terminal("run", "claude", "-p", "ask me")  # on a terminal somebody is there to be asked
     view.wait_for("◆  claude")
     text = view.text()
     assert "? claude wants to run Bash: touch xy xy" in text

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hocket.config.settings import AgentConfig, ChainConfig, Config, Limits, StepConfig
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, StepConfig
 from hocket.engine.bind import StartRequest, bind, describe
 from hocket.errors import (
     BadDirectory,
@@ -389,7 +389,10 @@ def test_binding_needs_no_event_loop() -> None:
 # --- Servers ------------------------------------------------------------------------------------------------
 
 
-def servers_of(place: Place, head: str, config: Config = NOTHING) -> tuple[Any, Sequence[str]]:
+WITHOUT_OURS = Config(claude=ClaudeConfig(mcp=False))
+
+
+def servers_of(place: Place, head: str, config: Config = WITHOUT_OURS) -> tuple[Any, Sequence[str]]:
     """What a Claude agent with this in its head is handed as servers, and what is said about the others."""
     place.program(place.bin / "claude")
     (place.cwd / ".claude.json").write_text(

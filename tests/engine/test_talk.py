@@ -232,7 +232,7 @@ def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Pa
             table = at(kitchen)
             ended = await table.wait(await table.begin(claude, "ask me", on_question="fail"))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
-            ended = await table.wait(await table.begin(claude, "ask me"))
+            ended = await table.wait(await table.begin(claude, "ask me", on_question="deny"))
             assert (ended.status, ended.result) == (Status.DONE, "denied")
 
     asyncio.run(scene())
@@ -350,10 +350,11 @@ def test_what_cannot_be_told_anything_says_so(home: Path, project: Path, claude:
             for attempt in (
                 table.engine.send(sleeper, "hello", "k"),
                 table.engine.interrupt(sleeper, "k"),
-                table.engine.answer(sleeper, None, True, None, "me"),
             ):
                 with pytest.raises(Conflict, match="does not read messages"):
                     await attempt
+            with pytest.raises(Conflict, match="no open question"):
+                await table.engine.answer(sleeper, None, True, None, "me")
             with pytest.raises(UsageError, match="reads no messages"):
                 await table.start("sleep", args=("60",), session=True)
             with pytest.raises(UsageError, match="single agent"):

@@ -17,6 +17,7 @@ from hocket.providers import PROVIDERS, Launch, Options, Provider, claude
 from hocket.providers.claude import launch, tools_of, within
 from hocket.providers.claude.launch import permissions_of
 from hocket.providers.claude.prompt import DEFAULT_PROMPT
+from hocket.providers.contract import OwnServer
 
 FIELDS = {"description": "reviews", "prompt": "You review.", "tools": ["Read"]}
 AGENT = Agent(
@@ -317,6 +318,43 @@ def test_the_program_alone_may_have_a_whitelist_too() -> None:
 def test_servers_that_cannot_be_written_down_are_refused() -> None:
     with pytest.raises(BadDefinition, match="servers"):
         launch(AGENT, options=Options(servers={"db": {"timeout": float("nan")}}))
+
+
+# --- Our own server ---
+
+OWN = OwnServer("hocket", {"command": "/bin/python", "args": ["mcp"]}, ("mcp__hocket__wait", "mcp__hocket__stop"))
+
+
+def test_our_server_comes_beside_those_that_the_program_finds() -> None:
+    made = launch(BARE, ["word"], options=Options(own=OWN))
+    assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
+    assert made.argv[made.argv.index("--mcp-config") + 2].startswith("--")
+    assert "--strict-mcp-config" not in made.argv
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"hocket": OWN.definition}}
+
+
+def test_our_server_is_there_where_no_other_may_be_found() -> None:
+    argv = launch(AGENT, options=Options(own=OWN)).argv
+    assert ("--mcp-config" in argv, argv.count("--strict-mcp-config")) == (True, 1)
+
+
+def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but_its_own() -> None:
+    made = launch(AGENT, options=Options(own=OWN, servers={"db": SERVER, "hocket": SERVER}))
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"db": SERVER, "hocket": OWN.definition}}
+    assert made.argv.count("--strict-mcp-config") == 1
+
+
+def test_our_tools_are_allowed_by_name_and_restrict_no_others() -> None:
+    made = launch(BARE, ["word"], options=Options(own=OWN))
+    assert after(made, "--allowedTools") == "mcp__hocket__wait,mcp__hocket__stop"
+    assert made.argv[made.argv.index("--allowedTools") + 2].startswith("--")
+    assert "--tools" not in made.argv
+
+
+def test_our_tools_are_allowed_besides_those_of_a_list_of_permissions() -> None:
+    made = launch(replace(BARE, allowed_tools="Bash(git *) Edit"), options=Options(own=OWN))
+    assert after(made, "--tools") == "Bash,Edit"
+    assert after(made, "--allowedTools") == "Bash(git *),Edit,mcp__hocket__wait,mcp__hocket__stop"
 
 
 def test_a_budget_stands_in_front_so_that_a_users_own_wins() -> None:

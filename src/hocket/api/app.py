@@ -13,13 +13,18 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
 from hocket import __version__, config
-from hocket.api import catalog, stream, wire
+from hocket.api import catalog, inbox, mcp, stream, tasks, wire
 from hocket.api.guard import caller_of, too_large
+from hocket.api.reach import engine_of as _engine
+from hocket.api.reach import reaches as _reaches
+from hocket.api.reach import run_named as _run
+from hocket.api.wire import Key
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
+from hocket.tasks import Tasks
 
 _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
@@ -47,11 +52,10 @@ _BYTES: dict[int | str, dict[str, Any]] = {
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
 
 
-def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
+def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
     """The app of one server."""
     app = FastAPI(
         title="Hocket",
@@ -62,6 +66,7 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
         responses=_FAILURES,
     )
     app.state.engine = engine
+    app.state.tasks = wanted
     app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
     app.state.health = health
     app.state.stop = stop
@@ -79,30 +84,16 @@ def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[
     add(
         "/api/runs/{ref}/resume", resume_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201
     )
+    inbox.add_routes(app)
     add("/api/agents", catalog.list_agents, methods=["GET"], response_model=wire.Answer[list[wire.AgentOut]])
     add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
     add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
     add("/api/chains", catalog.list_chains, methods=["GET"], response_model=wire.Answer[wire.ChainsOut])
+    tasks.add_routes(app)
+    mcp.add_routes(app)
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
     add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
     return app
-
-
-def _engine(request: Request) -> Engine:
-    return cast(Engine, request.app.state.engine)
-
-
-def _run(request: Request, ref: str) -> Run:
-    """The run that is meant. A run that asks reaches itself and what is below it, and nothing else."""
-    engine = _engine(request)
-    run = engine.find(ref)
-    if not _reaches(engine, caller_of(request.scope).run, run):
-        raise Forbidden("a run reaches only itself and its descendants")
-    return run
-
-
-def _reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
-    return mine is None or any(one.id == mine.id for one in engine.above(run))
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
@@ -148,8 +139,21 @@ async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key
     """Start an agent or a chain. The same Idempotency-Key gives the same run."""
     engine = _engine(request)
     parent = _parent(request, body)
+    if body.task is not None:
+        return await _start_for_task(request, body, body.task, idempotency_key)
     run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
     return wire.answer(_face(engine, run), 201)
+
+
+async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Response:
+    """A start for a task is a hand-off, whichever door it comes in by."""
+    engine, wanted, caller = _engine(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
+    if body.parent is not None and caller is None:
+        raise UsageError("a hand-off is below the run that asks for it", "leave out `parent`, or ask as that run")
+    task = wanted.find(name, caller)
+    asked = body if task.cwd is None else body.model_copy(update={"cwd": task.cwd})
+    given = await wanted.hand_off(task, _start_request(engine, asked, caller), key, caller)
+    return wire.answer(_face(engine, engine.find(given.handoff.run or "")), 201)
 
 
 def _parent(request: Request, body: wire.StartBody) -> Run | None:
@@ -186,6 +190,7 @@ def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> 
         until=body.until,
         timeout=body.timeout,
         on_question=body.on_question,
+        on_question_default=body.on_question_default,
         session=body.session,
         budget_usd=body.budget_usd,
         budget_tokens=body.budget_tokens,

@@ -21,6 +21,7 @@ from hocket.errors import Forbidden, HocketError, TooLarge, Unauthorized, WrongM
 from hocket.model import Run
 
 MAX_BODY = 16 * 1024 * 1024
+_KEY = b"idempotency-key"
 _BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 _OWN_SITE = frozenset({"same-origin", "none"})
 
@@ -67,6 +68,7 @@ class Guard:
             await _refuse(scope, receive, send, error)
             return
         scope.setdefault("state", {})["caller"] = caller
+        _set_apart(scope, caller)
         await self._app(scope, _bounded(receive), send)
 
     def _check(self, headers: dict[str, str]) -> Caller:
@@ -89,6 +91,15 @@ class Guard:
         if "." in token:
             return Caller(self._run_of_token(token))
         raise Unauthorized("that is not the token of this server")
+
+
+def _set_apart(scope: Scope, caller: Caller) -> None:
+    """An Idempotency-Key is its caller's own: whoever guesses another one's must not be given what that one got."""
+    if caller.run is not None:
+        mark = f"{caller.run.id}:".encode()
+        scope["headers"] = [
+            (name, mark + value if name.lower() == _KEY and value else value) for name, value in scope["headers"]
+        ]
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.config.loading import load
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, locked, prepare, secret_of
+from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, lay_out_program, locked, prepare, secret_of
 from hocket.engine.limits import Limits
 from hocket.engine.seeding import seed
 from hocket.errors import HocketError, UsageError
@@ -36,6 +37,7 @@ from hocket.keeper.platform import start_time
 from hocket.keeper.restarts import ended_by_restart
 from hocket.model import Kind
 from hocket.store import open_store
+from hocket.tasks import Tasks
 
 DEFAULT_PORT = 7420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -78,11 +80,12 @@ def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_rem
 
 
 def _seed(home: Path) -> None:
-    """A server without its five agents is still one, so a disk that is full now is no reason not to start."""
+    """A server without what comes along is still one, so a disk that is full now is no reason not to start."""
     try:
         seed(home)
+        lay_out_program(home, sys.executable)
     except OSError as error:
-        log.warning("the agents that come with Hocket could not be written: %s", error)
+        log.warning("what comes with Hocket could not be written: %s", error)
 
 
 def _describe(descriptor: int, about: dict[str, Any]) -> None:
@@ -111,10 +114,12 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     inside = _bind_unix(unix_path)  # Before there are threads: it needs another umask for a moment.
     engine = Engine(home, unix_path, secret, store, limits)
     engine.open()
+    tasks = Tasks(engine)
+    tasks.open()
     leaving = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
-    app = build(engine, _health(home, address, engine), leaving.set)
+    app = build(engine, tasks, _health(home, address, engine), leaving.set)
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     _describe(lock, about | {"socket": unix_path, "url": address.url})
     doors = [(inside, Door(None, token)), (tcp, outside)]
@@ -123,6 +128,8 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     await _settle(engine)
     await _listen(app, doors, engine, leaving)
     watching.cancel()
+    await tasks.close()
+    await engine.close()
 
 
 async def _settle(engine: Engine) -> None:
@@ -156,8 +163,8 @@ async def _listen(
     await leaving.wait()
     log.info("hocket leaves; %d runs live on", engine.count)
     engine.hub.close()
+    engine.inbox.close()
     await asyncio.gather(*tasks)
-    await engine.close()
 
 
 class _Http(uvicorn.Server):

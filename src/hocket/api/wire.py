@@ -1,4 +1,4 @@
-"""The JSON that leaves and enters: the only place that knows its names, and the only one that uses pydantic."""
+"""The JSON that leaves and enters: with ``wire_tasks`` the only place that knows its names, and that uses pydantic."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import msgspec
+from fastapi import Header
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
 from starlette.responses import Response
 
@@ -114,10 +115,64 @@ class QuestionOut(BaseModel):
     """Who asks: the run itself, or of a chain one of those below it."""
     number: int
     kind: str | None
+    """``permission``, ``choice``, ``ask`` (it wants words) or ``lost``."""
     text: str | None
     tool: str | None
     input: Any
     suggestions: Any
+    options: Any
+    """What there is to choose from, of a question that the agent put itself."""
+    asked_at: float | None
+
+
+class InboxOut(QuestionOut):
+    """The same with everything that somebody wants to know who has not looked at the run."""
+
+    agent: str
+    helper: str | None
+    """An agent that this one set to work by itself, where it is that one who asks."""
+    root: str
+    task: str | None
+    cwd: str
+
+
+class AskBody(BaseModel):
+    """A question of an agent's own."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: Annotated[str, Field(min_length=1, max_length=16_000, pattern=r"\S")]
+    options: list[Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]] = Field(
+        default_factory=list, max_length=20
+    )
+    """With them it is a choice; whoever answers may find other words all the same."""
+
+
+class Asked(BaseModel):
+    """The question that was asked."""
+
+    id: str
+    run: str
+
+
+class QuestionState(BaseModel):
+    """A question and what became of it: the same whenever it is looked at, once it is answered."""
+
+    id: str
+    run: str
+    number: int
+    kind: str | None
+    text: str | None
+    tool: str | None
+    input: Any
+    options: list[str]
+    asked_at: float
+    open: bool
+    answered: bool
+    allow: bool | None
+    answer: str | None
+    by: str | None
+    answered_at: float | None
 
 
 class RunDetail(RunOut):
@@ -283,6 +338,8 @@ class ChainsOut(BaseModel):
     places: list[str]
 
 
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=240)]
+"""200 of anybody's own, behind the run that sends it."""
 Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
 Seconds = Annotated[float, Field(gt=0, le=10**9)]
 Dollars = Annotated[float, Field(gt=0, le=10**9)]
@@ -310,8 +367,12 @@ class StartBody(BaseModel):
     until: Word | None = None
     timeout: Seconds | None = None
     parent: Word | None = None
+    task: Word | None = None
+    """The task that an agent is handed with this."""
     on_question: Literal["deny", "ask", "fail"] | None = None
     """What becomes of an agent that asks; without it what the chain says, then the configuration."""
+    on_question_default: Literal["deny", "ask", "fail"] | None = None
+    """What becomes of it where neither of those says anything; without this it waits for an answer."""
     session: bool = False
     """A single agent stays for more messages after its first turn."""
     budget_usd: Dollars | None = Field(None, alias="budgetUsd")
@@ -367,6 +428,10 @@ class ResumeBody(BaseModel):
     complete."""
 
 
+ANY_OBJECT = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
+"""For the description of a route that reads its body by itself."""
+
+
 class Empty(BaseModel):
     """A body with nothing in it."""
 
@@ -391,6 +456,14 @@ def _question_out(run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {name: asked.get(name) for name in QuestionOut.model_fields} | {"run": run.id, "number": run.number}
 
 
+def inbox_out(run: Run, asked: Mapping[str, Any], asked_at: float) -> dict[str, Any]:
+    """One line of the inbox: what the contract promises comes first."""
+    row = _question_out(run, asked) | {"asked_at": asked_at}
+    first = {name: row.pop(name) for name in ("id", "run", "kind", "text", "tool", "input", "asked_at")}
+    who = {"agent": run.agent, "helper": asked.get("agent"), "root": run.root, "task": run.task, "cwd": run.cwd}
+    return {**first, **row, **who}
+
+
 _OF_CONFIGS = ("specPath", "allowedTools", "permissionMode")
 
 
@@ -413,9 +486,9 @@ def agent_detail(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def answer(data: Any, status: int = 200) -> Response:
-    """A success."""
-    return _json({"data": data, "meta": {"timestamp": time.time()}}, status)
+def answer(data: Any, status: int = 200, **about: Any) -> Response:
+    """A success, with whatever there is to say about the answer itself."""
+    return _json({"data": data, "meta": {"timestamp": time.time(), **about}}, status)
 
 
 def error_response(error: HocketError) -> Response:
@@ -423,12 +496,16 @@ def error_response(error: HocketError) -> Response:
     return _json({"error": {"code": error.code, "message": error.message, "hint": error.hint}}, error.status)
 
 
-def _json(body: Any, status: int) -> Response:
+def encoded(body: Any) -> bytes:
+    """As JSON, whatever letters are in it."""
     try:
-        encoded = msgspec.json.encode(body)
+        return msgspec.json.encode(body)
     except UnicodeEncodeError:
-        encoded = msgspec.json.encode(_as_text(body))
-    return Response(encoded, status, media_type="application/json")
+        return msgspec.json.encode(_as_text(body))
+
+
+def _json(body: Any, status: int) -> Response:
+    return Response(encoded(body), status, media_type="application/json")
 
 
 def _as_text(value: Any) -> Any:

@@ -8,7 +8,7 @@ written down is known to ``config.pins``; what there is to see before one is giv
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -19,11 +19,15 @@ from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, decode, parse
 from hocket.catalog.sources import find_in
 from hocket.catalog.wishes import asks_for, own_permission_mode, widening
+from hocket.chain import is_path
+from hocket.config.pins import Known
 from hocket.config.settings import AgentConfig, Config, is_wider, not_trusted
 from hocket.errors import BadDefinition, NotTrusted
 from hocket.model import Agent, Definition
 
 _CLAUDE = "claude"
+PROGRAM = "executable"
+"""The provider of what is nobody's agent: it has the user's own rights."""
 _ASKING = ("hooks", "mcpServers", "permissionMode", "allowedMcpServers")
 _OWN_FOLDERS = ("agents", "agents-library")
 
@@ -213,6 +217,22 @@ def check_arguments(given: Given, agent: Agent, default_mode: str, config: Confi
     found = widening(given.args, mode, given.before)
     if found:
         raise not_trusted(given.where, [f"{found.argument}, which {found.reason}"], given.project, config)
+
+
+# --- Edges --------------------------------------------------------------------------------------------------
+
+
+def known_agent(name: str, agent: Agent, config: Config, catalog: Callable[[], Catalog]) -> Known:
+    """By which name and place an edge means an agent that was found by a name, an address or a path."""
+    if agent.alias:
+        real = name if name in config.agents else catalog().find(name)[0].name
+    elif agent.definition:
+        real = agent.definition.name
+    else:
+        real = os.path.realpath(agent.path) if is_path(name) else name
+    if agent.definition:
+        return Known(real, os.path.realpath(agent.definition.path))
+    return Known(real, os.path.realpath(agent.path) if agent.provider == PROGRAM else None)
 
 
 # --- Entries of a catalog -----------------------------------------------------------------------------------

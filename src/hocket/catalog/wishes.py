@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from hocket.config import BYPASS
 from hocket.config.settings import is_wider
 from hocket.model import Definition
 
@@ -29,8 +31,17 @@ def asks_for(definition: Definition) -> list[str]:
     return wishes
 
 
+_MODE_KEY = "permissionMode"
+
+
 def own_permission_mode(definition: Definition | None) -> str | None:
-    return definition.fields.get("permissionMode") if definition else None
+    return definition.fields.get(_MODE_KEY) if definition else None
+
+
+def in_mode(definition: Definition, mode: str) -> Definition:
+    """The same definition; where it asks for a permission mode, for this one."""
+    fields = definition.fields
+    return replace(definition, fields={**fields, _MODE_KEY: mode}) if _MODE_KEY in fields else definition
 
 
 WIDENING: Mapping[str, Sequence[str]] = {
@@ -93,6 +104,32 @@ def widening(args: Sequence[str], mode: str, before: Sequence[str] = ()) -> Wide
         if reason:
             return Widening(flag, reason)
     return None
+
+
+_MODE_FLAG = "--permission-mode"
+_BYPASS_FLAG = "--dangerously-skip-permissions"
+
+
+def mode_with(args: Sequence[str], mode: str) -> str:
+    """The permission mode that the CLI works in with these arguments, where without them it is ``mode``."""
+    for argument, following in pairwise((*args, "")):
+        flag, given, value = argument.partition("=")
+        if flag == _BYPASS_FLAG:
+            return BYPASS
+        if flag == _MODE_FLAG:
+            mode = value if given else following
+    return mode
+
+
+def without_modes(args: Sequence[str]) -> tuple[str, ...]:
+    """The same arguments, and not a word in them about the permission mode."""
+    left, words = list[str](), iter(args)
+    for word in words:
+        if word == _MODE_FLAG:
+            next(words, None)
+        elif word.partition("=")[0] not in (_MODE_FLAG, _BYPASS_FLAG):
+            left.append(word)
+    return tuple(left)
 
 
 def _open_list(args: Sequence[str]) -> str | None:

@@ -12,6 +12,7 @@ from hocket.errors import BadDirectory, HomeError, PromptError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, TextIO
 
 EXIT_TIMED_OUT = 3
@@ -32,13 +33,13 @@ def make_home() -> str:
     return home
 
 
-def connect(starting: bool = True, talk: bool = True) -> Client:
-    """The client of this user's server. With ``starting`` the server is brought up when it is needed."""
+def connect(starting: bool = True, talk: bool = True, start: Callable[[], None] | None = None) -> Client:
+    """The client of this user's server. With ``starting`` the server is brought up when it is needed, by ``start``."""
     home = make_home() if starting else config.home()
     path, caller = config.socket_path(home), config.caller()
     return Client(
         home,
-        (lambda: _start_server(home)) if starting else None,
+        (start or (lambda: _start_server(home))) if starting else None,
         socket_path=path,
         # A capability is for the server that gave it, and no business of any other.
         token=caller.token if caller.url == f"unix:{path}" else None,

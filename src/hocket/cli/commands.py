@@ -6,6 +6,7 @@ read the words, because the framework takes longer to load than most commands ta
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -108,8 +109,8 @@ def load(target: str) -> click.Command:
 
 
 def _command(name: str, declared: usage.Command) -> click.Command:
-    kind = PassingCommand if declared.passing else click.Command
-    return kind(
+    kind = PassingCommand if declared.passing else ProseCommand if declared.prose else click.Command
+    made = kind(
         name,
         callback=declared.function,
         params=[*map(_argument, declared.arguments), *map(_option, declared.options)],
@@ -117,6 +118,9 @@ def _command(name: str, declared: usage.Command) -> click.Command:
         epilog=_examples(*declared.examples),
         context_settings=HELP,
     )
+    if isinstance(made, ProseCommand):
+        made.is_word = declared.is_word
+    return made
 
 
 def _option(option: usage.Option) -> click.Option:
@@ -126,6 +130,7 @@ def _option(option: usage.Option) -> click.Option:
         metavar=option.metavar,
         help=option.help,
         show_default=option.show_default,
+        multiple=option.many,
         **more,
     )
 
@@ -186,21 +191,32 @@ _TYPES = {
 }
 
 
-class PassingCommand(click.Command):
-    """A command with ``-- ARGS``; an arrow that stands alone is a word of the chain, not an option.
+class ProseCommand(click.Command):
+    """A command whose words may begin with a dash though they are no options.
 
     The mark cannot be part of any real argument, so marking and unmarking cannot meet a word of the user's.
     """
 
     MARK = "\0"
+    is_word: Callable[[str], bool]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        own, passed = usage.split_passed(args)
-        rest = super().parse_args(ctx, [self.MARK + word if word.startswith("->") else word for word in own])
-        ctx.params = {name: self._unmark(value) for name, value in ctx.params.items()} | {"passed": passed}
+        marked = [self.MARK + word if word.startswith("-") and self.is_word(word) else word for word in args]
+        rest = super().parse_args(ctx, marked)
+        ctx.params = {name: self._unmark(value) for name, value in ctx.params.items()}
         return rest
 
     def _unmark(self, value: Any) -> Any:
         if isinstance(value, str):
             return value.removeprefix(self.MARK)
         return tuple(self._unmark(item) for item in value) if isinstance(value, tuple) else value
+
+
+class PassingCommand(ProseCommand):
+    """A command with ``-- ARGS``; an arrow that stands alone is a word of the chain."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, passed = usage.split_passed(args)
+        rest = super().parse_args(ctx, own)
+        ctx.params = ctx.params | {"passed": passed}
+        return rest

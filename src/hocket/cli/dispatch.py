@@ -10,7 +10,7 @@ import sys
 
 from hocket import config
 from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
-from hocket.cli.usage import Command, Misused
+from hocket.cli.usage import Command, Group, Misused
 from hocket.errors import HocketError
 
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
@@ -56,12 +56,14 @@ def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
     """The call that the words stand for; None where the framework has to look at them."""
     if not words or words[0] not in COMMANDS or f"_{program.upper()}_COMPLETE" in config.process_environment():
         return None
-    found = declared(COMMANDS[words[0]][0])
+    found, given = declared(COMMANDS[words[0]][0]), words[1:]
+    if isinstance(found, Group):
+        found, given = found.commands.get(given[0]) if given else None, given[1:]
     if not isinstance(found, Command) or not found.quick:
         return None
     from hocket.cli.quick import read
 
-    values = read(found, words[1:])
+    values = read(found, given)
     return None if values is None else lambda: found.function(**values) or 0
 
 
@@ -83,8 +85,13 @@ def _tolerate_odd_letters() -> None:
 
 
 def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None:
-    called = program if program == FORKHESTRA else f"{program} {words[0]}"
-    return f'see "{called} --help"' if isinstance(error, Misused) else None
+    if not isinstance(error, Misused):
+        return None
+    if program == FORKHESTRA:
+        return f'see "{program} --help"'
+    found = declared(COMMANDS[words[0]][0])
+    named = words[:2] if isinstance(found, Group) and words[1:2] and words[1] in found.commands else words[:1]
+    return f'see "{program} {" ".join(named)} --help"'
 
 
 def _told(text: str) -> str:

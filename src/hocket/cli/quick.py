@@ -27,16 +27,17 @@ def read(command: Command, words: list[str]) -> Values | None:
     plain: list[str] = []
     coming = iter(own)
     for word in coming:
-        if not word or word == "--":
-            return None
-        if not word.startswith("-") or word == "-" or (command.passing and word.startswith("->")):
+        if word == "--":
+            plain += coming
+            break
+        if not word.startswith("-") or word == "-" or command.is_word(word):
             plain.append(word)
             continue
         option, value = _option(word, coming, options)
-        if option is None or value is None or option.name in given:
+        if option is None or value is None or (option.name in given and not option.many):
             return None
-        given[option.name] = value
-    placed = _placed(command.arguments, plain)
+        given[option.name] = (*given.get(option.name, ()), value) if option.many else value
+    placed = _placed(command.arguments, plain) if all(plain) else None
     if placed is None:
         return None
     defaults = {option.name: option.default for option in command.options}

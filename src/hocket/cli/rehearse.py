@@ -143,6 +143,7 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
 
     # A worktree would lie in the rehearsal's own home, and go with it.
     request = request_body(words, cwd, options) | {"isolation": "none"}
+    request["on_question_default"] = "deny"  # a rehearsal goes on by itself unless somebody says otherwise
     chain = bind(StartRequest(**request), load(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
     cast = roles(chain)

@@ -74,6 +74,7 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     word or several; NAME=value sets a variable of the chain.
     """
     request = request_body(words, access.directory(cwd), options)
+    request["on_question_default"] = "ask" if options["detach"] or _somebody_watches(options) else "deny"
     if options["dry_run"]:
         return _dry_run(request, options["as_json"])
     if options["verbose"] and not options["as_json"]:
@@ -159,10 +160,7 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
 
     as_json, quiet = options["as_json"], options["quiet"]
     client = access.connect(talk=not as_json and not quiet)
-    live = not (as_json or quiet) and config.interactive(sys.stdout.isatty(), options["plain"])
-    # The result may go into a file; it is where the talk goes that one can be asked.
-    asking = live or (not (as_json or quiet) and config.interactive(sys.stderr.isatty()))
-    signals = Signals(client, on_terminal=asking)
+    signals = Signals(client, on_terminal=_somebody_watches(options))
     if not options["detach"]:
         signals.install()
     try:
@@ -174,9 +172,21 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
         session = options.get("session", False)
         if as_json:
             return _report_json(client, started, signals, session)
-        return _report(client, started, signals, _view(live, options), quiet, session)
+        return _report(client, started, signals, _view(_is_live(options), options), quiet, session)
     except Leave as leave:
         return leave.code
+
+
+def _is_live(options: dict[str, Any]) -> bool:
+    """Whether there is a terminal to repaint."""
+    silent = options["as_json"] or options["quiet"]
+    return not silent and config.interactive(sys.stdout.isatty(), options["plain"])
+
+
+def _somebody_watches(options: dict[str, Any]) -> bool:
+    """Whether a person sees what happens. The result may go into a file; it is where the talk goes that counts."""
+    silent = options["as_json"] or options["quiet"]
+    return _is_live(options) or (not silent and config.interactive(sys.stderr.isatty()))
 
 
 def _report_json(client: Client, started: dict[str, Any], signals: Signals, session: bool) -> int:

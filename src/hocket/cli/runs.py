@@ -230,14 +230,16 @@ def _asked(run: Run) -> list[str]:
 
     lines = []
     for question, reply in zip(questions, reply_lines(questions), strict=True):
-        lines += ["", f"? {wish(question)}", *_details(question), f"    {reply}"]
+        lines += ["", f"? {wish(question)}", *details(question), f"    {reply}"]
     return lines
 
 
-def _details(question: dict[str, Any]) -> list[str]:
+def details(question: dict[str, Any]) -> list[str]:
     """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
+    from hocket.cli.words import wants_words
+
     given = question.get("input")
-    if question.get("kind") == "choice":
+    if wants_words(question):
         asked = harmless(str(question.get("text") or "")).split("\n")
         return [f"  {line}" for line in asked] if len(asked) > 1 else []
     if not isinstance(given, dict):

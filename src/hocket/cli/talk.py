@@ -8,9 +8,9 @@ import time
 from hocket.cli import access
 from hocket.cli.format import one_line
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Misused, Option, command
-from hocket.cli.words import reply_line, reply_lines, wish
+from hocket.cli.words import reply_line, reply_lines, wants_words, wish
 from hocket.client import ENDED, quote
-from hocket.errors import Conflict
+from hocket.errors import Conflict, NotFound
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -163,16 +163,18 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
         "hocket answer 42 allow",
         'hocket answer 42 deny -m "Use the test database"',
         'hocket answer 42 "the second one"',
+        "hocket answer q3f9 allow",
     ),
     quick=True,
 )
 def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
-    """Answer what a run asks: allow or deny (or yes, no). A question with choices takes any words, or deny.
+    """Answer what a run asks: allow or deny (or yes, no). A question that wants words takes any, or deny.
 
-    By the name of a chain too: then whoever asks in it is answered.
+    By the name of a chain too: then whoever asks in it is answered. Or by the question's own id, as "hocket inbox" has
+    it, or the beginning of that.
     """
     client = access.connect(talk=not as_json)
-    asked = _meant(client.run(ref), question)
+    asked = _asked(client, ref, question)
     # With its id, or words that fit this question would answer one that was asked a moment later.
     body = {"question": asked["id"], **_reply(asked, " ".join(words), message)}
     given = {name: value for name, value in body.items() if value is not None}
@@ -181,6 +183,25 @@ def answer(ref: str, words: tuple[str, ...], question: str | None, message: str 
         access.write_json(told)
     else:
         access.write(f"{asked['number']}  {'allowed' if told['allow'] else 'denied'}\n")
+
+
+def _asked(client: Client, ref: str, question: str | None) -> dict[str, Any]:
+    """The question that is meant: by who asks it, else by its own id."""
+    try:
+        run = client.run(ref)
+    except NotFound as unknown:
+        if question is None and (found := _by_its_id(client, ref)) is not None:
+            return found
+        raise NotFound(f"{unknown.message}, and no open question", "`hocket inbox` lists what is asked") from None
+    return _meant(run, question)
+
+
+def _by_its_id(client: Client, ref: str) -> dict[str, Any] | None:
+    asked: list[dict[str, Any]] = client.request("GET", "/api/inbox")
+    fitting = [one for one in asked if one["id"] == ref] or [one for one in asked if one["id"].startswith(ref)]
+    if len(fitting) > 1:
+        raise Conflict(f"{ref!r} fits {len(fitting)} open questions", _listed(fitting))
+    return fitting[0] if fitting else None
 
 
 def _meant(run: Run, wanted: str | None) -> dict[str, Any]:
@@ -196,7 +217,7 @@ def _meant(run: Run, wanted: str | None) -> dict[str, Any]:
     if questions:
         raise Conflict(f"{name} no open question {wanted!r}", _listed(questions))
     ended = f"{name} ended, and has" if run["status"] in ENDED else name
-    raise Conflict(f"{ended} no open question", "`hocket ps` lists who needs you")
+    raise Conflict(f"{ended} no open question", "`hocket inbox` lists what is asked")
 
 
 def _listed(questions: list[dict[str, Any]]) -> str:
@@ -206,7 +227,7 @@ def _listed(questions: list[dict[str, Any]]) -> str:
 
 def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str, Any]:
     """What the words mean. Permission is given by a clear yes alone, never by words that happen to be none."""
-    if question.get("kind") == "choice" and said.lower() != "deny":
+    if wants_words(question) and said.lower() != "deny":
         if message is not None:
             raise Misused("the words are the answer; -m goes with allow and deny")
         return {"allow": True, "text": said}

@@ -1,10 +1,14 @@
-"""``hocket trust``: look at what a project brings along, and approve exactly that. Never starts a server."""
+"""``hocket trust``: look at what a project brings along, and approve exactly that; let one agent start another.
+
+Never starts a server.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 from hocket import config
@@ -13,16 +17,32 @@ from hocket.catalog.entries import PROJECT, Catalog, Entry
 from hocket.catalog.explained import APPROVED, CHANGED, Explanation, explain_file, explain_folder, pins_of
 from hocket.catalog.fields import read_definition
 from hocket.catalog.files import AGENTS, is_claude_agent_path
-from hocket.catalog.trust import Needed, Reasons, approvals, reasons_of
+from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.trust import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
+from hocket.catalog.wishes import mode_with, own_permission_mode
 from hocket.cli import access
 from hocket.cli.format import harmless, moment, one_line, table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, Misused, Option, command
 from hocket.config.loading import load
-from hocket.config.pins import FILE, FOLDER, Pin, approve, withdraw
+from hocket.config.pins import (
+    FILE,
+    FOLDER,
+    Approved,
+    Edge,
+    Known,
+    Pin,
+    allow,
+    approve,
+    forbid,
+    withdraw,
+)
 from hocket.config.settings import Config, meant
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, UsageError
+from hocket.model import Agent
 
 DECLINED = 1
+EDGE = "edge"
+GONE = "gone"
 _ALWAYS = "always"
 
 
@@ -32,6 +52,7 @@ _ALWAYS = "always"
     Option("--dry-run", kind=FLAG, help="Only show what there is to approve."),
     Option("--list", name="listing", kind=FLAG, help="List what is approved, and what has changed since."),
     Option("--remove", kind=FLAG, help="Take approvals back."),
+    Option("--edge", kind=FLAG, help="Let the first of two agents start the second with all that it may do."),
     CWD,
     JSON,
     examples=(
@@ -40,23 +61,39 @@ _ALWAYS = "always"
         "hocket trust ~/src/shop",
         "hocket trust --list",
         "hocket trust --remove ~/src/shop",
+        "hocket trust --edge orchestrator developer",
     ),
 )
 def trust(
-    targets: Sequence[str], yes: bool, dry_run: bool, listing: bool, remove: bool, cwd: str | None, as_json: bool
+    targets: Sequence[str],
+    yes: bool,
+    dry_run: bool,
+    listing: bool,
+    remove: bool,
+    edge: bool,
+    cwd: str | None,
+    as_json: bool,
 ) -> int:
     """Approve what a project brings along, by its content: a byte that changes asks again.
 
     TARGET is an agent's name, the file of its definition, or a folder, whose approval covers its settings, hooks,
     servers and Hocket's own files; without one it is the current directory.
+
+    What an agent starts may do no more than the agent itself. With --edge there are two TARGETs, agents both, and the
+    first may start the second with all that the second may do.
     """
-    if sum((dry_run, listing, remove)) > 1 or (listing and targets):
+    if sum((dry_run, listing, remove)) > 1 or (listing and (targets or edge)):
         raise Misused("--list stands alone, and --dry-run and --remove do not go together")
+    if edge and len(targets) != 2:
+        raise Misused("--edge takes two agents: the one that starts, and the one that is started")
     desk = Desk(access.directory(cwd))
     if listing:
         return _list(desk, as_json)
     if not dry_run:
         _refuse_inside_a_run()
+    if edge:
+        caller, target = targets
+        return _cut(desk, caller, target, as_json) if remove else _join(desk, caller, target, yes, dry_run, as_json)
     if remove:
         return _remove(desk, targets, as_json)
     found = [one for target in targets or ["."] for one in desk.explain(target)]
@@ -69,6 +106,13 @@ def _refuse_inside_a_run() -> None:
 
 
 # --- What is meant ------------------------------------------------------------------------------------------
+
+
+class Resolved(NamedTuple):
+    """An agent, and how an edge knows it."""
+
+    agent: Agent
+    known: Known
 
 
 class Desk:
@@ -101,6 +145,12 @@ class Desk:
         if os.path.isdir(path):
             return explain_folder(path, self.config(path))
         return self._of_file(path)
+
+    def resolved(self, name: str, settings: Config) -> Resolved:
+        """The agent that a name or a path means here, as an edge knows it."""
+        catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings))
+        agent = resolve(name, self.cwd, self.env, settings, Sight(catalog))
+        return Resolved(agent, known_agent(name, agent, settings, catalog))
 
     def _of_file(self, path: str) -> list[Explanation]:
         file = path if path.endswith(".md") or os.path.exists(path) else f"{path}.md"
@@ -145,14 +195,13 @@ def _explained(needed: Needed, settings: Config) -> list[Explanation]:
 def _approve(found: Sequence[Explanation], without_asking: bool, as_json: bool) -> int:
     """Show each, ask where somebody can answer, and write down what was shown."""
     home = config.home()
-    may: Callable[[Explanation], bool] = (lambda _: True) if without_asking or not _can_ask() else _asked
     approved: list[tuple[Explanation, Pin]] = []
     pending = [one for one in found if one.state != APPROVED]
     for one in pending:
         if not as_json:
             access.write(shown(one))
             sys.stdout.flush()
-        if may(one):
+        if _may(without_asking, f"Approve {one_line(one.path)}?"):
             approved.append((one, approve(home, one.kind, one.path, one.content)))
             if not as_json:
                 access.write(f"approved {one_line(one.path)}\n")
@@ -163,12 +212,14 @@ def _approve(found: Sequence[Explanation], without_asking: bool, as_json: bool) 
     return 0 if len(approved) == len(pending) else DECLINED
 
 
-def _can_ask() -> bool:
-    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+def _may(without_asking: bool, question: str) -> bool:
+    """What whoever sits at the terminal says; where nobody does, to type the command was the answer."""
+    can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+    return without_asking or not can_ask or _asked(question)
 
 
-def _asked(one: Explanation) -> bool:
-    print(f"Approve {one_line(one.path)}? [y/N] ", end="", file=sys.stderr, flush=True)
+def _asked(question: str) -> bool:
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     answer = sys.stdin.readline()
     if not answer.endswith("\n"):
         print(file=sys.stderr)
@@ -234,6 +285,75 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
         yield 2, "programs that these files name are not covered; agents are approved one by one, by their names"
 
 
+# --- Edges --------------------------------------------------------------------------------------------------
+
+
+def _join(desk: Desk, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Let one agent start another with all that the other may do."""
+    settings = desk.config(desk.cwd)
+    starting, started = (desk.resolved(name, settings) for name in (caller, target))
+    if starting.agent.provider == PROGRAM:
+        raise UsageError(f"{caller} is a plain program: what it starts needs no leave", "it has your own rights")
+    if not as_json:
+        access.write(_leave(starting, started, settings))
+        sys.stdout.flush()
+    given = not dry_run and _may(yes or as_json, f"Allow {one_line(caller)} -> {one_line(target)}?")
+    if given:
+        allow(desk.home, starting.known, started.known)
+    if as_json:
+        access.write_json({"allowed": given, **_edge_json(starting.known, started.known)})
+    elif given:
+        access.write(f"allowed {one_line(caller)} -> {one_line(target)}\n")
+    return 0 if given or dry_run else DECLINED
+
+
+def _cut(desk: Desk, caller: str, target: str, as_json: bool) -> int:
+    """Take an edge back, by names as they are written down: what they meant may be gone."""
+    edges = [one for one in _approved(desk).edges if (one.caller.name, one.target.name) == (caller, target)]
+    edges = edges or [one for one in _approved(desk).edges if (one.caller.path, one.target.path) == (caller, target)]
+    if not edges:
+        raise UsageError(f"{caller} -> {target} is not allowed", "hocket trust --list shows what is")
+    forbid(desk.home, edges)
+    if as_json:
+        access.write_json({"removed": [{"kind": EDGE, **_edge_json(one.caller, one.target)} for one in edges]})
+    else:
+        access.write("".join(f"no longer allowed: {_arrow(one)}\n" for one in edges))
+    return 0
+
+
+def _leave(starting: Resolved, started: Resolved, settings: Config) -> str:
+    """What somebody is about to allow, in words."""
+    agent = started.agent
+    if agent.provider == PROGRAM:
+        what = f"which is a plain program ({agent.path}) and has your own rights"
+    else:
+        own = agent.permission_mode or own_permission_mode(agent.definition) or settings.claude.permission_mode
+        what = f"in its own permission mode, {mode_with(agent.args, own)}, whatever the first one's is"
+    places = (known.path or known.name for known in (starting.known, started.known))
+    first = one_line(f"{starting.known.name} may start {started.known.name}, {what}")
+    return "".join([f"{first}\n", *(f"  {one_line(place)}\n" for place in places)])
+
+
+def _edge_json(caller: Known, target: Known) -> dict[str, Any]:
+    known = {"caller": caller, "target": target}
+    return {role: {"name": one.name, "path": one.path} for role, one in known.items()}
+
+
+def _arrow(edge: Edge) -> str:
+    ends = (
+        f"{one.name} ({one.path})" if one.path and one.path != one.name else one.name
+        for one in (edge.caller, edge.target)
+    )
+    return one_line(" -> ".join(ends))
+
+
+def _approved(desk: Desk) -> Approved:
+    approved = pins_of(_own_settings(desk)).approved
+    if approved.trouble:
+        raise approved.trouble
+    return approved
+
+
 # --- What is approved ---------------------------------------------------------------------------------------
 
 
@@ -249,8 +369,11 @@ class Row(NamedTuple):
 def _list(desk: Desk, as_json: bool) -> int:
     rows = list(_rows(desk))
     if as_json:
-        access.write_json([row._asdict() for row in rows])
-    elif not rows:
+        edges = [_edge_row(edge)._asdict() | _edge_json(edge.caller, edge.target) for edge in _approved(desk).edges]
+        access.write_json([row._asdict() for row in rows] + edges)
+        return 0
+    rows += map(_edge_row, _approved(desk).edges)
+    if not rows:
         access.write("nothing is approved\n")
     else:
         cells = [[row.state, row.kind, moment(row.at), one_line(row.path)] for row in rows]
@@ -262,12 +385,15 @@ def _rows(desk: Desk) -> Iterator[Row]:
     """What the configuration vouches for, then what is approved by its content."""
     settings = _own_settings(desk)
     yield from (Row(folder, FOLDER, None, _ALWAYS) for folder in settings.trusted_folders)
-    pins = pins_of(settings)
-    if pins.approved.trouble:
-        raise pins.approved.trouble
+    pins, approved = pins_of(settings), _approved(desk)
     for kind in (FOLDER, FILE):
-        for path, pin in sorted(pins.approved.of(kind).items()):
+        for path, pin in sorted(approved.of(kind).items()):
             yield Row(path, kind, pin.at, pins.state(kind, path))
+
+
+def _edge_row(edge: Edge) -> Row:
+    is_there = all(one.path is None or os.path.exists(one.path) for one in (edge.caller, edge.target))
+    return Row(_arrow(edge), EDGE, edge.at, APPROVED if is_there else GONE)
 
 
 def _own_settings(desk: Desk) -> Config:

@@ -27,9 +27,12 @@ class Misused(UsageError):
 
 
 class Option:
-    """One option: ``Option("-p", "--prompt", ...)``. Its value goes by the last of its names, or by ``name``."""
+    """One option: ``Option("-p", "--prompt", ...)``. Its value goes by the last of its names, or by ``name``.
 
-    __slots__ = ("default", "help", "kind", "metavar", "name", "names", "show_default")
+    With ``many`` it may be given several times, and its value is a tuple.
+    """
+
+    __slots__ = ("default", "help", "kind", "many", "metavar", "name", "names", "show_default")
 
     def __init__(
         self,
@@ -40,13 +43,15 @@ class Option:
         name: str | None = None,
         default: Any = None,
         show_default: bool = False,
+        many: bool = False,
     ) -> None:
         self.names = names
         self.name = name or names[-1].lstrip("-").replace("-", "_")
         self.help = help
         self.kind = kind
         self.metavar = metavar
-        self.default = False if kind == FLAG else default
+        self.default = False if kind == FLAG else () if many else default
+        self.many = many
         self.show_default = show_default
 
 
@@ -76,15 +81,16 @@ class Argument:
 class Command:
     """A function with all that may be given to it. Its help is the function's docstring."""
 
-    __slots__ = ("arguments", "examples", "function", "options", "passing", "quick")
+    __slots__ = ("arguments", "examples", "function", "options", "passing", "prose", "quick")
 
     def __init__(
         self,
         function: Callable[..., Any],
         parameters: tuple[Option | Argument, ...],
         examples: tuple[str, ...],
-        passing: bool,
-        quick: bool,
+        passing: bool = False,
+        quick: bool = False,
+        prose: bool = False,
     ) -> None:
         self.function = function
         self.options = [one for one in parameters if isinstance(one, Option)]
@@ -94,6 +100,14 @@ class Command:
         """What stands behind ``--`` is the parameter ``passed``; an arrow that stands alone is a word of the chain."""
         self.quick = quick
         """It asks the server and is done: a plain usage of it needs no framework and leaves no loose ends."""
+        self.prose = prose
+        """A word of it may be a text that begins with a dash, such as a list: what has a space in it is no option."""
+
+    def is_word(self, word: str) -> bool:
+        """Whether a word that begins with a dash is none of the options."""
+        if self.passing and word.startswith("->"):
+            return True
+        return self.prose and any(letter.isspace() for letter in word.partition("=")[0])
 
 
 class Group:
@@ -108,10 +122,14 @@ class Group:
 
 
 def command(
-    *parameters: Option | Argument, examples: tuple[str, ...], passing: bool = False, quick: bool = False
+    *parameters: Option | Argument,
+    examples: tuple[str, ...],
+    passing: bool = False,
+    quick: bool = False,
+    prose: bool = False,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Makes a command of a function; its example lines are not optional."""
-    return lambda function: Command(function, parameters, examples, passing, quick)
+    return lambda function: Command(function, parameters, examples, passing, quick, prose)
 
 
 def split_passed(words: list[str]) -> tuple[list[str], list[str]]:
@@ -135,7 +153,7 @@ MARKER = Option("--marker", metavar="TEXT", help="The line by which an agent end
 ASKING = Option(
     "--on-question",
     kind=ON_QUESTION,
-    help="When an agent asks: refuse, wait for an answer, or end it. Without this the configuration says.",
+    help="When an agent asks: refuse, wait for an answer, or end it. Else the configuration says, or who watches.",
 )
 SPENDING = (
     Option("--budget", name="budget_usd", kind=DOLLARS, metavar="USD", help="End it when all of it has cost so much."),

@@ -188,13 +188,13 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals, sess
                 if not asked:
                     keys.close()
             if asked:
-                _obey(keys.pressed(), signals)
+                obey(keys.pressed(), signals)
             if signals.trouble:
                 raise signals.trouble
     raise AssertionError("following ends with the run's own end and with nothing else")
 
 
-def _obey(key: str | None, signals: Signals) -> None:
+def obey(key: str | None, signals: Signals) -> None:
     if key == "d":
         raise Leave(0)
     if key == "s":

@@ -54,11 +54,23 @@ def deed(tool: str, given: Any, limit: int = DEED_LIMIT) -> str:
 def wish(question: Data) -> str:
     """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``."""
     text = one_line(str(question.get("text") or ""))
-    if question.get("kind") == "choice":
-        return f"asks: {_shortened(text, ASK_LIMIT)}"
+    if wants_words(question):
+        return f"asks: {_shortened(text, ASK_LIMIT)}{_options(question)}"
     if question.get("tool") and isinstance(question.get("input"), dict):
         return f"wants to run {deed(str(question['tool']), question['input'], ASK_LIMIT)}"
     return f"asks for leave: {_shortened(text, ASK_LIMIT)}"
+
+
+def wants_words(question: Data) -> bool:
+    """Whether any words answer it, and not a yes or a no alone."""
+    return question.get("kind") in ("ask", "choice")
+
+
+def _options(question: Data) -> str:
+    """Of a question that an agent put itself; the CLI's own has them in its text."""
+    options = question.get("options") or ()
+    numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
+    return f" ({_shortened(numbered, ASK_LIMIT)})" if numbered else ""
 
 
 def _shortened(text: str, limit: int) -> str:
@@ -71,8 +83,8 @@ def reply_line(question: Data, run: object, several: bool = False) -> str:
     The words to choose from are joined so that typing them as they stand allows nothing.
     """
     which = f" --question {one_line(str(question['id']))}" if several else ""
-    choice = question.get("kind") == "choice"
-    return f'hocket answer {run}{which} "YOUR ANSWER"' if choice else f"hocket answer {run}{which} allow/deny"
+    words = '"YOUR ANSWER"' if wants_words(question) else "allow/deny"
+    return f"hocket answer {run}{which} {words}"
 
 
 def reply_lines(questions: list[Data]) -> list[str]:

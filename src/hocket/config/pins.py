@@ -1,7 +1,8 @@
 """What the user has approved, by its content: the record of it in HOCKET_HOME, and what an approval covers.
 
 An approval is void as soon as a byte of what was approved is another. Who needs one is decided in ``catalog.trust``,
-who asks for it is the command line; here it is only written down, and compared with what is there now.
+who asks for it is the command line; here it is only written down, and compared with what is there now. Beside the
+approvals stand edges: which agent may start which other one with all that the other may do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ RECORD = "trust.json"
 KEPT = "trust"
 VERSION = 1
 FILE, FOLDER = "file", "folder"
+EDGES = "edges"
 _SECTIONS = {FILE: "files", FOLDER: "folders"}
 
 MAX_RECORD = 8 * 1024 * 1024
@@ -40,11 +42,28 @@ class Pin(Record):
     at: float
 
 
+class Known(Record):
+    """An agent as an edge names it: another one of the same name, in another place, is not meant."""
+
+    name: str
+    path: str | None = None
+    """Its definition's file, links followed, or its program; None for a CLI without a definition."""
+
+
+class Edge(Record):
+    """One agent that may start another with all that the other may do, and since when."""
+
+    caller: Known
+    target: Known
+    at: float
+
+
 class Approved(Record):
     """The whole record; when it cannot be used it is empty, and says why."""
 
     files: Mapping[str, Pin] = MappingProxyType({})
     folders: Mapping[str, Pin] = MappingProxyType({})
+    edges: tuple[Edge, ...] = ()
     trouble: HomeError | None = None
 
     def of(self, kind: str) -> Mapping[str, Pin]:
@@ -247,6 +266,9 @@ class Pins:
         pinned = [one for one in repository(folder) if one in self.approved.folders]
         return next((one for one in pinned if self._state(one) is False), None)
 
+    def has_edge(self, caller: Known, target: Known) -> bool:
+        return any((edge.caller, edge.target) == (caller, target) for edge in self.approved.edges)
+
     def _state(self, folder: str) -> bool | None:
         """None when there is nothing to approve."""
         try:
@@ -341,7 +363,9 @@ def _parse(raw: bytes, path: str) -> Approved:
             "install that version, or move the file away and approve again what you still want",
         )
     try:
-        return Approved(files=_pins(found["files"]), folders=_pins(found["folders"]))
+        # A record from before there were edges has none.
+        edges = tuple(map(_edge, found.get(EDGES, ())))
+        return Approved(files=_pins(found["files"]), folders=_pins(found["folders"]), edges=edges)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged from error
 
@@ -353,16 +377,27 @@ def _pins(raw: Any) -> dict[str, Pin]:
     return pins
 
 
+def _edge(raw: Any) -> Edge:
+    return Edge(_known(raw["caller"]), _known(raw["target"]), float(raw["at"]))
+
+
+def _known(raw: Any) -> Known:
+    name, path = raw["name"], raw.get("path")
+    if not (isinstance(name, str) and name and (path is None or (isinstance(path, str) and path.startswith("/")))):
+        raise ValueError("not an agent")
+    return Known(name, path)
+
+
 def _is_digest(text: str) -> bool:
     return len(text) == 64 and all(letter in "0123456789abcdef" for letter in text)
 
 
 def approve(home: str, kind: str, path: str, content: bytes) -> Pin:
     """Write down that this content, which somebody has seen, may count at this real path."""
-    with _changing(home) as sections:
+    with _changing(home) as draft:
         pin = Pin(digest(content), time.time())
         _keep(home, pin.sha256, content)
-        sections[kind][path] = pin
+        draft.pins[kind][path] = pin
     return pin
 
 
@@ -370,8 +405,22 @@ def withdraw(home: str, kind: str, path: str) -> bool:
     """Whether there was anything to take back."""
     if path not in read(home).of(kind):
         return False
-    with _changing(home) as sections:
-        return sections[kind].pop(path, None) is not None
+    with _changing(home) as draft:
+        return draft.pins[kind].pop(path, None) is not None
+
+
+def allow(home: str, caller: Known, target: Known) -> Edge:
+    """Write down that one agent may start another with all that the other may do."""
+    with _changing(home) as draft:
+        edge = Edge(caller, target, time.time())
+        draft.edges = [one for one in draft.edges if (one.caller, one.target) != (caller, target)] + [edge]
+    return edge
+
+
+def forbid(home: str, edges: Sequence[Edge]) -> None:
+    """Take edges back, as they are written down."""
+    with _changing(home) as draft:
+        draft.edges = [one for one in draft.edges if one not in edges]
 
 
 def kept(home: str, pin: Pin) -> bytes | None:
@@ -383,8 +432,16 @@ def kept(home: str, pin: Pin) -> bytes | None:
     return None
 
 
+class _Draft:
+    """The record while it is being changed."""
+
+    def __init__(self, before: Approved) -> None:
+        self.pins = {kind: dict(before.of(kind)) for kind in _SECTIONS}
+        self.edges = list(before.edges)
+
+
 @contextmanager
-def _changing(home: str) -> Iterator[dict[str, dict[str, Pin]]]:
+def _changing(home: str) -> Iterator[_Draft]:
     """The record, to be changed: nobody else changes it meanwhile, and whoever reads sees all of it or nothing."""
     import fcntl
 
@@ -397,10 +454,10 @@ def _changing(home: str) -> Iterator[dict[str, dict[str, Pin]]]:
             before = read(home)
             if before.trouble:
                 raise before.trouble
-            sections = {kind: dict(before.of(kind)) for kind in _SECTIONS}
-            yield sections
-            _write(home, sections)
-            _sweep(home, {pin.sha256 for pins in sections.values() for pin in pins.values()})
+            draft = _Draft(before)
+            yield draft
+            _write(home, draft)
+            _sweep(home, {pin.sha256 for pins in draft.pins.values() for pin in pins.values()})
         finally:
             os.close(lock)
     except OSError as error:
@@ -409,15 +466,22 @@ def _changing(home: str) -> Iterator[dict[str, dict[str, Pin]]]:
         ) from error
 
 
-def _write(home: str, sections: Mapping[str, Mapping[str, Pin]]) -> None:
+def _write(home: str, draft: _Draft) -> None:
     document = {
         "version": VERSION,
         **{
             _SECTIONS[kind]: {path: {"sha256": pin.sha256, "at": pin.at} for path, pin in sorted(pins.items())}
-            for kind, pins in sections.items()
+            for kind, pins in draft.pins.items()
         },
+        EDGES: [
+            {"caller": _as_json(edge.caller), "target": _as_json(edge.target), "at": edge.at} for edge in draft.edges
+        ],
     }
     _replace(os.path.join(home, RECORD), json.dumps(document, indent=1).encode() + b"\n")
+
+
+def _as_json(known: Known) -> dict[str, str | None]:
+    return {"name": known.name, "path": known.path}
 
 
 def _keep(home: str, name: str, content: bytes) -> None:

@@ -149,6 +149,7 @@ _SECTIONS: Mapping[str, _Fields] = {
         "model": _FILLED,
         "on_question": _one_of(*ON_QUESTION),
         "contract": _FLAG,
+        "mcp": _FLAG,
     },
     "trust": {"folders": _FOLDERS},
 }

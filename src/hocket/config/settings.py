@@ -12,7 +12,7 @@ TYPE_CHECKING = False  # `typing` would cost the client more than all the rest; 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from hocket.config.pins import Pins
+    from hocket.config.pins import Known, Pins
 
 
 class Limits(Record):
@@ -32,9 +32,12 @@ class ClaudeConfig(Record):
 
     permission_mode: str = "acceptEdits"
     model: str | None = None
-    on_question: str = "deny"
+    on_question: str | None = None
+    """Without it a question waits for an answer, unless whoever starts the run knows that nobody is there."""
     contract: bool = True
     """Whether an agent in a loop is told of the marker."""
+    mcp: bool = True
+    """Whether an agent is given our own MCP server."""
 
 
 class AgentConfig(Record):
@@ -163,6 +166,10 @@ class Config(Record):
         """Whether a definition is approved as it is now, or as somebody has just read it."""
         return self.pins is not None and self.pins.has_file(path, content)
 
+    def allows(self, caller: Known, target: Known) -> bool:
+        """Whether the user lets one agent start another with all that the other may do."""
+        return self.pins is not None and self.pins.has_edge(caller, target)
+
     def strangers(self, folder: str) -> tuple[str, ...]:
         """Servers that Claude would start in a trusted folder though nobody trusts the place where they are written."""
         from hocket.config.pins import servers_above
@@ -201,6 +208,11 @@ def is_wider(wanted: str, mode: str) -> bool:
     return _WIDTH.get(wanted, len(_WIDTH)) > _WIDTH.get(mode, 0)
 
 
+def narrower(one: str, other: str) -> str:
+    """Of two permission modes the one that allows less; the first where they allow the same."""
+    return other if is_wider(one, other) else one
+
+
 def not_trusted(
     what: str, wishes: Sequence[str], target: str, config: Config | None = None, replaced: str | None = None
 ) -> NotTrusted:
@@ -222,6 +234,13 @@ def approval(*targets: str) -> str:
     import shlex
 
     return shlex.join(("hocket", "trust", *targets))
+
+
+def edge_command(caller: str, target: str, cwd: str) -> str:
+    """The command by which the user lets one agent start another with all that the other may do."""
+    import shlex
+
+    return shlex.join(("hocket", "trust", "--edge", caller, target, "--cwd", cwd))
 
 
 def _standing(target: str, config: Config | None) -> str:

@@ -7,6 +7,7 @@ starts; a request that cannot work is refused as a whole. Needs neither a server
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,13 +18,16 @@ from typing import Any, NamedTuple, TypeVar
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.servers import servers_for
-from hocket.catalog.trust import Given, check_arguments
+from hocket.catalog.trust import PROGRAM, Given, check_arguments
 from hocket.chain import bare_marker, check_agent, parse
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.engine import ceilings
+from hocket.engine.ceilings import Ceiling, Granted, Wanted
 from hocket.engine.handing import filled
 from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
+from hocket.engine.offer import own_server
 from hocket.engine.worktrees import find_repository
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Isolation, Spec, Step, stages
@@ -55,6 +59,8 @@ class StartRequest:
     timeout: float | None = None
     on_question: str | None = None
     """``deny``, ``ask`` or ``fail``; without it the chain's, then the configuration's."""
+    on_question_default: str | None = None
+    """What holds where those say nothing either; without it ``ask``, since there is an inbox."""
     session: bool = False
     """Whether a single agent stays for more messages after its first turn."""
     budget_usd: float | None = None
@@ -116,18 +122,22 @@ class _Wish(NamedTuple):
         return bool(self.prompts)
 
 
-def bind(request: StartRequest, config: Config, sight: Sight | None = None) -> BoundChain | Spec:
+def bind(
+    request: StartRequest, config: Config, sight: Sight | None = None, ceiling: Ceiling = ceilings.NONE
+) -> BoundChain | Spec:
     """What the request means: a ``Spec`` for a single agent, else a chain.
 
-    ``sight`` is for whoever remembers what can run where the caller is; without it somebody looks.
+    ``sight`` is for whoever remembers what can run where the caller is; without it somebody looks. ``ceiling`` is that
+    of the run that asks, if it is a run.
     """
     _check(request)
-    find = _Finding(request, config, sight)
+    find = _Finding(request, config, sight, ceiling)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
         spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
+    ceilings.check_gates(request.until, named, ceiling, config)
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
@@ -158,12 +168,14 @@ def _check(request: StartRequest) -> None:
         raise UsageError(f"{misplaced} belongs to a chain; a single agent has none")
     if request.agent is None and request.session:
         raise UsageError("only a single agent can stay for more messages; a chain goes on by itself")
-    if request.on_question not in (None, *ON_QUESTION):
-        raise UsageError(f"a question can be met with {', '.join(ON_QUESTION)}, not {request.on_question!r}")
-    if request.on_lost not in (None, *ON_LOST):
-        raise UsageError(f"a lost pass can be met with {', '.join(ON_LOST)}, not {request.on_lost!r}")
-    if request.isolation not in (None, *ISOLATION):
-        raise UsageError(f"a step's isolation is {' or '.join(ISOLATION)}, not {request.isolation!r}")
+    for words, said, choices in (
+        ("a question can be met with", request.on_question, ON_QUESTION),
+        ("a question can be met with", request.on_question_default, ON_QUESTION),
+        ("a lost pass can be met with", request.on_lost, ON_LOST),
+        ("a step's isolation is", request.isolation, ISOLATION),
+    ):
+        if said not in (None, *choices):
+            raise UsageError(f"{words} {' or '.join(choices)}, not {said!r}")
     for name, words in _ABOVE_ZERO.items():
         value = getattr(request, name)
         if value is not None and not 0 < value <= _MOST.get(name, 1e15):  # also refuses NaN
@@ -192,8 +204,9 @@ def check_directory(cwd: str) -> None:
 class _Finding:
     """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
 
-    def __init__(self, request: StartRequest, config: Config, sight: Sight | None) -> None:
+    def __init__(self, request: StartRequest, config: Config, sight: Sight | None, ceiling: Ceiling) -> None:
         self.config = config
+        self._ceiling = ceiling
         self._request = request
         seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config))
         self._sight = seen._replace(catalog=cache(seen.catalog))
@@ -206,6 +219,10 @@ class _Finding:
         if name not in self._agents:
             self._agents[name] = resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
         return self._agents[name]
+
+    def grant(self, wanted: Wanted) -> Granted:
+        """What may be started of it by whoever asks."""
+        return ceilings.grant(wanted, self._ceiling, self.config, self._sight.catalog)
 
     def environment(self, provider: str) -> Mapping[str, str]:
         """What an agent of this kind gets of the caller's environment."""
@@ -320,7 +337,7 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     return Options(
         marker=_marker(request, chain, config),
         session=request.session,
-        on_question=_on_question(request, chain) or claude.on_question,
+        on_question=_on_question(request, chain) or claude.on_question or request.on_question_default or "ask",
         permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
         model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
@@ -398,16 +415,20 @@ def _spec(
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     for given in _given(wish, agent_args, step_args, config):
         check_arguments(given, agent, options.permission_mode, config)
+    written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
+    granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
     servers = servers_for(agent, request.cwd, request.env)
-    env = find.environment(agent.provider)
+    own = own_server(agent, config)
+    unknown = [name for name in servers.unknown if own is None or name != own.name]
+    env = {**find.environment(agent.provider), **_lists(agent)}
     prompt = _prompt(wish, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
-        replace(agent, args=agent_args),
-        step_args,
+        granted.agent,
+        (),
         request.args,
         prompt.text,
         env,
-        options._replace(loop=wish.loop, servers=servers.servers),
+        options._replace(loop=wish.loop, servers=servers.servers, own=own),
     )
     if options.session and launch.stdin != "lines":
         raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")
@@ -430,9 +451,25 @@ def _spec(
         on_question=options.on_question,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=tuple(_notices(wish, agent, servers.unknown)),
+        notices=(*_notices(wish, agent, unknown), *granted.notices),
         blanks=prompt.blanks,
+        permission_mode=granted.mode,
+        allowed_agents=agent.definition.allowed_agents if agent.definition else None,
+        known_as=granted.known_as,
+        unvouched=granted.unvouched,
     )
+
+
+def _lists(agent: Agent) -> dict[str, str]:
+    """What an agent of a CLI's is told about whom it may start and which servers it may have."""
+    if agent.provider == PROGRAM:
+        return {}
+    known = agent.definition
+    lists = {
+        "AGENT_ALLOWED_AGENTS": known.allowed_agents if known else None,
+        "AGENT_MCP_SERVERS": known.allowed_servers if known else None,
+    }
+    return {name: json.dumps(value) for name, value in lists.items()}
 
 
 def _notices(wish: _Wish, agent: Agent, unknown_servers: Sequence[str]) -> Iterator[str]:

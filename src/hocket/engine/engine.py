@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
-from hocket.engine import going_on
+from hocket.engine import ceilings, going_on
 from hocket.engine.bind import StartRequest, bind
 from hocket.engine.budgets import Budgets
+from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
+from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
-from hocket.errors import Conflict, Forbidden, Unauthorized
+from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, restarts
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
 from hocket.providers import Reply
 from hocket.store import Committed, Line, NewRun, Store
+from hocket.wanted import Begin, Order
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
+
+
+class Assignment(NamedTuple):
+    """The hand-off that a run is started for."""
+
+    task: str
+    handoff: str
+    """The record of it, which becomes true together with the run."""
+    caller: str | None = None
+    """The run that asks, where it is a run."""
+    first: tuple[Order, ...] = ()
+    """What is done to the task in the same breath, before."""
 
 
 class Engine:
@@ -49,6 +65,7 @@ class Engine:
         self.hub = Hub(self.read)
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
+        self.inbox = Inbox(self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, limits)
         self._chains = Chains(self._journal, self._new_run, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
@@ -68,6 +85,7 @@ class Engine:
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
         self._journal.listen(self.hub.publish)
+        self.inbox.open()
         # Before the chains: what is spent must be known when they start something.
         self._budgets.open()
         self._silence.open()
@@ -91,6 +109,7 @@ class Engine:
     async def close(self) -> None:
         """Let go. Runs live on with their keepers; the next server takes them over."""
         self.hub.close()
+        self.inbox.close()
         await self._budgets.close()
         await self._silence.close()
         self._finding.shutdown(wait=False, cancel_futures=True)
@@ -102,9 +121,15 @@ class Engine:
 
     # Starting
 
-    async def start(self, request: StartRequest, key: str | None = None, parent: Run | None = None) -> Run:
+    async def start(
+        self,
+        request: StartRequest,
+        key: str | None = None,
+        parent: Run | None = None,
+        assignment: Assignment | None = None,
+    ) -> Run:
         """Create a run and set it going. The same ``key`` gives the same run, however often it is asked for."""
-        return await self._once(key, lambda: self._start(request, key, parent))
+        return await self._once(key, lambda: self._start(request, key, parent, assignment))
 
     async def resume(
         self,
@@ -130,30 +155,51 @@ class Engine:
             task.add_done_callback(lambda _: self._requests.pop(key, None))
         return await asyncio.shield(task)
 
-    async def _start(self, request: StartRequest, key: str | None, parent: Run | None) -> Run:
+    async def _start(
+        self, request: StartRequest, key: str | None, parent: Run | None, assignment: Assignment | None
+    ) -> Run:
         check_disk(self.home, self.limits)
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth = depth_below(parent, self.limits)
+        if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
+            # Who is not there for a run is not there for what it starts either.
+            request = replace(request, on_question=wish)
+        ceiling = self._ceiling(parent)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
-        bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request)
-        return await self._begin(bound, key, parent, depth)
+        bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceiling)
+        bound = ceilings.in_time(bound, ceiling, time.monotonic())
+        return await self._begin(bound, key, parent, depth, assignment)
 
-    def _bind(self, request: StartRequest) -> BoundChain | Spec:
+    def _ceiling(self, parent: Run | None) -> Ceiling:
+        """What holds for a start below a run."""
+        return ceilings.above(self.above(parent), self.read.spec, time.monotonic()) if parent else ceilings.NONE
+
+    def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
+        if ceiling.caller is not None:
+            # Which programs a name means, and whose settings count, is not for an agent to choose.
+            request = replace(request, env=ceiling.caller.env)
         config = load(request.cwd, str(self.home), request.env)
         catalog = partial(self.catalogs.get, request.cwd, request.env, config)
-        return bind(request, config, Sight(catalog, self._definitions.load))
+        return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
 
     async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
             return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
 
-    async def _begin(self, bound: Spec | BoundChain, key: str | None, parent: Run | None, depth: int) -> Run:
+    async def _begin(
+        self,
+        bound: Spec | BoundChain,
+        key: str | None,
+        parent: Run | None,
+        depth: int,
+        assignment: Assignment | None = None,
+    ) -> Run:
         run_id = self._reserve(parent)
         try:
             kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
-            run = await self._new_run(kind, bound, parent, depth, key=key, run_id=run_id)
+            run = await self._new_run(kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
         finally:
             self._births.pop(run_id, None)
         if isinstance(bound, Spec):
@@ -192,6 +238,7 @@ class Engine:
         iteration: int | None = None,
         also: list[Event] | None = None,
         error: str | None = None,
+        assignment: Assignment | None = None,
     ) -> Run:
         """The transaction that brings a run into being. Flushed: somebody is about to be told.
 
@@ -211,6 +258,7 @@ class Engine:
             "step": step,
             "iteration": iteration,
             "resumed_from": spec.resumed_from,
+            **_wanted_by(assignment, parent),
             "source": spec.source if isinstance(spec, Spec) else None,
             "definition": spec.definition if isinstance(spec, Spec) else None,
             **_bounds(spec, kind),
@@ -229,8 +277,21 @@ class Engine:
         if error is not None:
             end = {"status": Status.FAILED, "reason": Reason.START_FAILED, "error": error}
             told.append(Event(0, event.ts, run_id, event.root, "run.ended", end))
-        committed = await self._journal.write([*(also or ()), event, *told], new={run_id: birth}, durable=True)
+        orders = _orders(assignment, run_id, data["agent"], depth)
+        events = [*(also or ()), event, *told]
+        committed = await self._journal.write(events, new={run_id: birth}, orders=orders, durable=True)
         return committed.runs[run_id]
+
+    async def order(
+        self, *orders: Order, key: str | None = None, durable: bool = True, ending: Run | None = None
+    ) -> Committed:
+        """Do something to tasks, all of it or nothing; with it a run may be told to end, which ``stop`` carries out."""
+        events = [] if ending is None or ending.ended else [_told_to_stop(ending)]
+        return await self._journal.write(events, orders=orders, order_key=key, durable=durable)
+
+    def listen(self, listener: Callable[[Committed], None]) -> None:
+        """Be told of every commit, after the engine itself."""
+        self._journal.listen(listener)
 
     # Looking
 
@@ -318,6 +379,21 @@ class Engine:
         self._chains.answered(given["run"], given["question"], allow=given["allow"])
         return given
 
+    async def ask(self, run: Run, text: str, options: Sequence[str] = (), key: str | None = None) -> str:
+        """A question of a run's own; the question's id. Where a question ends a run, this one does."""
+        question = await self._talk.ask(run, text, options, key)
+        now = self._journal.live.get(run.id)
+        if now is not None and now.open_questions and self._talk.wish(now) == "fail":
+            await self._processes.ask_to_stop([now], Reason.NO_ANSWER)
+        return question
+
+    def question(self, run: Run, question: str) -> dict[str, Any]:
+        """What a run asked, and what became of it."""
+        found = outcome(self._journal.run(run.id) or run, self.read.exchange(run.id, question))
+        if found is None:
+            raise NotFound(f"run {run.number} never asked {question!r}", f"`hocket show {run.number}` has what it asks")
+        return found
+
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""
         run_id = run_of_token(self._secret, token)
@@ -327,6 +403,24 @@ class Engine:
         if run is None:
             raise Forbidden("the run that this token spoke for has ended")
         return run
+
+
+def _told_to_stop(run: Run) -> Event:
+    return Event(0, time.time(), run.id, run.root, "input", {"kind": "stop", "reason": Reason.STOPPED})
+
+
+def _wanted_by(assignment: Assignment | None, parent: Run | None) -> dict[str, Any]:
+    """What a run is done for: what it was handed, else what its parent is at work on."""
+    if assignment is not None:
+        return {"task": assignment.task, "handoff": assignment.handoff}
+    return {"task": parent.task} if parent is not None and parent.task else {}
+
+
+def _orders(assignment: Assignment | None, run_id: str, agent: str, depth: int) -> list[Order]:
+    if assignment is None:
+        return []
+    begin = Begin(assignment.task, assignment.handoff, run_id, agent, depth, assignment.caller)
+    return [*assignment.first, begin]
 
 
 def _bounds(spec: Spec | BoundChain, kind: Kind) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import secrets
+import shlex
 import stat
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ TOKEN = "token"  # noqa: S105 - the name of a file
 SECRET = "secret"  # noqa: S105 - the name of a file
 PORT = "port"
 DATABASE = "hocket.db"
+PROGRAMS = "bin"
 
 _HINT = "Choose another directory with HOCKET_HOME, or mend this one"
 
@@ -68,6 +70,25 @@ def secret_of(home: Path, name: str) -> str:
         file.flush()
         os.fsync(file.fileno())
     return text
+
+
+def lay_out_program(home: Path, python: str) -> None:
+    """Put the command itself where agents find it, whatever is on the PATH that they were started with.
+
+    In a folder of its own: an agent must not come upon the other programs that lie beside this interpreter.
+    """
+    folder = home / PROGRAMS
+    folder.mkdir(mode=0o700, exist_ok=True)
+    # Not as a module: finding one by its name takes longer. Safe path: the agent's directory decides nothing.
+    code = "import sys; from hocket.cli import main; sys.exit(main())"
+    content = f'#!/bin/sh\nexec {shlex.quote(python)} -P -c {shlex.quote(code)} "$@"\n'
+    program = folder / "hocket"
+    if program.is_file() and program.read_text() == content:
+        return
+    unfinished = folder / ".hocket.new"
+    unfinished.write_text(content)
+    unfinished.chmod(0o700)
+    unfinished.replace(program)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from hocket.errors import HocketError
 from hocket.model import Event, Run
 from hocket.store import Batch, Committed, NewRun, Offsets, Store
+from hocket.wanted import Order
 
 Listener = Callable[[Committed], None]
 RETRY_AFTER = 1.0
@@ -34,9 +35,11 @@ class Journal:
         *,
         new: dict[str, NewRun] | None = None,
         offsets: dict[str, Offsets] | None = None,
+        orders: Sequence[Order] = (),
+        order_key: str | None = None,
         durable: bool = False,
     ) -> Committed:
-        batch = Batch(list(events), new or {}, offsets or {}, durable)
+        batch = Batch(list(events), new or {}, offsets or {}, list(orders), order_key, durable)
         future: asyncio.Future[Committed] = self._loop.create_future()
         self._waiting[id(batch)] = future
         self._writer.submit(batch)

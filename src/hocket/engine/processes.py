@@ -22,6 +22,7 @@ from typing import Any
 
 from hocket import config
 from hocket.engine import clock, estimates
+from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
@@ -305,6 +306,7 @@ class Processes:
             "HOCKET_HOME": str(self._home),
             "HOCKET_RUN": leaf.id,
             "HOCKET_TOKEN": run_token(self._secret, leaf.id),
+            **({"HOCKET_TASK": leaf.run.task} if leaf.run.task else {}),
         }
         return {
             "v": 1,
@@ -312,7 +314,7 @@ class Processes:
             "home": str(self._home),
             "argv": [filled(argument, leaf.id, leaf.place) for argument in _argv(leaf)],
             "cwd": leaf.spec.cwd,
-            "env": {**leaf.spec.env, **ours},
+            "env": {**leaf.spec.env, **ours, **self._path(leaf)},
             "stdin": leaf.spec.stdin,
             "needs_server": leaf.spec.stdin == "lines" and not ends_at_once(leaf.spec),
             "stop_grace": leaf.spec.stop_grace,
@@ -333,8 +335,17 @@ class Processes:
                 "budget_tokens": leaf.spec.budget_tokens,
                 "source": leaf.spec.source,
                 "definition": leaf.spec.definition,
+                "permission_mode": leaf.spec.permission_mode,
+                "allowed_agents": leaf.spec.allowed_agents,
+                "known_as": leaf.spec.known_as,
+                "unvouched": leaf.spec.unvouched,
             },
         }
+
+    def _path(self, leaf: Leaf) -> dict[str, str]:
+        """The caller's, and behind everything on it our own command: agents are told to hand work over with it."""
+        given = leaf.spec.env.get("PATH")
+        return {"PATH": f"{given}:{self._home / PROGRAMS}"} if given else {}
 
     # Watching
 

@@ -78,6 +78,10 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         budget_tokens=record.get("budget_tokens"),
         source=record.get("source"),
         definition=record.get("definition"),
+        permission_mode=record.get("permission_mode"),
+        allowed_agents=None if (allowed := record.get("allowed_agents")) is None else tuple(allowed),
+        known_as=record.get("known_as"),
+        unvouched=record.get("unvouched", False),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}

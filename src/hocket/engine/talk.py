@@ -7,8 +7,11 @@ arrives once, and a server that died in between leaves nothing that the next one
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -17,7 +20,7 @@ import msgspec
 
 from hocket.engine.journal import Journal
 from hocket.engine.runs import directory
-from hocket.errors import Conflict
+from hocket.errors import Conflict, LimitReached
 from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec
 from hocket.providers import PROVIDERS, Conversation, Reply
@@ -27,7 +30,23 @@ END = "end"
 FIRST = "prompt"
 """The id of the record that a run begins with."""
 
+OWN = "ask"
+"""How a question came that an agent put in its own words: over the API, where it also learns the answer."""
+NOBODY = "nobody is there to answer: this run was started with --on-question deny, or without anybody watching it"
+OPEN_AT_ONCE = 20
+"""Questions of that kind: who asks more wants something else than an answer."""
+RETOLD = 200
+"""Letters of an answer that whoever comes too late is told."""
+
+
+class _Wishes(msgspec.Struct):
+    """What a spec of either kind says about questions."""
+
+    on_question: str = "deny"
+
+
 _decoder = msgspec.json.Decoder(Spec)
+_wishes = msgspec.json.Decoder(_Wishes)
 
 
 def ends_at_once(spec: Spec) -> bool:
@@ -70,28 +89,77 @@ class Talk:
             line = conversation.interrupt(key)
             await self._say(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
 
+    async def ask(self, run: Run, text: str, options: Sequence[str], key: str | None) -> str:
+        """A question that an agent puts in its own words; comes back with the question's id.
+
+        A key that was used before asks nothing new. Where nobody is there to answer, that is the answer.
+        """
+        identity = _identity(run, key)
+        async with self._turn(run):
+            now = self._journal.live.get(run.id)
+            if now is None:
+                raise Conflict(f"run {run.number} has ended; it can ask nothing more")
+            if self._journal.read.exchange(run.id, identity):
+                return identity
+            if sum(_is_own(one) for one in now.open_questions) >= OPEN_AT_ONCE:
+                raise LimitReached(f"run {run.number} has {OPEN_AT_ONCE} open questions; it has to wait for answers")
+            kind = "choice" if options else "ask"
+            asked: dict[str, Any] = {"id": identity, "kind": kind, "text": text, "tool": None, "input": None}
+            asked |= {"options": list(options), "via": OWN}
+            events = [self._event(run, "question", asked)]
+            if self.wish(run) == "deny":
+                refusal = {"id": identity, "allow": False, "text": NOBODY, "by": "hocket"}
+                events.append(self._event(run, "answer", refusal))
+            await self._journal.write(events, durable=True)
+        return identity
+
+    def wish(self, run: Run) -> str:
+        """What becomes of a question of this run: ``deny``, ``ask`` or ``fail``."""
+        return _wishes.decode(self._journal.read.spec(run.id)).on_question
+
     async def answer(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts, whoever comes with another; it may be given again."""
         run = self._asking(run, question, key)
         async with self._turn(run):
             if (given := self._journal.read.answered(run.root, key)) is not None:
                 return _receipt(*given)
-            if run.kind is not Kind.LEAF:
-                return await self._answer_chain(run, question, reply, by, key)
-            now, conversation = self._listener(run)
+            now = self._journal.live.get(run.id) or run
+            if not any(_fits(asked, question) for asked in now.open_questions):
+                return await self._given_before(now, question, key)
             asked = _meant(now, question)
-            data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by, "key": key}
-            line = conversation.answer(asked, reply)
-            if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
-                raise Conflict(f"that question of run {run.number} has been answered already")
+            text = _chosen(asked, reply.text)
+            data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key}
+            if now.kind is Kind.LEAF and not _is_own(asked):
+                _, conversation = self._listener(run)
+                line = conversation.answer(asked, reply)
+                if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
+                    return await self._given_before(now, asked["id"], key)
+            else:
+                # Nobody reads lines: a chain, or an agent that follows what is recorded.
+                await self._journal.write([self._event(run, "answer", data)], durable=True)
             return _receipt(run.id, data)
 
-    async def _answer_chain(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
-        """A chain reads no lines: that the answer is recorded is all."""
-        asked = _meant(self._journal.live.get(run.id) or run, question)
-        data = {"id": asked["id"], "allow": reply.allow, "text": reply.text, "by": by, "key": key}
-        await self._journal.write([self._event(run, "answer", data)], durable=True)
-        return _receipt(run.id, data)
+    async def _given_before(self, run: Run, question: str | None, key: str) -> dict[str, Any]:
+        """The caller's own answer, if it was given and could not be recorded then; else a word on who was first."""
+        if not run.ended:
+            await self._record_missing(run)
+            if (given := self._journal.read.answered(run.root, key)) is not None:
+                return _receipt(*given)
+        raise self._too_late(run, question)
+
+    def _too_late(self, run: Run, question: str | None) -> Conflict:
+        name = f"run {run.number}"
+        nothing = f"{name} has {'ended, and has ' if run.ended else ''}{_nothing_open(question)}"
+        found = None
+        if run.kind is Kind.LEAF or question is not None:
+            leaf = run.id if run.kind is Kind.LEAF else None
+            found = self._journal.read.last_answer(run.root, question or "", leaf)
+        if found is None:
+            return Conflict(nothing, "`hocket inbox` lists what is asked")
+        said = _retold(found[1])
+        if question is None:
+            return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
+        return Conflict(f"question {found[1]['id']} of {name} has been answered already: {said}")
 
     async def end_input(self, place: str) -> None:
         """Nothing more will come."""
@@ -142,7 +210,7 @@ class Talk:
         below = self._journal.live_below(run.id)
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]
         if not asking:
-            raise Conflict(f"run {run.number} has {_nothing_open(question)}")
+            raise self._too_late(self._journal.live.get(run.id) or run, question)
         if len(asking) > 1:
             numbers = ", ".join(str(one.number) for one in asking)
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
@@ -163,6 +231,34 @@ class Talk:
 
 def _receipt(run_id: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"run": run_id, "question": answer["id"], "allow": answer["allow"]}
+
+
+def _identity(run: Run, key: str | None) -> str:
+    """A new question's id: the same for the same key, so nothing has to be remembered to ask once."""
+    if key is None:
+        return "q" + os.urandom(8).hex()
+    return "q" + hashlib.sha256(f"{run.id} {key}".encode()).hexdigest()[:16]
+
+
+def _is_own(asked: Mapping[str, Any]) -> bool:
+    return asked.get("via") == OWN
+
+
+def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
+    """Of a question with options of its own, the one that a number means, counted from 1, unless one is called so."""
+    options = asked.get("options") if _is_own(asked) else None
+    said = (text or "").strip()
+    if not options or said in options or not re.fullmatch("[1-9][0-9]?", said) or int(said) > len(options):
+        return text
+    return str(options[int(said) - 1])
+
+
+def _retold(answer: Mapping[str, Any]) -> str:
+    """Who answered, and what."""
+    said = "allowed" if answer.get("allow") else "denied"
+    text = str(answer.get("text") or "")
+    short = text if len(text) <= RETOLD else f"{text[:RETOLD]}…"
+    return f"{said} by {answer.get('by') or 'somebody'}" + (f": {short}" if short else "")
 
 
 def _fits(asked: Mapping[str, Any], question: str | None) -> bool:

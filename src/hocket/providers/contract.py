@@ -25,6 +25,16 @@ length when the line was too long to be read whole. Pure: the state it is given 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+class OwnServer(NamedTuple):
+    """The MCP server that an agent gets from us."""
+
+    name: str
+    definition: Mapping[str, Any]
+    """How it is started, in the words of the CLIs' own files."""
+    rules: tuple[str, ...]
+    """Permission to use its tools, one for each."""
+
+
 class Options(NamedTuple):
     """What a run may be given beyond its agent and its prompt."""
 
@@ -43,6 +53,8 @@ class Options(NamedTuple):
     """It works in a worktree with a branch of its own, and only what it commits is handed on."""
     servers: Mapping[str, Any] | None = None
     """The only MCP servers it may have, by name, each with its definition; None leaves that to its CLI."""
+    own: OwnServer | None = None
+    """Ours, beside those."""
 
 
 class Launch(NamedTuple):

@@ -11,7 +11,9 @@ import msgspec
 
 from hocket.errors import AmbiguousRun, NotFound
 from hocket.model import Event, Run
+from hocket.store.tasks import OPEN, handoff_decoder, task_decoder
 from hocket.store.writer import Offsets, wire
+from hocket.wanted import Handoff, Task, TaskStatus, there
 
 _run = msgspec.json.Decoder(Run)
 _any = msgspec.json.Decoder()
@@ -151,6 +153,24 @@ class Reading:
                     return run, answer
         return None
 
+    def last_answer(self, root: str, question: str = "", run: str | None = None) -> tuple[str, dict[str, Any]] | None:
+        """The newest answer in a tree, or to one run of it, to a question whose id begins so; with who asked."""
+        sql = "SELECT run, data FROM events WHERE root = ? AND type = 'answer' ORDER BY seq DESC"
+        with closing(self._connection.execute(sql, (root,))) as rows:
+            for asked_by, data in rows:
+                answer: dict[str, Any] = _any.decode(data)
+                if run in (None, asked_by) and str(answer["id"]).startswith(question):
+                    return asked_by, answer
+        return None
+
+    def exchange(self, run_id: str, question: str) -> list[Event]:
+        """A question that a run asked, and what was answered, by the question's whole id; empty if it never was."""
+        sql = """SELECT seq, ts, run, root, type, data FROM events
+            WHERE run = ? AND type IN ('question', 'answer') ORDER BY seq"""
+        rows = self._connection.execute(sql, (run_id,))
+        told = [Event(seq, ts, run, root, kind, _any.decode(data)) for seq, ts, run, root, kind, data in rows]
+        return [event for event in told if event.data.get("id") == question]
+
     def page(self, run: Run, after: int, limit: int, most: int) -> list[Line]:
         """The next events of a run and all below it: ``limit`` at most, none once there are ``most`` bytes."""
         columns = "SELECT seq, ts, run, root, type, data FROM events"
@@ -170,6 +190,75 @@ class Reading:
                 if size >= most:
                     break
         return lines
+
+    # Tasks
+
+    def _tasks(self, sql: str, parameters: Iterable[object]) -> list[Task]:
+        return [task_decoder.decode(state) for (state,) in self._connection.execute(sql, tuple(parameters))]
+
+    def _handoffs(self, sql: str, parameters: Iterable[object]) -> list[Handoff]:
+        return [handoff_decoder.decode(state) for (state,) in self._connection.execute(sql, tuple(parameters))]
+
+    def last_task_number(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()[0])
+
+    def task(self, task_id: str) -> Task | None:
+        found = self._tasks("SELECT state FROM tasks WHERE id = ?", (task_id,))
+        return found[0] if found else None
+
+    def find_task(self, ref: str) -> Task:
+        """The task that an id, a unique prefix or a number names."""
+        if ref.isascii() and ref.isdigit() and len(ref) < 19:
+            found = self._tasks("SELECT state FROM tasks WHERE number = ?", (int(ref),))
+        elif ref.isascii() and ref.replace("-", "").replace("_", "").isalnum():
+            # Those that came from elsewhere may have a dash in their id.
+            found = self._tasks("SELECT state FROM tasks WHERE id >= ? AND id < ? LIMIT 2", (ref, ref + "~"))
+            found = [task for task in found if task.id == ref] or found
+        else:
+            found = []
+        if len(found) > 1:
+            raise AmbiguousRun(f"{ref!r} fits more than one task", "Give more of the id, or the number")
+        return there(found[0] if found else None, ref)
+
+    def task_by_request(self, key: str) -> Task | None:
+        found = self._tasks("SELECT state FROM tasks WHERE request_key = ?", (key,))
+        return found[0] if found else None
+
+    def tasks(self, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+        """The newest first, below the number ``before``."""
+        top = 2**62 if before is None else before
+        if status is None:
+            return self._tasks("SELECT state FROM tasks WHERE number < ? ORDER BY number DESC LIMIT ?", (top, limit))
+        sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
+        return self._tasks(sql, (status, top, limit))
+
+    def queued_tasks(self) -> list[Task]:
+        """Those for which something waits to be done."""
+        return self._tasks("SELECT state FROM tasks WHERE queued > 0 ORDER BY number", ())
+
+    def handoffs(self, task_id: str) -> list[Handoff]:
+        """A task's whole chain, in order."""
+        return self._handoffs("SELECT state FROM handoffs WHERE task = ? ORDER BY number", (task_id,))
+
+    def open_handoffs(self, task_id: str) -> list[Handoff]:
+        """Those that are not closed, the innermost last."""
+        return self._handoffs(OPEN, (task_id,))
+
+    def last_closed_handoff(self, task_id: str) -> Handoff | None:
+        """The one that ended last, which need not be the one that began last."""
+        sql = """SELECT state FROM handoffs WHERE task = ? AND completed_at IS NOT NULL
+            ORDER BY completed_at DESC, number LIMIT 1"""
+        found = self._handoffs(sql, (task_id,))
+        return found[0] if found else None
+
+    def told_of_task(self, task_id: str, word: str) -> list[dict[str, Any]]:
+        """Those lines of a task's history in which a word occurs that has no need of escapes."""
+        sql = "SELECT data FROM events WHERE run = ? AND type = 'task.changed' AND data LIKE ? ORDER BY seq"
+        return [_any.decode(data) for (data,) in self._connection.execute(sql, (task_id, f'%"{word}"%'))]
+
+    def handoff(self, handoff_id: str) -> Handoff | None:
+        found = self._handoffs("SELECT state FROM handoffs WHERE id = ?", (handoff_id,))
+        return found[0] if found else None
 
     def _has_children(self, run_id: str) -> bool:
         return self._connection.execute("SELECT 1 FROM runs WHERE parent = ? LIMIT 1", (run_id,)).fetchone() is not None

@@ -52,6 +52,34 @@ MIGRATIONS: tuple[Migration, ...] = (
             )""",
         ),
     ),
+    Migration(
+        2,
+        "tasks and their hand-offs",
+        (
+            """CREATE TABLE tasks (
+                id TEXT PRIMARY KEY,
+                number BIGINT NOT NULL UNIQUE,
+                status TEXT NOT NULL,
+                queued BIGINT NOT NULL,
+                state TEXT NOT NULL,
+                request_key TEXT UNIQUE
+            )""",
+            "CREATE INDEX tasks_status ON tasks (status, number)",
+            "CREATE INDEX tasks_queued ON tasks (number) WHERE queued > 0",
+            """CREATE TABLE handoffs (
+                id TEXT PRIMARY KEY,
+                task TEXT NOT NULL,
+                number BIGINT NOT NULL,
+                run TEXT UNIQUE,
+                depth BIGINT NOT NULL,
+                completed_at DOUBLE PRECISION,
+                state TEXT NOT NULL
+            )""",
+            "CREATE UNIQUE INDEX handoffs_task ON handoffs (task, number)",
+            # The promise that a task has one agent at a time, kept by the database itself.
+            "CREATE UNIQUE INDEX handoffs_open ON handoffs (task, depth) WHERE completed_at IS NULL",
+        ),
+    ),
 )
 
 LATEST = MIGRATIONS[-1].number

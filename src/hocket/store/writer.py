@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ import msgspec
 
 from hocket.errors import DiskLow, HocketError, StoreError
 from hocket.model import CHANGING, Event, Run, apply
+from hocket.store.tasks import carry_out, is_open
+from hocket.wanted import COMPLETED, Change, Create, Handoff, Order, Task, closing
 
 
 @dataclass(slots=True)
@@ -42,6 +45,10 @@ class Batch:
     events: list[Event]
     new: dict[str, NewRun] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
+    orders: list[Order] = field(default_factory=list)
+    """What is done to tasks, before anything else of this batch."""
+    order_key: str | None = None
+    """Under which a task that is created here can be found again."""
     durable: bool = False
     """Whether somebody will be told that it is saved: flushed to the disk before it counts."""
 
@@ -53,6 +60,8 @@ class Committed:
     events: list[Event]
     lines: list[bytes]
     runs: dict[str, Run]
+    tasks: dict[str, Task] = field(default_factory=dict)
+    handoffs: dict[str, Handoff] = field(default_factory=dict)
 
 
 Done = Callable[[list[tuple[Batch, Committed | Exception]]], None]
@@ -141,29 +150,55 @@ class Writer:
         return results
 
     def _write(self, batch: Batch, first: int, changed: dict[str, Run]) -> Committed:
-        runs: dict[str, Run] = {}
-        events, rows, lines = [], [], []
-        told = [event for event in batch.events if event.run in batch.new or not self._has_ended(event, changed)]
-        for seq, said in enumerate(told, start=first):
-            event = Event(seq, said.ts, said.run, said.root, said.type, said.data)
-            data = _encoder.encode(event.data).decode()
-            events.append(event)
-            rows.append((event.seq, event.ts, event.run, event.root, event.type, data))
-            lines.append(wire(event.seq, event.ts, event.run, event.root, event.type, data))
-            before = changed.get(event.run) or self._live.get(event.run)
-            if event.type in CHANGING and (before or event.run in batch.new):
-                runs[event.run] = changed[event.run] = apply(before, event)
+        result = Committed([], [], {})
+        rows: list[tuple[object, ...]] = []
+        now = time.time()
+        for order in batch.orders:
+            key = batch.order_key if isinstance(order, Create) else None
+            change = carry_out(self._connection, order, now, key)
+            _tell(self._noted(change, now, changed, result), first, result, rows)
+        for said in batch.events:
+            if not self._may_happen(said, batch, changed):
+                continue
+            before = changed.get(said.run) or self._live.get(said.run)
+            if said.type in CHANGING and (before or said.run in batch.new):
+                result.runs[said.run] = changed[said.run] = apply(before, said)
+            if said.type == "run.ended":
+                # Whoever follows the run stops listening at its end, so what that means is told first.
+                _tell(self._closed(changed[said.run], said.ts, changed, result), first, result, rows)
+            _tell([said], first, result, rows)
         self._connection.executemany(_EVENT, rows)
-        self._write_runs(runs.values(), batch.new)
+        self._write_runs(result.runs.values(), batch.new)
         for run, offsets in batch.offsets.items():
             row = (run, offsets.out, offsets.err, _encoder.encode(offsets.reader).decode())
             self._connection.execute(_OFFSETS, row)
-        return Committed(events, lines, runs)
+        return result
 
-    def _has_ended(self, event: Event, changed: dict[str, Run]) -> bool:
-        """Whether this tells the end of a run that has none to come: a run ends once."""
+    def _closed(self, run: Run, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
+        """The end of a run is the end of its hand-off, in the same breath, unless that was ended before."""
+        order = closing(run)
+        if order is None or not is_open(self._connection, order.handoff):
+            return []
+        return self._noted(carry_out(self._connection, order, now), now, changed, result)
+
+    def _noted(self, change: Change, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
+        """A change as events: of the task itself, and of each run whose hand-off is closed by it."""
+        task = change.task
+        result.tasks[task.id] = task
+        result.handoffs |= {record.id: record for record in (*change.opened, *change.closed)}
+        told = [Event(0, now, task.id, task.id, "task.changed", {"event": kind, **data}) for kind, data in change.told]
+        for record in change.closed:
+            run = changed.get(record.run or "") or self._live.get(record.run or "")
+            if run is not None:
+                about: dict[str, Any] = {"event": COMPLETED, "task": task.id, "handoff": record.id}
+                about |= {"status": record.status, "reason": record.reason}
+                told.append(Event(0, now, run.id, run.root, "task.changed", about))
+        return told
+
+    def _may_happen(self, event: Event, batch: Batch, changed: dict[str, Run]) -> bool:
+        """Not so the end of a run that has none to come: a run ends once."""
         run = changed.get(event.run) or self._live.get(event.run)
-        return event.type == "run.ended" and (run is None or run.ended)
+        return event.type != "run.ended" or event.run in batch.new or not (run is None or run.ended)
 
     def _write_runs(self, runs: Iterable[Run], new: dict[str, NewRun]) -> None:
         for run in runs:
@@ -176,7 +211,19 @@ class Writer:
             self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key))
 
 
+def _tell(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:
+    """Deal out the next numbers."""
+    for said in events:
+        event = Event(first + len(rows), said.ts, said.run, said.root, said.type, said.data)
+        data = _encoder.encode(event.data).decode()
+        result.events.append(event)
+        result.lines.append(wire(event.seq, event.ts, event.run, event.root, event.type, data))
+        rows.append((event.seq, event.ts, event.run, event.root, event.type, data))
+
+
 def _explained(error: Exception) -> HocketError:
+    if isinstance(error, HocketError):
+        return error  # An order that cannot be carried out says why.
     if isinstance(error, sqlite3.Error) and "full" in str(error):
         return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs go on meanwhile")
     return StoreError(f"this could not be recorded: {error}")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
+import sys
 from typing import Any
 
-from e2e.claude.stage import Stage, asks_to, data_of, run, server_pid, shown, spawn, wait_for, waited
+import pytest
+from e2e.claude.stage import Stage, asks_to, bash, data_of, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
 COMMAND = "sh -c 'echo x > made'"
@@ -114,3 +117,44 @@ def test_a_choice_is_answered_by_its_number(claude: Stage, hocket: Hocket) -> No
     code, ended = waited(hocket, run_id)
     assert (code, ended["result"]) == (0, "noted")
     assert "green" in data_of(hocket, run_id, "tool.finished")[0]["text"]
+
+
+@pytest.mark.req("S1-45")
+def test_without_a_word_a_question_waits_in_the_inbox_until_it_is_answered_by_its_id(
+    stage: Stage, hocket: Hocket
+) -> None:
+    stage.plays(ASKS)
+    run_id = spawn(hocket, "claude", "-p", "hello")
+    wait_for(hocket, run_id, "question")
+    (question,) = json.loads(hocket("inbox", "--json").stdout)
+    assert (question["run"], question["kind"], question["tool"]) == (run_id, "permission", "Bash")
+    assert question["input"]["command"] == COMMAND
+    assert hocket("answer", question["id"], "allow").returncode == 0
+    assert json.loads(hocket("inbox", "--json").stdout) == []
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"], ended["result"]) == (0, "done", "made it")
+    assert (hocket.cwd / "made").exists() == stage.is_real
+
+
+@pytest.mark.req("S1-45")
+def test_in_a_pipe_nobody_is_asked(stage: Stage, hocket: Hocket) -> None:
+    stage.plays(ASKS)
+    told = run(hocket, "claude", "-p", "hello")
+    assert told.outcome == (0, "done", "single_run")
+    assert data_of(hocket, told.leaf, "question") == []
+    assert not (hocket.cwd / "made").exists()
+
+
+def test_an_agent_asks_people_in_its_own_words_by_a_command(claude: Stage, hocket: Hocket) -> None:
+    words = [sys.executable, "-m", "hocket", "ask", "Which colour?", "--option", "red", "--option", "blue"]
+    claude.plays({"do": [bash(shlex.join(words)), {"say": "noted"}]})
+    run_id = spawn(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
+    question = wait_for(hocket, run_id, "question")["data"]
+    assert (question["kind"], question["text"], question["options"]) == ("choice", "Which colour?", ["red", "blue"])
+    assert shown(hocket, run_id)["needs_you"] is True
+    os.kill(server_pid(hocket), signal.SIGKILL)
+    assert hocket("answer", run_id, "2").returncode == 0
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"], ended["result"]) == (0, "done", "noted")
+    (finished,) = data_of(hocket, run_id, "tool.finished")
+    assert finished["text"].strip() == "blue"

@@ -104,7 +104,7 @@ def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(claude: Stage, hock
 
 def test_a_run_that_is_told_no_more_says_so(scripted: Stage, hocket: Hocket) -> None:
     scripted.plays({"do": [{"say": "begun"}, "hang"]})
-    run_id = spawn(hocket, "claude", "-p", "go")
+    run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "deny")
     wait_for(hocket, run_id, "text")
     refused = hocket("send", run_id, "by the way")
     assert (refused.returncode, refused.stdout) == (2, "")

@@ -58,8 +58,8 @@ def launch(
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
     for argument in (agent.path, *work, *name, *given):
         check_argument(agent.name, argument)
-    ours = (*_servers(options), *_definition(agent.definition))
-    argv = (agent.path, *_STREAMS, "--session-id", SESSION, *work, *ours, *given)
+    ours = (*_servers(options), "--session-id", SESSION, *work, *_definition(agent.definition))
+    argv = (agent.path, *_STREAMS, *ours, *given)
     model = _model(agent, options)
     added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**env, **added})
@@ -81,7 +81,7 @@ def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
         "--permission-mode",
         _permission_mode(agent, options),
         # These two take as many values as follow them, so what follows must be a flag of ours and no word of a user's.
-        *_tools(agent.allowed_tools or ""),
+        *_tools(agent.allowed_tools or "", options.own.rules if options.own else ()),
         *_questions(options.on_question),
         *(() if agent.trusted else _USERS_SETTINGS),
         *_without(agent.strangers),
@@ -154,8 +154,10 @@ def _files(agent: Agent, options: Options) -> Mapping[str, str]:
     if agent.definition:
         named = {agent.definition.name: dict(agent.definition.fields)}
         contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
-    if options.servers is not None:
-        contents[_SERVERS] = _as_json({_SERVERS_KEY: dict(options.servers)}, f"what {agent.name} may have as servers")
+    if options.servers is not None or options.own:
+        own = {options.own.name: options.own.definition} if options.own else {}
+        servers = {_SERVERS_KEY: {**(options.servers or {}), **own}}
+        contents[_SERVERS] = _as_json(servers, f"what {agent.name} may have as servers")
     return contents
 
 
@@ -171,10 +173,14 @@ def _as_json(value: Mapping[str, Any], what: str) -> str:
 
 
 def _servers(options: Options) -> tuple[str, ...]:
-    """The servers of a list, and no others. The first flag takes as many values as follow it, so a flag has to."""
-    if options.servers is None:
+    """The servers of a list, and no others; ours with them, or beside those that the program finds by itself.
+
+    The first flag takes as many values as follow it, so a flag has to.
+    """
+    if options.servers is None and options.own is None:
         return ()
-    return "--mcp-config", f"{RUN_DIRECTORY}/{_SERVERS}", _NO_OTHER_SERVERS
+    others = (_NO_OTHER_SERVERS,) if options.servers is not None else ()
+    return "--mcp-config", f"{RUN_DIRECTORY}/{_SERVERS}", *others
 
 
 # --- Tools --------------------------------------------------------------------------------------------------
@@ -198,9 +204,12 @@ def permissions_of(allowed: str) -> tuple[str, ...]:
     return tuple(entry.strip() for entry in entries if entry.strip())
 
 
-def _tools(allowed: str) -> tuple[str, ...]:
-    """One argument each. The program splits at commas outside parentheses too, so qualifiers arrive whole."""
+def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
+    """One argument each. The program splits at commas outside parentheses too, so qualifiers arrive whole.
+
+    Only the program's own tools are restricted by the first; those of servers, ours among them, are all offered.
+    """
     entries = permissions_of(allowed)
-    if not entries:
-        return ()
-    return "--tools", ",".join(tools_of(allowed)), words.ALLOWED_TOOLS_FLAG, ",".join(entries)
+    known = ("--tools", ",".join(tools_of(allowed))) if entries else ()
+    permitted = (*entries, *own)
+    return (*known, *((words.ALLOWED_TOOLS_FLAG, ",".join(permitted)) if permitted else ()))

@@ -1,0 +1,78 @@
+"""The routes of questions: all that are open, and those that an agent asks in its own words.
+
+Answering stands with the other routes of a run. No rule is decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response, StreamingResponse
+
+from hocket.api import wire
+from hocket.api.guard import caller_of
+from hocket.api.reach import engine_of, reaches, run_named
+from hocket.api.stream import HEARTBEAT
+from hocket.api.wire import Key
+from hocket.engine.engine import Engine
+from hocket.engine.inbox import Open
+from hocket.errors import Forbidden
+from hocket.model import Run
+
+_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The whole inbox, now and after every change of it", "content": {"text/event-stream": {}}}
+}
+
+
+def add_routes(app: FastAPI) -> None:
+    add = app.add_api_route
+    add("/api/inbox", list_questions, methods=["GET"], response_model=wire.Answer[list[wire.InboxOut]])
+    add("/api/inbox/events", follow_questions, methods=["GET"], response_class=Response, responses=_STREAM)
+    path = "/api/runs/{ref}/questions"
+    add(path, ask_question, methods=["POST"], response_model=wire.Answer[wire.Asked], status_code=201)
+    add(f"{path}/{{question}}", show_question, methods=["GET"], response_model=wire.Answer[wire.QuestionState])
+
+
+async def list_questions(request: Request) -> Response:
+    """Every open question of every live run, oldest first; for a run its own and those of all below it."""
+    engine = engine_of(request)
+    return wire.answer(_rows(engine, caller_of(request.scope).run, engine.inbox.questions()))
+
+
+async def follow_questions(request: Request) -> Response:
+    """Server-sent events: what ``/api/inbox`` lists, now and whenever it is another."""
+    lines = _changes(engine_of(request), caller_of(request.scope).run)
+    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+
+async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
+    before: list[dict[str, Any]] | None = None
+    async for questions in engine.inbox.follow(HEARTBEAT):
+        rows = before if questions is None else _rows(engine, mine, questions)
+        if rows == before:
+            yield b": still here\n\n"
+            continue
+        before = rows
+        yield b"data: %b\n\n" % wire.encoded(rows)
+
+
+def _rows(engine: Engine, mine: Run | None, questions: Iterable[Open]) -> list[dict[str, Any]]:
+    seen = [one for one in questions if reaches(engine, mine, one.run)]
+    return [wire.inbox_out(one.run, one.asked, one.asked_at) for one in seen]
+
+
+async def ask_question(request: Request, ref: str, body: wire.AskBody, idempotency_key: Key = None) -> Response:
+    """Ask people something. Only a run itself does, by its own token: nobody puts words into its mouth."""
+    run = run_named(request, ref)
+    mine = caller_of(request.scope).run
+    if mine is None or mine.id != run.id:
+        raise Forbidden("only a run itself asks, with its own token")
+    question = await engine_of(request).ask(run, body.text, body.options, idempotency_key)
+    return wire.answer({"id": question, "run": run.id}, 201)
+
+
+async def show_question(request: Request, ref: str, question: str) -> Response:
+    """One question of a run by its id, and what became of it."""
+    return wire.answer(engine_of(request).question(run_named(request, ref), question))

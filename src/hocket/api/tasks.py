@@ -1,0 +1,206 @@
+"""The routes of tasks and hand-offs. Each finds out who asks, and leaves the rest to ``tasks``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
+
+import msgspec
+from fastapi import FastAPI, Query, Request
+from starlette.responses import FileResponse, Response
+
+from hocket.api import wire
+from hocket.api import wire_tasks as names
+from hocket.api.guard import caller_of
+from hocket.api.wire import Key
+from hocket.errors import Forbidden, NotFound
+from hocket.model import Run
+from hocket.tasks import Tasks, Wish
+from hocket.wanted import Handoff, Task, TaskStatus
+
+PAGE_BYTES = 8 * 1024 * 1024
+TASK_BYTES = 512
+_BYTES: dict[int | str, dict[str, Any]] = {
+    200: {"description": "The file, byte for byte", "content": {"application/octet-stream": {}}}
+}
+
+
+def add_routes(app: FastAPI) -> None:
+    add = app.add_api_route
+    whole = wire.Answer[names.TaskOut]
+    add("/api/tasks", list_tasks, methods=["GET"], response_model=names.TaskList)
+    add("/api/tasks", create_task, methods=["POST"], response_model=whole, status_code=201)
+    add("/api/tasks/import", import_task, methods=["POST"], response_model=whole, status_code=201)
+    one = "/api/tasks/{ref}"
+    add(one, show_task, methods=["GET"], response_model=whole)
+    add(f"{one}/status", set_status, methods=["PUT"], response_model=whole)
+    add(f"{one}/planning", plan_task, methods=["PUT"], response_model=whole)
+    add(f"{one}/history", show_history, methods=["GET"], response_model=wire.Answer[names.History])
+    add(f"{one}/queue", show_queue, methods=["GET"], response_model=wire.Answer[names.Queue])
+    add(f"{one}/queue", enqueue, methods=["POST"], response_model=wire.Answer[names.QueuedOut], status_code=201)
+    add(f"{one}/queue/next", take_next, methods=["POST"], response_model=wire.Answer[names.QueuedOut])
+    add(f"{one}/queue/{{item}}", unqueue, methods=["DELETE"], response_model=wire.Answer[names.QueuedOut])
+    files = f"{one}/attachments"
+    add(files, list_attachments, methods=["GET"], response_model=wire.Answer[names.Attachments])
+    add(files, attach, methods=["POST"], response_model=wire.Answer[names.AttachmentOut], status_code=201)
+    add(f"{files}/{{name}}", get_attachment, methods=["GET"], response_class=Response, responses=_BYTES)
+    add(f"{one}/handoff", hand_off, methods=["POST"], response_model=names.Handed)
+    add(f"{one}/handoff/complete", complete, methods=["PUT"], response_model=whole)
+    add(f"{one}/handoffs/{{handoff}}", show_handoff, methods=["GET"], response_model=wire.Answer[names.HandoffDetail])
+
+
+def _tasks(request: Request) -> Tasks:
+    return cast(Tasks, request.app.state.tasks)
+
+
+def _caller(request: Request) -> Run | None:
+    return caller_of(request.scope).run
+
+
+def _task(request: Request, ref: str) -> Task:
+    return _tasks(request).find(ref, _caller(request))
+
+
+def _face(tasks: Tasks, task: Task) -> dict[str, Any]:
+    chain = tasks.read.handoffs(task.id)
+    return names.task_out(task, chain, _session(tasks, chain))
+
+
+def _session(tasks: Tasks, chain: list[Handoff]) -> str | None:
+    """That of the agent who has the task, or had it last."""
+    latest = next((one for one in reversed(chain) if one.completed_at is None), chain[-1] if chain else None)
+    run = tasks.read.run(latest.run) if latest and latest.run else None
+    return run.session_id if run else None
+
+
+async def list_tasks(
+    request: Request,
+    status: names.StatusType | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+) -> Response:
+    """One page of tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
+    wanted = TaskStatus(status) if status else None
+    found = _tasks(request).listed(_caller(request), wanted, before, limit + 1)
+    page = list(_first(found[:limit]))
+    following = page[-1].number if len(found) > len(page) else None
+    return wire.answer([names.summary_out(task) for task in page], next=following)
+
+
+def _first(tasks: list[Task]) -> Iterator[Task]:
+    """As many as fit an answer, and one in any case: descriptions can be long."""
+    size = 0
+    for task in tasks:
+        size += TASK_BYTES + 3 * len(task.description)
+        if size > PAGE_BYTES and size > TASK_BYTES + 3 * len(task.description):
+            return
+        yield task
+
+
+async def create_task(request: Request, body: names.NewTask, idempotency_key: Key = None) -> Response:
+    """Say what is wanted. The same Idempotency-Key gives the same task."""
+    tasks = _tasks(request)
+    task = await tasks.create(body.fields(), idempotency_key, _caller(request))
+    return wire.answer(_face(tasks, task), 201)
+
+
+async def import_task(request: Request, body: names.ImportBody, idempotency_key: Key = None) -> Response:
+    """Take over a task that was kept elsewhere, under its own id; its open hand-offs are closed as lost."""
+    if _caller(request) is not None:
+        raise Forbidden("only the operator imports tasks")
+    tasks = _tasks(request)
+    task = await tasks.adopt(*names.imported(body.task, time.time()), idempotency_key)
+    return wire.answer(_face(tasks, task), 201)
+
+
+async def show_task(request: Request, ref: str) -> Response:
+    """One task by id, unique prefix or number, with all of its hand-offs."""
+    return wire.answer(_face(_tasks(request), _task(request, ref)))
+
+
+async def set_status(request: Request, ref: str, body: names.StatusBody) -> Response:
+    """Say how far the task is."""
+    tasks = _tasks(request)
+    wanted = TaskStatus(body.status.type)
+    return wire.answer(_face(tasks, await tasks.set_status(_task(request, ref), wanted, body.status.message)))
+
+
+async def plan_task(request: Request, ref: str, body: names.PlanBody) -> Response:
+    """Make a plan of a description; its hand-offs stay."""
+    tasks = _tasks(request)
+    return wire.answer(_face(tasks, await tasks.plan(_task(request, ref), body.planning())))
+
+
+async def show_history(request: Request, ref: str) -> Response:
+    """All that happened to the task, in order."""
+    events = _tasks(request).read.events(_task(request, ref).id)
+    return wire.answer({"events": names.history_out(events)})
+
+
+async def show_queue(request: Request, ref: str) -> Response:
+    """What waits until the task is free, the next first."""
+    return wire.answer({"items": [names.queued_out(one) for one in _task(request, ref).queue]})
+
+
+async def enqueue(request: Request, ref: str, body: names.QueueBody, idempotency_key: Key = None) -> Response:
+    """Something for later; with an agent it is handed over by itself when its turn comes."""
+    task, caller = _task(request, ref), _caller(request)
+    item = await _tasks(request).enqueue(task, body.prompt, body.agent_name, caller, idempotency_key)
+    return wire.answer(names.queued_out(item), 201)
+
+
+async def take_next(
+    request: Request, ref: str, body: wire.Empty | None = None, idempotency_key: Key = None
+) -> Response:
+    """Take the first out of the queue; with the same Idempotency-Key it is the same one again."""
+    taken = await _tasks(request).take(_task(request, ref), None, idempotency_key)
+    return wire.answer(names.queued_out(taken))
+
+
+async def unqueue(request: Request, ref: str, item: str) -> Response:
+    """Take something out of the queue before its turn comes."""
+    return wire.answer(names.queued_out(await _tasks(request).take(_task(request, ref), item)))
+
+
+async def list_attachments(request: Request, ref: str) -> Response:
+    """The task's files."""
+    return wire.answer({"items": [names.attachment_out(one) for one in _task(request, ref).attachments]})
+
+
+async def attach(request: Request, ref: str, body: names.AttachmentBody) -> Response:
+    """Keep a file with the task."""
+    task = _task(request, ref)
+    made = await _tasks(request).attach(task, body.filename, body.bytes())
+    return wire.answer(names.attachment_out(made), 201)
+
+
+async def get_attachment(request: Request, ref: str, name: str) -> Response:
+    """A file of the task's, to be saved: never shown by a browser as if it were a page of ours."""
+    path = _tasks(request).attachment(_task(request, ref), name)
+    if not path.is_file():
+        raise NotFound(f"the bytes of {name!r} are gone from {path.parent}", "put them back from a copy")
+    return FileResponse(path, media_type="application/octet-stream", filename=name)
+
+
+async def hand_off(request: Request, ref: str, body: names.HandoffBody, idempotency_key: Key = None) -> Response:
+    """Give the task to an agent. Answers at once; the agent's own record says later what came of it."""
+    tasks, task, caller = _tasks(request), _task(request, ref), _caller(request)
+    wish = Wish(body.agent_name, body.prompt, body.cwd, body.env, body.timeout, body.budget_usd, body.on_question)
+    given = await tasks.hand_off(task, tasks.request(task, wish, caller), idempotency_key, caller)
+    return wire.answer(_face(tasks, given.task), handoff=given.handoff.id, run=given.handoff.run)
+
+
+async def complete(request: Request, ref: str, body: names.CompleteBody) -> Response:
+    """Close a hand-off: a run its own, by its token; the operator the innermost one."""
+    tasks = _tasks(request)
+    return wire.answer(_face(tasks, await tasks.complete(_task(request, ref), body.output, _caller(request))))
+
+
+async def show_handoff(request: Request, ref: str, handoff: str) -> Response:
+    """One hand-off by its id or its run's, with its result: the same, however often it is asked for."""
+    tasks = _tasks(request)
+    record = tasks.handoff(_task(request, ref), handoff)
+    run = tasks.read.run(record.run) if record.run else None
+    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt") if run else None
+    return wire.answer(names.handoff_detail(record, run, prompt))

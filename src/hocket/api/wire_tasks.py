@@ -1,0 +1,477 @@
+"""The JSON of tasks and hand-offs: its names, what is taken, and what is said."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+
+from hocket.api.wire import Dollars, Meta, Seconds, Text, Word
+from hocket.errors import UsageError
+from hocket.model import Event, Reason, Run, Status
+from hocket.wanted import COMPLETED, STARTED, UNQUEUED, Attachment, Handoff, Planning, Queued, Task, TaskStatus
+
+StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
+Line = Annotated[StrictStr, Field(max_length=64 * 1024)]
+Lines = Annotated[list[Line], Field(max_length=10_000)]
+Millis = Annotated[int, Field(ge=0, le=2**53)]
+
+# --- What is said -------------------------------------------------------------------------------------------
+
+
+class StatusOut(BaseModel):
+    """How far a task is, and a word about it."""
+
+    type: StatusType
+    message: str | None = None
+
+
+class HandoffOut(BaseModel):
+    """One agent's turn at a task."""
+
+    id: str
+    run: str | None
+    agent_name: str = Field(alias="agentName")
+    started_at: int = Field(alias="startedAt")
+    completed_at: int | None = Field(alias="completedAt")
+    output: str
+    status: str
+    reason: str | None
+
+
+class HandoffDetail(HandoffOut):
+    """The same, with its task and what the agent was asked."""
+
+    task: str
+    prompt: str | None
+
+
+class AttachmentOut(BaseModel):
+    """A file that belongs to a task."""
+
+    name: str
+    size: int
+    sha256: str
+    created_at: int = Field(alias="createdAt")
+
+
+class TaskSummary(BaseModel):
+    """A task in a list: who is at work on it, and not all who were."""
+
+    id: str
+    number: int
+    task_type: Literal["descriptionOnly", "planned"] = Field(alias="taskType")
+    description: str
+    status: StatusOut
+    current_agent: str | None = Field(alias="currentAgent")
+    handoff_count: int = Field(alias="handoffCount")
+    cwd: str | None
+    source: dict[str, Any] | None
+    created_at: int = Field(alias="createdAt")
+    updated_at: int = Field(alias="updatedAt")
+
+
+class TaskOut(BaseModel):
+    """A task. The last four are there once it is planned."""
+
+    id: str
+    number: int
+    task_type: Literal["descriptionOnly", "planned"] = Field(alias="taskType")
+    description: str
+    status: StatusOut
+    source: dict[str, Any] | None
+    cwd: str | None
+    current_agent: str | None = Field(alias="currentAgent")
+    agent_chain: list[HandoffOut] = Field(alias="agentChain")
+    session_id: str | None = Field(alias="sessionId")
+    attachments: list[AttachmentOut]
+    created_at: int = Field(alias="createdAt")
+    updated_at: int = Field(alias="updatedAt")
+    summary: str | None = None
+    requirements: str | list[str] | None = None
+    acceptance_criteria: str | list[str] | None = Field(None, alias="acceptanceCriteria")
+    plan: str | list[str] | None = None
+
+
+class TaskListMeta(Meta):
+    """With the number that the next page goes on below."""
+
+    next: int | None
+
+
+class TaskList(BaseModel):
+    """One page of tasks, the newest first."""
+
+    data: list[TaskSummary]
+    meta: TaskListMeta
+
+
+class HandedMeta(Meta):
+    """Which of the task's hand-offs this one is, and its run."""
+
+    handoff: str
+    run: str | None
+
+
+class Handed(BaseModel):
+    """A task right after it was handed over."""
+
+    data: TaskOut
+    meta: HandedMeta
+
+
+class HistoryEvent(BaseModel):
+    """One thing that happened to a task."""
+
+    event_type: str = Field(alias="eventType")
+    timestamp: int
+    data: dict[str, Any]
+
+
+class History(BaseModel):
+    """All that happened to a task, in order."""
+
+    events: list[HistoryEvent]
+
+
+class QueuedOut(BaseModel):
+    """Something that waits until the task is free."""
+
+    id: str
+    agent_name: str | None = Field(alias="agentName")
+    prompt: str
+    created_at: int = Field(alias="createdAt")
+
+
+class Queue(BaseModel):
+    """What waits, the next first."""
+
+    items: list[QueuedOut]
+
+
+class Attachments(BaseModel):
+    """The files of a task."""
+
+    items: list[AttachmentOut]
+
+
+# --- What is taken ------------------------------------------------------------------------------------------
+
+
+class Source(BaseModel):
+    """Where a wish comes from."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    source_type: Line = Field(alias="sourceType")
+    user_id: Line | None = Field(None, alias="userId")
+    conversation_id: Line | None = Field(None, alias="conversationId")
+
+
+class NewTask(BaseModel):
+    """What is wanted."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    description: Annotated[StrictStr, Field(min_length=1, max_length=1024 * 1024)]
+    source: Source | None = None
+    cwd: Word | None = None
+
+    def fields(self) -> dict[str, Any]:
+        source = self.source.model_dump(by_alias=True, exclude_none=True) if self.source else None
+        return {"description": self.description, "source": source, "cwd": self.cwd}
+
+
+class StatusIn(BaseModel):
+    """The status to set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: StatusType
+    message: Line | None = None
+
+
+class StatusBody(BaseModel):
+    """How far the task is now."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    status: StatusIn
+
+
+class PlanBody(BaseModel):
+    """A plan, or parts of one; what is left out stays as it was."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    summary: Line | None = None
+    requirements: Lines | Line | None = None
+    acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
+    plan: Lines | Annotated[StrictStr, Field(max_length=1024 * 1024)] | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> PlanBody:
+        if not self.model_fields_set:
+            raise ValueError("give at least one of summary, requirements, acceptanceCriteria and plan")
+        return self
+
+    def planning(self) -> Planning:
+        parts = (self.requirements, self.acceptance_criteria, self.plan)
+        return Planning(self.summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
+
+
+class HandoffBody(BaseModel):
+    """Whom to hand the task to, and with which words."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] = Field(alias="agentName")
+    prompt: Annotated[Text, Field(strict=True)]
+    cwd: Word | None = None
+    env: dict[str, str] | None = None
+    timeout: Seconds | None = None
+    budget_usd: Dollars | None = Field(None, alias="budgetUsd")
+    on_question: Literal["deny", "ask", "fail"] | None = Field(None, alias="onQuestion")
+
+
+class CompleteBody(BaseModel):
+    """What came of a hand-off."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    output: Annotated[Text, Field(strict=True)]
+
+
+class QueueBody(BaseModel):
+    """Something for later; with an agent it is handed over when the task is free."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: Annotated[Text, Field(strict=True, min_length=1)]
+    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] | None = Field(None, alias="agentName")
+
+
+class AttachmentBody(BaseModel):
+    """A file: its name, and its bytes in base64."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    filename: Annotated[StrictStr, Field(min_length=1, max_length=4096)]
+    content: StrictStr
+
+    def bytes(self) -> bytes:
+        try:
+            return base64.b64decode(self.content, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise UsageError(f"content: this is no base64: {error}") from error
+
+
+class HandoffIn(BaseModel):
+    """A record that was kept elsewhere. Unknown keys are of another version, and left alone."""
+
+    id: Line | None = None
+    run: Line | None = None
+    agent_name: Line = Field(alias="agentName")
+    started_at: Millis = Field(alias="startedAt", strict=True)
+    completed_at: Millis | None = Field(None, alias="completedAt", strict=True)
+    output: Text = ""
+    status: Literal["starting", "running", "waiting", "done", "failed", "stopped", "lost"] | None = None
+    reason: Reason | None = None
+
+
+class AttachmentIn(BaseModel):
+    """What is known of a file that stayed where it was."""
+
+    name: Line
+
+
+class TaskIn(BaseModel):
+    """A task that was kept elsewhere: read tolerantly where something is missing, refused where something is wrong."""
+
+    id: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+    description: Annotated[StrictStr, Field(min_length=1, max_length=1024 * 1024)]
+    status: StatusIn | None = None
+    source: dict[str, Any] | None = None
+    cwd: Word | None = None
+    current_agent: Line | None = Field(None, alias="currentAgent")
+    agent_chain: list[HandoffIn] | None = Field(None, alias="agentChain", max_length=100_000)
+    created_at: Millis | None = Field(None, alias="createdAt", strict=True)
+    updated_at: Millis | None = Field(None, alias="updatedAt", strict=True)
+    summary: Line | None = None
+    requirements: Lines | Line | None = None
+    acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
+    plan: Lines | Line | None = None
+
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> TaskIn:
+        if self.id.isdigit():
+            raise ValueError("an id of digits alone would be taken for a task's number")
+        try:
+            msgspec.json.encode(self.source)
+        except (UnicodeEncodeError, TypeError, ValueError) as error:
+            raise ValueError(f"source: {error}") from error
+        return self
+
+
+class ImportBody(BaseModel):
+    """A task to take over."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: TaskIn
+
+
+def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff]]:
+    """The task and its closed hand-offs. One that was open has nobody left who could close it."""
+    parts = (body.requirements, body.acceptance_criteria, body.plan)
+    planning = Planning(body.summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
+    records = [_imported(one, body.id, number, now) for number, one in enumerate(body.agent_chain or (), 1)]
+    status = TaskStatus(body.status.type) if body.status else TaskStatus.PENDING
+    task = Task(
+        id=body.id,
+        number=0,
+        description=body.description,
+        created_at=now if body.created_at is None else body.created_at / 1000,
+        updated_at=now if body.updated_at is None else body.updated_at / 1000,
+        cwd=body.cwd,
+        source=body.source,
+        status=TaskStatus.WAITING if status is TaskStatus.ACTIVE else status,
+        message=body.status.message if body.status else None,
+        planning=None if planning == Planning() else planning,
+        handoffs=len(records),
+    )
+    return task, records
+
+
+def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
+    is_closed = body.completed_at is not None
+    known = Status(body.status) if body.status else Status.DONE
+    return Handoff(
+        id=f"{task}-{number}",
+        task=task,
+        number=number,
+        run=None,
+        agent=body.agent_name,
+        depth=0,
+        started_at=body.started_at / 1000,
+        completed_at=now if body.completed_at is None else body.completed_at / 1000,
+        status=known if is_closed and known.ended else Status.LOST,
+        reason=body.reason if is_closed else Reason.LOST,
+        output=body.output if is_closed else body.output or "interrupted: nobody was left to finish it",
+    )
+
+
+# --- From values to JSON ------------------------------------------------------------------------------------
+
+
+def millis(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def summary_out(task: Task) -> dict[str, Any]:
+    return {
+        "id": task.id,
+        "number": task.number,
+        "taskType": _type(task),
+        "description": task.description,
+        "status": _status(task),
+        "currentAgent": task.current_agent,
+        "handoffCount": task.handoffs,
+        "cwd": task.cwd,
+        "source": task.source,
+        "createdAt": millis(task.created_at),
+        "updatedAt": millis(task.updated_at),
+    }
+
+
+def task_out(task: Task, chain: Iterable[Handoff], session: str | None) -> dict[str, Any]:
+    face = {
+        "id": task.id,
+        "number": task.number,
+        "taskType": _type(task),
+        "description": task.description,
+        "status": _status(task),
+        "source": task.source,
+        "cwd": task.cwd,
+        "currentAgent": task.current_agent,
+        "agentChain": [handoff_out(one) for one in chain],
+        "sessionId": session,
+        "attachments": [attachment_out(one) for one in task.attachments],
+        "createdAt": millis(task.created_at),
+        "updatedAt": millis(task.updated_at),
+    }
+    planning = task.planning
+    if planning is None:
+        return face
+    return face | {
+        "summary": planning.summary,
+        "requirements": planning.requirements,
+        "acceptanceCriteria": planning.acceptance_criteria,
+        "plan": planning.plan,
+    }
+
+
+def _type(task: Task) -> str:
+    return "descriptionOnly" if task.planning is None else "planned"
+
+
+def _status(task: Task) -> dict[str, Any]:
+    return {"type": task.status} | ({"message": task.message} if task.message else {})
+
+
+def handoff_out(record: Handoff) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "run": record.run,
+        "agentName": record.agent,
+        "startedAt": millis(record.started_at),
+        "completedAt": None if record.completed_at is None else millis(record.completed_at),
+        "output": record.output,
+        "status": record.status,
+        "reason": record.reason,
+    }
+
+
+def handoff_detail(record: Handoff, run: Run | None, prompt: str | None) -> dict[str, Any]:
+    waits = run is not None and record.completed_at is None
+    return (
+        handoff_out(record)
+        | {"task": record.task, "prompt": prompt}
+        | ({"status": run.status} if waits and run else {})
+    )
+
+
+def attachment_out(one: Attachment) -> dict[str, Any]:
+    return {"name": one.name, "size": one.size, "sha256": one.sha256, "createdAt": millis(one.created_at)}
+
+
+def queued_out(one: Queued) -> dict[str, Any]:
+    return {"id": one.id, "agentName": one.agent, "prompt": one.prompt, "createdAt": millis(one.created_at)}
+
+
+_DOCUMENTED = {
+    STARTED: ("agent_name",),
+    COMPLETED: ("agent_name", "output_length"),
+    UNQUEUED: ("id", "agent_name"),
+}
+"""What the history says of these, and no more; the record has the rest."""
+
+
+def history_out(events: Iterable[Event]) -> list[dict[str, Any]]:
+    return [_history_event(event.data, event.ts) for event in events if event.type == "task.changed"]
+
+
+def _history_event(data: Mapping[str, Any], ts: float) -> dict[str, Any]:
+    kind = data["event"]
+    told = {name: value for name, value in data.items() if name != "event"}
+    told = {name: told.get(name) for name in _DOCUMENTED[kind]} if kind in _DOCUMENTED else told
+    return {"eventType": kind, "timestamp": millis(ts), "data": {_camel(name): value for name, value in told.items()}}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)

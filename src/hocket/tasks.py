@@ -1,0 +1,444 @@
+"""Tasks: what is wanted, who is at work on it, and what came of it.
+
+A hand-off is the start of a run that knows its task; the run and its record become true together, and so do the end of
+the run and the end of its record. Here belong who may do what to which task, and what happens by itself. What a task
+becomes by an order is decided in ``wanted``; that a run may start at all, in the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from hocket.config import caller_environment
+from hocket.engine.bind import StartRequest, check_directory
+from hocket.engine.cycles import HINT, Open, is_cycle
+from hocket.engine.engine import Assignment, Engine
+from hocket.engine.journal import RETRY_AFTER
+from hocket.engine.progress import UNREADABLE, Evidence, look
+from hocket.engine.runs import new_id
+from hocket.engine.tasks import Tasks as Background
+from hocket.errors import (
+    AgentNotFound,
+    Conflict,
+    Cycle,
+    DiskLow,
+    Forbidden,
+    HocketError,
+    NotFound,
+    ProgramNotFound,
+    StoreError,
+    TooLarge,
+    UnknownAgent,
+    UsageError,
+    ValidationError,
+)
+from hocket.model import Run
+from hocket.store import Committed
+from hocket.wanted import (
+    QUEUED,
+    Attach,
+    Attachment,
+    Close,
+    Create,
+    Enqueue,
+    Handoff,
+    Note,
+    Order,
+    Plan,
+    Planning,
+    Queued,
+    Refuse,
+    SetStatus,
+    Task,
+    TaskStatus,
+    Unqueue,
+    check_free,
+    next_queued,
+)
+
+T = TypeVar("T")
+
+MAX_ATTACHMENT = 10 * 1024 * 1024
+_NAME_LENGTH = 128
+_FOLDER = ("data", "tasks")
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A hand-off that somebody asks for."""
+
+    agent: str
+    prompt: str
+    cwd: str | None = None
+    """Where the task has no place of its own."""
+    env: Mapping[str, str] | None = None
+    timeout: float | None = None
+    budget_usd: float | None = None
+    on_question: str | None = None
+
+
+class Sight(NamedTuple):
+    """From where a working directory is looked at, and with which programs."""
+
+    cwd: str
+    env: Mapping[str, str]
+
+
+class Given(NamedTuple):
+    """A hand-off that was made: the task, and its own record."""
+
+    task: Task
+    handoff: Handoff
+
+
+class Tasks:
+    """One per server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.read = engine.read
+        self._number = self.read.last_task_number()
+        self._background = Background()
+        self._requests: dict[str, asyncio.Task[Any]] = {}
+        self._looking = ThreadPoolExecutor(2, "hocket-look")
+        self._handing: set[str] = set()
+        """Tasks whose queue is being looked after right now."""
+
+    def open(self) -> None:
+        """Go on with what was queued when the server before this one went."""
+        self._engine.listen(self._on_commit)
+        for task in self.read.queued_tasks():
+            self._look_at_queue(task)
+
+    async def close(self) -> None:
+        await self._background.close()
+        self._looking.shutdown(wait=False, cancel_futures=True)
+
+    # Who may
+
+    def find(self, ref: str, caller: Run | None) -> Task:
+        """The task that is meant. A run reaches its own, and those that it wanted, and no others."""
+        task = self.read.find_task(ref)
+        if caller is not None and not self._reaches(caller, task):
+            raise Forbidden("a run reaches only its own task")
+        return task
+
+    def _reaches(self, caller: Run, task: Task) -> bool:
+        if caller.task == task.id:
+            return True
+        owner = self.read.run(task.owner) if task.owner else None
+        return owner is not None and any(one.id == caller.id for one in self._engine.above(owner))
+
+    def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+        """The newest first; for a run those that it reaches."""
+        if caller is None:
+            return self.read.tasks(status, before, limit)
+        own = [self.read.task(caller.task)] if caller.task else []
+        return [task for task in own if task is not None and status in (None, task.status)]
+
+    # Wanting
+
+    async def create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
+        """A new task. The same ``key`` gives the same one, however often it is asked for."""
+        if new.get("cwd") is not None:
+            check_directory(new["cwd"])
+        known = self.read.task_by_request(key) if key else None
+        if known is not None:
+            return known
+        return await self._once(f"create {key}" if key else None, lambda: self._create(new, key, caller))
+
+    async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """One and the same for all who ask under this key at the same time."""
+        if key is None:
+            return await make()
+        making = self._requests.get(key)
+        if making is None:
+            making = self._requests[key] = asyncio.create_task(make())
+            making.add_done_callback(lambda _: self._requests.pop(key, None))
+        found: T = await asyncio.shield(making)
+        return found
+
+    async def _create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
+        now = time.time()
+        cwd = new.get("cwd") or (caller.cwd if caller else None)
+        made = {"id": _id("t"), "number": self._next_number(), "created_at": now, "updated_at": now}
+        task = Task(**{**made, **new, "cwd": cwd, "owner": caller.id if caller else None})
+        return await self._ordered(Create(task), key=key)
+
+    async def adopt(self, task: Task, handoffs: list[Handoff], key: str | None) -> Task:
+        """A task that was kept elsewhere until now, under its own id."""
+        known = self.read.task_by_request(key) if key else None
+        numbered = replace(task, number=self._next_number())
+        return known or await self._ordered(Create(numbered, tuple(handoffs)), key)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    async def set_status(self, task: Task, status: TaskStatus, message: str | None) -> Task:
+        return await self._ordered(SetStatus(task.id, status, message))
+
+    async def plan(self, task: Task, planning: Planning) -> Task:
+        return await self._ordered(Plan(task.id, planning))
+
+    async def _ordered(self, order: Order, key: str | None = None) -> Task:
+        return (await self._engine.order(order, key=key)).tasks[order.task]
+
+    # Handing off
+
+    async def hand_off(
+        self, task: Task, request: StartRequest, key: str | None, caller: Run | None, queued: Queued | None = None
+    ) -> Given:
+        """Give the task to an agent, and answer when that has become true; the agent has hardly begun then."""
+        agent = request.agent
+        if agent is None:
+            raise UsageError("a task is handed to one agent", "say which with `agent`; it may start a chain itself")
+        if key is not None and (known := self.read.by_request(key)) is not None:
+            return self._known(task, known)
+        # Never in an environment that an agent sends: which git is run is not for it to choose.
+        seen_from = Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
+        first = (Unqueue(task.id, queued.id),) if queued else ()
+        assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
+        try:
+            await self._check(task, agent, caller, seen_from)
+            run = await self._engine.start(request, key, caller, assignment)
+        except (ProgramNotFound, AgentNotFound) as error:
+            raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
+        except Conflict:
+            # It may be this very request that has the task by now.
+            if key is None or (known := self.read.by_request(key)) is None:
+                raise
+            return self._known(task, known)
+        self._background.spawn(self._note(assignment, seen_from))
+        return self._known(task, run)
+
+    async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
+        """Raise unless the task is free for this caller, and goes on by this."""
+        open_ = self.read.open_handoffs(task.id)
+        check_free(task, open_, caller.id if caller else None)
+        self._check_lingering(task, caller)
+        if any(one.agent == agent for one in open_):
+            _check_circle(open_, agent, await self._look(seen_from))
+
+    async def _look(self, seen_from: Sight) -> Evidence:
+        return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)
+
+    async def _note(self, assignment: Assignment, seen_from: Sight) -> None:
+        """How things stood when an agent began, for the case that the task comes back to it."""
+        seen = await self._look(seen_from)
+        await self._engine.order(Note(assignment.task, assignment.handoff, _kept(seen)), durable=False)
+
+    def _known(self, task: Task, run: Run) -> Given:
+        record = self.read.handoff(run.handoff) if run.handoff else None
+        if record is None or record.task != task.id:
+            raise Conflict("that Idempotency-Key was used for something else", "take a new one")
+        return Given(self.read.task(task.id) or task, record)
+
+    def _check_lingering(self, task: Task, caller: Run | None) -> None:
+        """An agent that gave its result itself, and has not gone yet, is still at work."""
+        for run in self._engine.live():
+            is_caller = caller is not None and run.id == caller.id
+            if run.task != task.id or run.handoff is None or is_caller:
+                continue
+            record = self.read.handoff(run.handoff)
+            if record is not None and record.completed_at is not None:
+                raise Conflict(f"{run.agent} (run {run.number}) has not ended yet", f"hocket wait {run.number}")
+
+    def request(self, task: Task, wish: Wish, caller: Run | None) -> StartRequest:
+        """The start that a wish comes to, where the task says where."""
+        cwd = task.cwd or wish.cwd or (caller.cwd if caller else None)
+        if cwd is None:
+            raise UsageError("this task has no working directory", "make it with `cwd`, an absolute path")
+        env = wish.env
+        if env is None:
+            env = self._engine.environment(caller) if caller else caller_environment()
+        return StartRequest(
+            cwd=cwd,
+            env=env,
+            agent=wish.agent,
+            prompt=wish.prompt,
+            prompt_literal=True,
+            timeout=wish.timeout,
+            budget_usd=wish.budget_usd,
+            on_question=wish.on_question,
+        )
+
+    async def complete(self, task: Task, output: str, caller: Run | None) -> Task:
+        """Close a hand-off by word of mouth: an agent its own, the operator the innermost one."""
+        open_ = self.read.open_handoffs(task.id)
+        if caller is not None:
+            if caller.handoff is None or caller.task != task.id:
+                raise Forbidden("a run completes only the hand-off that it is")
+            open_ = [one for one in open_ if one.run == caller.id]
+        if not open_:
+            raise Conflict("no hand-off of this task is open")
+        record = open_[-1]
+        close = Close(task.id, record.id, output)
+        run = self.read.run(record.run) if caller is None and record.run else None
+        after = (await self._engine.order(close, ending=run)).tasks[task.id]
+        if run is not None:
+            # Nobody waits for it any more, and the next agent must not find it at work.
+            await self._engine.stop(run)
+        return after
+
+    def handoff(self, task: Task, ref: str) -> Handoff:
+        """One record of a task's, by its id or by its run's."""
+        found = self.read.handoff(ref)
+        if found is None:
+            with suppress(HocketError):
+                run = self.read.find(ref)
+                found = self.read.handoff(run.handoff) if run.handoff else None
+        if found is None or found.task != task.id:
+            raise NotFound(f"the task has no hand-off {ref!r}", f"`hocket task show {task.number}` lists them")
+        return found
+
+    # What waits
+
+    async def enqueue(
+        self, task: Task, prompt: str, agent: str | None, caller: Run | None, key: str | None = None
+    ) -> Queued:
+        """Something for later. The same ``key`` queues it once, however often it is asked for."""
+        if caller is not None and agent is not None:
+            raise Forbidden(
+                "what is started later, by itself, is for people to queue",
+                "hand it over now, or queue it without an agent for whoever takes it",
+            )
+        name = f"q{_digest(key)}" if key else _id("q")
+        item = Queued(name, prompt, agent, time.time())
+        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, name))):
+            await self._ordered(Enqueue(task.id, item))
+        return item
+
+    async def take(self, task: Task, item: str | None, key: str | None = None) -> Queued:
+        """Take the first out of the queue, or the one that is named. With the same ``key`` it is the same one again."""
+        return await self._once(f"take {task.id} {key}" if key else None, lambda: self._take(task, item, key))
+
+    async def _take(self, task: Task, item: str | None, key: str | None) -> Queued:
+        mark = f"k{_digest(key)}" if key else None
+        told = self.read.told_of_task(task.id, mark) if mark else []
+        taken = told[0] if told else (await self._engine.order(Unqueue(task.id, item, mark))).events[0].data
+        return Queued(taken["id"], taken["prompt"], taken["agent_name"], taken["since"])
+
+    def _on_commit(self, committed: Committed) -> None:
+        for task in committed.tasks.values():
+            self._look_at_queue(task)
+        # An agent that gave its result itself was in the way until now.
+        for gone in {run.task for run in committed.runs.values() if run.ended and run.task}:
+            if gone not in committed.tasks and (left := self.read.task(gone)) is not None:
+                self._look_at_queue(left)
+
+    def _look_at_queue(self, task: Task) -> None:
+        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task.id)):
+            self._handing.add(task.id)
+            self._background.spawn(self._hand_queued(task.id))
+
+    async def _hand_queued(self, task_id: str) -> None:
+        """Hand over what is next, and whatever comes behind what cannot be."""
+        try:
+            while await self._hand_next(task_id):
+                pass
+        finally:
+            self._handing.discard(task_id)
+
+    async def _hand_next(self, task_id: str) -> bool:
+        """Whether to look at the queue once more."""
+        task = self.read.task(task_id)
+        item = next_queued(task, self.read.last_closed_handoff(task_id)) if task else None
+        if task is None or item is None or item.agent is None:
+            return False
+        try:
+            request = self.request(task, Wish(item.agent, item.prompt), None)
+            await self.hand_off(task, request, None, None, item)
+        except (DiskLow, StoreError):
+            await asyncio.sleep(RETRY_AFTER)
+        except Conflict:
+            return False  # Somebody was faster; the end of that is told as well.
+        except HocketError as error:
+            with suppress(NotFound):  # it may have been taken out meanwhile
+                await self._engine.order(Refuse(task_id, item.id, error.message))
+        else:
+            return False
+        return True
+
+    # Files
+
+    async def attach(self, task: Task, name: str, content: bytes) -> Attachment:
+        """Keep a file with the task. Its bytes are in place before anybody hears of it."""
+        check_file_name(name)
+        if len(content) > MAX_ATTACHMENT:
+            raise TooLarge(f"an attachment has at most {MAX_ATTACHMENT // 1024**2} MB")
+        digest = hashlib.sha256(content).hexdigest()
+        known = next((one for one in task.attachments if one.name == name), None)
+        if known is not None and known.sha256 == digest:
+            return known  # Somebody did not hear our answer.
+        if known is not None:
+            raise Conflict(f"the task has an attachment {name!r} already", "choose another name")
+        await asyncio.to_thread(_keep, self._folder(task), digest, content)
+        attachment = Attachment(name, len(content), digest, time.time())
+        await self._ordered(Attach(task.id, attachment))
+        return attachment
+
+    def attachment(self, task: Task, name: str) -> Path:
+        """Where the bytes of an attachment lie."""
+        found = next((one for one in task.attachments if one.name == name), None)
+        if found is None:
+            raise NotFound(f"the task has no attachment {name!r}")
+        return self._folder(task) / found.sha256
+
+    def _folder(self, task: Task) -> Path:
+        return self._engine.home.joinpath(*_FOLDER, task.id)
+
+
+def _check_circle(open_: Sequence[Handoff], agent: str, now: Evidence) -> None:
+    why = is_cycle([Open(one.agent, _seen(one.evidence)) for one in open_], agent, now)
+    if why:
+        raise Cycle(why, HINT)
+
+
+def _kept(evidence: Evidence) -> str:
+    return f"{evidence.kind} {evidence.state}"
+
+
+def _seen(kept: str | None) -> Evidence:
+    kind, _, state = (kept or UNREADABLE).partition(" ")
+    return Evidence(state, kind, "")
+
+
+def check_file_name(name: str) -> None:
+    """Raise unless a file can safely be called that, here and wherever it is saved later."""
+    plain = name.isprintable() and name == name.strip() and not name.startswith(".")
+    if not plain or not 0 < len(name.encode()) <= _NAME_LENGTH or any(c in name for c in '/\\:*?"<>|'):
+        raise ValidationError(
+            f"{name[:80]!r} is no safe name of a file",
+            f"up to {_NAME_LENGTH} bytes, no slashes, no leading dot, no control characters",
+        )
+
+
+def _keep(folder: Path, name: str, content: bytes) -> None:
+    """Named by what is in it: whatever two callers do at the same time, the file is right."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{os.urandom(6).hex()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / name)
+
+
+def _digest(key: str) -> str:
+    """A name for somebody's key, of letters that mean nothing anywhere."""
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _id(letter: str) -> str:
+    return letter + new_id()[1:]

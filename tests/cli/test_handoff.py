@@ -1,0 +1,404 @@
+"""``hocket handoff`` from outside: what it prints, how it ends, and that nothing which happens to it ends the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Bin, Hocket
+
+from hocket.cli.handoff import closes
+
+NASTY = "say \"hi\" 'there' `$(touch pwned)` \\ \\n ${HOME}\n\n- Grüße 世界 𝄞\t\x01\x1b[1m\x7f * # !! \\"
+ECHO = "import sys; sys.stdout.write(sys.argv[-1])"
+SCRIPT = Path(__file__).parents[2] / "scripts/agent/handoff.sh"
+
+
+def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
+    """What the condition comes to be. Files appear without telling anybody, so it keeps looking."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.01)
+    return found
+
+
+def held(world: Path) -> str:
+    """The program of an agent that says when it is there and ends when the test lets it."""
+    return (
+        "import os, sys, time\n"
+        f"open({str(world / 'up')!r}, 'w').close()\n"
+        f"while not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
+        "print('at last')"
+    )
+
+
+@pytest.fixture
+def own(agent: Bin) -> None:
+    """``hocket`` itself is on PATH, as it is for users."""
+    agent("hocket", f'#!/bin/sh\nexec {sys.executable} -m hocket "$@"\n')
+
+
+def task_of(hocket: Hocket, ref: str = "1") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(hocket("task", "show", ref, "--json").stdout)
+    return found
+
+
+def kill_server(hocket: Hocket) -> None:
+    os.kill(json.loads(hocket("server", "status", "--json").stdout)["pid"], signal.SIGKILL)
+
+
+# --- What it does ---
+
+
+@pytest.mark.req("S2-71", "S2-72", "S2-57", "S2-60")
+def test_a_task_is_handed_over_and_the_final_message_is_all_that_is_printed(hocket: Hocket, agent: Bin) -> None:
+    agent("noisy", "import sys; print('one\\ntwo', file=sys.stderr); print('the result')")
+    made = hocket("task", "new", "a wish").stdout.strip()
+    done = hocket("handoff", made, "noisy", "do it")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "the result\n", "")
+    task = task_of(hocket, made)
+    assert (task["status"]["type"], task["currentAgent"], len(task["agentChain"])) == ("waiting", None, 1)
+    assert (task["agentChain"][0]["agentName"], task["agentChain"][0]["output"]) == ("noisy", "the result\n")
+
+
+@pytest.mark.req("S2-66", "S2-70")
+def test_prompt_and_message_are_passed_on_byte_by_byte(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", ECHO)
+    done = subprocess.run(
+        [sys.executable, "-m", "hocket", "handoff", "echo", NASTY],
+        cwd=project,
+        env={**os.environ, "LC_ALL": "C"},
+        capture_output=True,
+        timeout=15,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{NASTY}\n".encode(), b"")
+    piped = hocket("handoff", "1", "echo", "-", stdin=f"{NASTY}\n\n")
+    assert (piped.returncode, piped.stdout) == (0, f"{NASTY}\n\n")
+    assert os.listdir(project) == []
+
+
+@pytest.mark.parametrize("prompt", ["- one\n- two", "--- a/file\n+++ b/file", "-x is broken", "--help me with a = b"])
+def test_a_prompt_that_begins_with_a_dash_is_a_prompt(hocket: Hocket, agent: Bin, prompt: str) -> None:
+    agent("echo", ECHO)
+    done = hocket("handoff", "echo", prompt, "--timeout", "20s")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{prompt}\n", "")
+    assert hocket("handoff", "1", "echo", prompt, "--timeout=20s").stdout == f"{prompt}\n"
+
+
+def test_behind_two_dashes_even_an_option_is_a_prompt(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    assert hocket("handoff", "--", "echo", "--json").stdout == "--json\n"
+
+
+def test_without_a_task_one_is_made_of_the_first_line(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("where", "import os; print(os.getcwd(), os.environ['HOCKET_TASK'])")
+    (project / "sub").mkdir()
+    done = hocket("handoff", "--cwd", "sub", "where", f"  {'x' * 300}\nmore")
+    task = task_of(hocket)
+    assert done.stdout == f"{project / 'sub'} {task['id']}\n"
+    assert (task["description"], task["cwd"]) == ("x" * 200, str(project / "sub"))
+
+
+def test_inside_an_agent_the_task_is_its_own_and_its_caller_is_current_again(
+    hocket: Hocket, agent: Bin, own: None, world: Path
+) -> None:
+    agent("inner", "import sys; print('inner saw', sys.argv[-1])")
+    agent(
+        "outer",
+        "import subprocess\n"
+        "done = subprocess.run(['hocket', 'handoff', 'inner', 'part'], capture_output=True, text=True)\n"
+        "print('outer got', [done.returncode, done.stdout, done.stderr])",
+    )
+    done = hocket("handoff", "outer", "all")
+    assert (done.returncode, done.stdout) == (0, "outer got [0, 'inner saw part\\n', '']\n")
+    task = task_of(hocket)
+    assert [one["agentName"] for one in task["agentChain"]] == ["outer", "inner"]
+    outer, inner = task["agentChain"]
+    assert outer["startedAt"] <= inner["startedAt"] <= inner["completedAt"] <= outer["completedAt"]
+    assert len(json.loads(hocket("task", "list", "--json").stdout)) == 1
+    shown = hocket("task", "show", "1").stdout
+    assert "\n  1  outer  ✓ done" in shown
+    assert "\n      2  inner  ✓ done" in shown
+
+
+def test_json_is_the_record(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    done = hocket("handoff", "echo", "hi", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    record = json.loads(done.stdout)
+    assert (record["agentName"], record["prompt"], record["output"]) == ("echo", "hi", "hi")
+    assert (record["status"], record["reason"], record["task"]) == ("done", "exit", task_of(hocket)["id"])
+
+
+def test_detached_it_prints_the_run_whose_result_can_be_had_again_and_again(
+    hocket: Hocket, agent: Bin, world: Path
+) -> None:
+    agent("slow", held(world))
+    run = hocket("handoff", "slow", "x", "--detach").stdout.strip()
+    assert task_of(hocket)["currentAgent"] == "slow"
+    (world / "go").touch()
+    for _ in range(2):
+        assert hocket("handoff", "--result", run).stdout == "at last\n"
+    made = json.loads(hocket("handoff", "1", "slow", "x", "--detach", "--json").stdout)
+    assert set(made) == {"task", "handoff", "run"}
+    record = json.loads(hocket("handoff", "--result", made["run"], "--json").stdout)
+    assert (record["id"], record["output"]) == (made["handoff"], "at last\n")
+    assert hocket("wait", run).stdout == "at last\n"
+
+
+# --- How it ends ---
+
+
+@pytest.mark.req("S2-67", "S2-73")
+@pytest.mark.parametrize(
+    ("body", "words"), [("import sys; print('half'); sys.exit(3)", "failed (exit)"), ("#!/nothing/here\n", "failed")]
+)
+def test_a_failure_is_told_apart_from_a_message(hocket: Hocket, agent: Bin, body: str, words: str) -> None:
+    agent("bad", body)
+    done = hocket("handoff", "bad", "x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in done.stderr
+    assert task_of(hocket)["currentAgent"] is None
+    again = hocket("handoff", "--result", task_of(hocket)["agentChain"][0]["run"])
+    assert (again.returncode, again.stdout, words in again.stderr) == (1, "", True)
+
+
+@pytest.mark.req("S2-73", "S2-37", "S2-39", "S2-40")
+def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    hocket("task", "new", "a wish")
+    for words, told in [
+        (("1", "nobody-here", "x"), "Unknown agent: nobody-here"),
+        (("77", "echo", "x"), "77"),
+        (("echo", "two", "words"), "in quotes"),
+        (("echo",), "AGENT PROMPT"),
+        ((), "AGENT PROMPT"),
+        (("1", "echo", "x", "y"), "in quotes"),
+        (("1", "", "x"), "no name"),
+        (("1", "echo", " \n"), "empty"),
+        (("1", "echo", "x", "--timeout", "soon"), "soon"),
+        (("--result", "1", "echo", "x"), "nothing else"),
+    ]:
+        done = hocket("handoff", *words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert told in done.stderr, words
+    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
+    assert task_of(hocket)["agentChain"] == []
+
+
+def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", ECHO)
+    command = [sys.executable.encode(), b"-m", b"hocket", b"handoff", b"echo", b"a \xff b"]
+    done = subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"not UTF-8" in done.stderr
+
+
+def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", ECHO)
+    run = hocket("spawn", "echo", "-p", "x").stdout.strip()
+    hocket("wait", run)
+    done = hocket("handoff", "--result", run)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "hocket wait" in done.stderr
+
+
+@pytest.mark.req("S2-38", "S2-81")
+def test_a_task_that_somebody_has_is_refused_to_others(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("slow", held(world))
+    hocket("handoff", "slow", "x", "--detach")
+    done = hocket("handoff", "1", "slow", "y")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "slow" in done.stderr
+    assert len(task_of(hocket)["agentChain"]) == 1
+
+
+@pytest.mark.req("S2-75")
+def test_when_the_time_is_up_the_work_goes_on_and_its_result_waits(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("slow", held(world))
+    done = hocket("handoff", "slow", "x", "--timeout", "0.2")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "hocket handoff --result 1" in done.stderr
+    as_json = hocket("handoff", "--result", "1", "--timeout", "0.1", "--json")
+    assert (as_json.returncode, json.loads(as_json.stdout)["completedAt"]) == (3, None)
+    (world / "go").touch()
+    later = hocket("handoff", "--result", "1", "--timeout", "0")
+    assert (later.returncode, later.stdout, later.stderr) == (0, "at last\n", "")
+
+
+@pytest.mark.req("S2-88")
+def test_a_hand_off_that_somebody_stops_is_no_success(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("slow", held(world))
+    waiting = hocket.start("handoff", "slow", "x")
+    until((world / "up").exists)
+    hocket("stop", "1")
+    out, err = waiting.communicate(timeout=15)
+    assert (waiting.returncode, out) == (1, "")
+    assert "stopped" in err
+
+
+def test_a_hand_off_closed_by_word_of_mouth_has_that_word_as_its_result(hocket: Hocket, agent: Bin, own: None) -> None:
+    agent(
+        "teller",
+        "import http.client, json, os, socket\n"
+        "link = http.client.HTTPConnection('localhost')\n"
+        "link.sock = socket.socket(socket.AF_UNIX)\n"
+        "link.sock.connect(os.environ['HOCKET_URL'].removeprefix('unix:'))\n"
+        "head = {'Authorization': 'Bearer ' + os.environ['HOCKET_TOKEN'], 'Content-Type': 'application/json'}\n"
+        "path = '/api/tasks/' + os.environ['HOCKET_TASK'] + '/handoff/complete'\n"
+        "link.request('PUT', path, json.dumps({'output': 'in my own words'}), head)\n"
+        "print(link.getresponse().status)",
+    )
+    done = hocket("handoff", "teller", "x")
+    assert (done.returncode, done.stdout) == (0, "in my own words\n")
+
+
+def test_only_the_end_of_its_own_record_is_the_end() -> None:
+    def event(**data: Any) -> dict[str, Any]:
+        return {"type": "task.changed", "run": "r1", "data": {"task": "t1", **data}}
+
+    closed = event(handoff="h1", event="agent_handoff_completed", status="done", reason="single_run")
+    assert closes(closed, "h1")
+    assert not closes(closed, "h2")
+    assert not closes(event(handoff="h1", event="agent_handoff_started"), "h1")
+    assert not closes({**closed, "type": "text"}, "h1")
+
+
+# --- What happens to it ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_wait_and_never_the_work(
+    hocket: Hocket, agent: Bin, world: Path, number: signal.Signals
+) -> None:
+    agent("slow", held(world))
+    waiting = hocket.start("handoff", "slow", "x", env={"HOCKET_RUN": "rabc"})
+    until((world / "up").exists)
+    waiting.send_signal(number)
+    out, err = waiting.communicate(timeout=10)
+    assert (waiting.returncode, out) == (128 + number, "")
+    assert "hocket handoff --result" in err
+    assert task_of(hocket)["currentAgent"] == "slow"
+    (world / "go").touch()
+    assert hocket("handoff", "--result", "1").stdout == "at last\n"
+
+
+@pytest.mark.timeout(60)  # two servers come up one after the other
+def test_the_server_may_be_killed_meanwhile(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("slow", held(world))
+    waiting = hocket.start("handoff", "slow", "x")
+    until((world / "up").exists)
+    kill_server(hocket)
+    (world / "go").touch()
+    out, _ = waiting.communicate(timeout=15)
+    assert (waiting.returncode, out) == (0, "at last\n")
+    assert len(task_of(hocket)["agentChain"]) == 1
+
+
+TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0);"
+    "os.execv(sys.executable, [sys.executable, '-m', 'hocket', *sys.argv[1:]])"
+)
+
+
+def on_terminal(args: list[str], cwd: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """The command with a terminal for its talk, and the other end of that."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKE_TERMINAL, *args],
+        cwd=cwd,
+        env={**os.environ, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    return process, ours
+
+
+def read_until(terminal: int, words: bytes) -> bytes:
+    seen = b""
+    while words not in seen:
+        assert select.select([terminal], [], [], 15)[0], seen
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+@pytest.mark.parametrize(("key", "code", "status"), [(b"d", 0, "running"), (b"s", 130, "stopped")])
+def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
+    hocket: Hocket, agent: Bin, world: Path, project: Path, key: bytes, code: int, status: str
+) -> None:
+    agent("slow", "print('here it is', flush=True)\n" + held(world))
+    process, terminal = on_terminal(["handoff", "slow", "x"], project)
+    try:
+        read_until(terminal, b"slow here it is")
+        os.write(terminal, b"\x03")
+        read_until(terminal, b"d detach, s stop")
+        os.write(terminal, key)
+        out, _ = process.communicate(timeout=15)
+        assert (process.returncode, out) == (code, b"")
+        assert task_of(hocket)["agentChain"][0]["status"] == status
+    finally:
+        process.kill()
+        process.communicate()
+        os.close(terminal)
+
+
+# --- The script, with the real server ---
+
+
+@pytest.mark.req("S2-71", "S2-72", "S2-74", "S2-77")
+@pytest.mark.parametrize("shell", [one for one in ("dash", "bash") if shutil.which(one)])
+@pytest.mark.parametrize("with_hocket", [True, False])
+def test_the_script_does_the_same_with_and_without_hocket(
+    hocket: Hocket, agent: Bin, home: Path, project: Path, shell: str, with_hocket: bool
+) -> None:
+    if with_hocket:
+        agent("hocket", f'#!/bin/sh\nexec {sys.executable} -m hocket "$@"\n')
+    elif not shutil.which("curl"):
+        pytest.skip("needs curl")
+    agent("echo", ECHO)
+    agent("bad", "import sys; print('half'); sys.exit(3)")
+    task = hocket("task", "new", "a wish").stdout.strip()
+
+    def script(*args: str) -> subprocess.CompletedProcess[bytes]:
+        env = {**os.environ, "HOCKET_URL": f"unix:{home / 'sock'}"}
+        return subprocess.run(
+            [shell, str(SCRIPT), *args], cwd=project, env=env, capture_output=True, timeout=15, check=False
+        )
+
+    done = script(task, "echo", NASTY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{NASTY}\n".encode(), b"")
+    failed = script(task, "bad", "x")
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    assert b"failed (exit)" in failed.stderr
+    unknown = script(task, "nobody-here", "x")
+    assert (unknown.returncode, unknown.stdout) == (2, b"")
+    assert b"Unknown agent: nobody-here" in unknown.stderr
+    assert [one["status"] for one in task_of(hocket, task)["agentChain"]] == ["done", "failed"]
+
+
+def test_without_hocket_an_agent_nests_by_its_token_and_a_stranger_is_refused(
+    hocket: Hocket, agent: Bin, home: Path, project: Path
+) -> None:
+    if not shutil.which("curl"):
+        pytest.skip("needs curl")
+    agent("inner", "import sys; print('inner saw', sys.argv[-1])")
+    agent("outer", f'#!/bin/sh\nexec {SCRIPT} "$HOCKET_TASK" inner "a \\"part\\""\n')
+    done = hocket("handoff", "outer", "all")
+    assert (done.returncode, done.stdout) == (0, 'inner saw a "part"\n')
+    assert [one["agentName"] for one in task_of(hocket)["agentChain"]] == ["outer", "inner"]

@@ -1,0 +1,193 @@
+"""``inbox ask answer`` from outside: what agents want to know of people, seen from both sides."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.fake_claude import PROGRAM
+from world import Bin, Hocket
+
+ASKER = f"""
+import subprocess, sys
+done = subprocess.run([{sys.executable!r}, "-m", "hocket", "ask", *sys.argv[1:]], capture_output=True, text=True)
+print(repr((done.returncode, done.stdout, done.stderr)))
+"""
+
+
+@pytest.fixture
+def asker(agent: Bin) -> Path:
+    """A plain program that asks, and says what it heard."""
+    return agent("asker", ASKER)
+
+
+@pytest.fixture
+def claude(agent: Bin) -> Path:
+    return agent("claude", PROGRAM)
+
+
+def spawned(hocket: Hocket, *words: str) -> str:
+    done = hocket("spawn", *words)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.strip()
+
+
+def until(hocket: Hocket, wanted: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:
+    """The inbox once it is as wanted, as it tells by itself."""
+    following = hocket.start("inbox", "--follow", "--json")
+    assert following.stdout is not None
+    for line in following.stdout:
+        questions: list[dict[str, Any]] = json.loads(line)
+        if wanted(questions):
+            following.kill()
+            return questions
+    raise AssertionError("it was never as wanted")
+
+
+def heard(hocket: Hocket, ref: str) -> tuple[int, str, str]:
+    code, out, err = eval(hocket("wait", ref).stdout)  # noqa: S307 - our own program's words
+    return code, out, err
+
+
+def test_an_empty_inbox_says_so_beside_the_data(hocket: Hocket) -> None:
+    done = hocket("inbox")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nobody asks anything.\n")
+    as_json = hocket("inbox", "--json")
+    assert (as_json.returncode, json.loads(as_json.stdout), as_json.stderr) == (0, [], "")
+
+
+@pytest.mark.usefixtures("asker", "claude")
+def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -> None:
+    spawned(hocket, "claude", "-p", "ask me")
+    until(hocket, lambda questions: len(questions) == 1)
+    spawned(hocket, "asker", "--", "Which colour?", "--option", "red", "--option", "blue")
+    first, second = until(hocket, lambda questions: len(questions) == 2)
+    assert list(first)[:7] == ["id", "run", "kind", "text", "tool", "input", "asked_at"]
+    shown = hocket("inbox")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    permission, choice = shown.stdout.rstrip("\n").split("\n\n")
+    head, *rest = permission.split("\n")
+    assert head.startswith(f"1 claude in {hocket.cwd.name}  asked ")
+    assert rest == [
+        "  ? wants to run Bash: touch x0",
+        "  command: touch x0",
+        "  description: Make a file",
+        "    hocket answer 1 allow/deny",
+    ]
+    assert choice.split("\n")[1:] == [
+        "  ? asks: Which colour? (1 red, 2 blue)",
+        '    hocket answer 2 "YOUR ANSWER"',
+    ]
+    listed = json.loads(hocket("ps", "--json").stdout)
+    assert [(run["needs_you"], run["last"]) for run in listed] == [(True, first["text"]), (True, "Which colour?")]
+    assert hocket("ps").stdout.count("◆ needs you") == 2
+    by_id = hocket("answer", first["id"], "allow")
+    assert (by_id.returncode, by_id.stdout) == (0, "1  allowed\n")
+    assert hocket("answer", second["id"][:6], "2").stdout == "2  allowed\n"
+    assert hocket("wait", "1").stdout == "you said: ask me [allow touch x0]\n"
+    assert heard(hocket, "2") == (0, "blue\n", "")
+    unknown = hocket("answer", second["id"], "late")
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+    assert "no open question" in unknown.stderr
+
+
+@pytest.mark.usefixtures("asker")
+def test_a_beginning_that_fits_several_questions_is_refused_with_all_of_them(hocket: Hocket) -> None:
+    for _ in range(2):
+        spawned(hocket, "asker", "--", "Which?")
+    until(hocket, lambda questions: len(questions) == 2)
+    unclear = hocket("answer", "q", "this one")
+    assert (unclear.returncode, unclear.stdout) == (2, "")
+    assert "fits 2 open questions" in unclear.stderr
+    assert all(f'hocket answer {number} "YOUR ANSWER"' in unclear.stderr for number in (1, 2))
+
+
+@pytest.mark.usefixtures("asker")
+def test_who_follows_sees_what_comes_and_what_goes(hocket: Hocket) -> None:
+    following = hocket.start("inbox", "-f")
+    assert following.stdout is not None
+    ref = spawned(hocket, "asker", "--", "Which colour?")
+    lines = [following.stdout.readline() for _ in range(4)]
+    assert lines[0].startswith(f"1 asker in {hocket.cwd.name}  asked ")
+    assert lines[1:] == ["  ? asks: Which colour?\n", '    hocket answer 1 "YOUR ANSWER"\n', "\n"]
+    hocket("answer", ref, "red")
+    assert following.stdout.readline() == f"1 asker in {hocket.cwd.name} asks no more: asks: Which colour?\n"
+
+
+@pytest.mark.usefixtures("asker")
+def test_the_answer_is_printed_alone_and_a_refusal_ends_with_one(hocket: Hocket) -> None:
+    answered, denied = (spawned(hocket, "asker", "--", "Go", "on?") for _ in range(2))
+    until(hocket, lambda questions: len(questions) == 2)
+    assert hocket("answer", answered, "yes,", "do").stdout == "1  allowed\n"
+    mixed = hocket("answer", denied, "why", "-m", "not")
+    assert (mixed.returncode, mixed.stdout) == (2, "")
+    assert hocket("answer", denied, "deny", "-m", "not today").stdout == "2  denied\n"
+    assert heard(hocket, answered) == (0, "yes, do\n", "")
+    assert heard(hocket, denied) == (1, "", "hocket: denied: not today\n")
+
+
+@pytest.mark.usefixtures("asker")
+def test_who_waits_no_longer_leaves_the_question_open(hocket: Hocket, agent: Bin) -> None:
+    agent("patient", ASKER + "import signal; sys.stdout.flush(); signal.pause()\n")
+    ref = spawned(hocket, "patient", "--", "Which?", "--timeout", "0.2")
+    lines = hocket.start("logs", "-f", ref).stdout
+    assert lines is not None
+    assert any("(3, '', 'hocket: nobody has answered q" in line for line in lines)
+    (question,) = json.loads(hocket("inbox", "--json").stdout)
+    assert (question["run"], question["kind"], question["text"]) == (ref, "ask", "Which?")
+    assert hocket("answer", ref, "this").returncode == 0
+    hocket("stop", ref)
+
+
+@pytest.mark.usefixtures("asker")
+def test_nobody_asks_outside_of_a_run(hocket: Hocket) -> None:
+    refused = hocket("ask", "Which?")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "only a run asks" in refused.stderr
+
+
+@pytest.mark.usefixtures("asker")
+def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> None:
+    done = hocket("run", "asker", "--", "Anybody there?")
+    assert done.returncode == 0
+    assert done.stdout.startswith("(1, '', 'hocket: denied: nobody is there to answer")
+    told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if " asker " in line]
+    assert told[1] == '? asker asks: Anybody there?    hocket answer 2 "YOUR ANSWER"'
+    assert told[2].startswith("asker denied by hocket: nobody is there")
+    failed = hocket("run", "asker", "--on-question", "fail", "--", "Anybody there?")
+    assert failed.returncode == 4
+    assert "no_answer" in failed.stderr
+
+
+ALL_WAYS: dict[str, tuple[tuple[str, ...], str, str]] = {
+    "spawned": (("spawn", "claude"), "", "ask"),
+    "detached": (("run", "claude", "--detach"), "", "ask"),
+    "in a pipe": (("run", "claude"), "", "deny"),
+    "in a pipe, configured": (("run", "claude"), "ask", "ask"),
+    "in a pipe, for programs": (("run", "claude", "--json"), "", "deny"),
+    "spawned, configured": (("spawn", "claude"), "deny", "deny"),
+    "spawned, configured, and told otherwise": (("spawn", "claude", "--on-question", "ask"), "deny", "ask"),
+    "in a pipe, told otherwise": (("run", "claude", "--on-question", "ask"), "deny", "ask"),
+}
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize(("words", "configured", "expected"), ALL_WAYS.values(), ids=list(ALL_WAYS))
+def test_who_is_there_decides_what_becomes_of_a_question(
+    hocket: Hocket, home: Path, words: tuple[str, ...], configured: str, expected: str
+) -> None:
+    if configured:
+        (home / "config.toml").write_text(f'[claude]\non_question = "{configured}"\n')
+    started = hocket.start(*words, "-p", "hello")
+    assert started.wait(15) == 0
+    (leaf,) = (run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["kind"] == "leaf")
+    ended = json.loads(hocket("wait", leaf["id"], "--json").stdout)
+    assert (ended["status"], ended["result"]) == ("done", "you said: hello")
+    shown = json.loads(hocket("show", leaf["id"], "--json").stdout)
+    record = json.loads((Path(shown["dir"]) / "spec.json").read_text())["record"]
+    assert record["on_question"] == expected

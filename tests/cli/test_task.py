@@ -1,0 +1,478 @@
+"""``hocket task …`` from outside, its files, and how a task reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from world import Bin, Hocket
+
+from hocket.cli.story import happened, history_lines, levels, queue_lines, size, story, task_table
+from hocket.cli.taskfiles import parsed, task_files, write_whole
+from hocket.client import camel_keys, snake_keys
+from hocket.errors import BadDirectory, UsageError
+
+SECOND = 1000
+
+
+def record(number: int, begun: int, ended: int | None, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"h{number}",
+        "run": f"r{number}",
+        "agent_name": "developer",
+        "started_at": begun * SECOND,
+        "completed_at": None if ended is None else ended * SECOND,
+        "output": "",
+        "status": "running" if ended is None else "done",
+        "reason": None,
+        **more,
+    }
+
+
+def wish(**more: Any) -> dict[str, Any]:
+    return {
+        "id": "t1",
+        "number": 7,
+        "description": "Sessions expire\nafter a day",
+        "status": {"type": "active"},
+        "current_agent": None,
+        "agent_chain": [],
+        "handoff_count": 0,
+        "attachments": [],
+        "queue": [],
+        "source": None,
+        "session_id": None,
+        "cwd": "/p",
+        "created_at": 0,
+        "updated_at": 60 * SECOND,
+        **more,
+    }
+
+
+# --- How it reads ---
+
+
+def test_nested_hand_offs_lie_below_the_one_that_made_them() -> None:
+    chain = [
+        record(1, 0, 100),
+        record(2, 10, 50),
+        record(3, 20, 40),
+        record(4, 50, 60),
+        record(5, 100, None),
+        record(6, 110, None),
+    ]
+    assert levels(chain) == [0, 1, 2, 1, 0, 1]
+
+
+def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
+    task = wish(
+        current_agent="qa",
+        status={"type": "active", "message": "nearly"},
+        source={"source_type": "chat", "user_id": "u1"},
+        summary="A date for sessions",
+        requirements=["one", "two\nlines"],
+        acceptance_criteria="make test passes",
+        plan="1. look\n2. write",
+        agent_chain=[
+            record(1, 0, 12, output="a\nb\n\nc\nd\n"),
+            record(2, 5, 7, agent_name="qa\x1b[31m", status="failed", reason="exit", output="failed (exit): \x1b[1mno"),
+            record(3, 20, None, agent_name="qa", run=None),
+        ],
+        queue=[{"id": "q1", "agent_name": "planner", "prompt": "and\nthen", "created_at": 0}],
+        attachments=[{"name": "notes.md", "size": 2048, "sha256": "x", "created_at": 0}],
+    )
+    lines = story(task, {}, 100.0, 100, verbose=False)
+    text = "\n".join(lines)
+    assert lines[:3] == ["task     7  t1", "state    ● active  nearly", "agent    qa"]
+    assert "\x1b" not in text
+    assert "wanted\n  Sessions expire\n  after a day\n" in text
+    planned = text[text.index("planned") : text.index("hand-offs")]
+    assert planned.split("\n")[:7] == [
+        "planned",
+        "  A date for sessions",
+        "  has to hold",
+        "    - one",
+        "    - two",
+        "      lines",
+        "  is done when",
+    ]
+    handoffs = text[text.index("hand-offs") : text.index("queue")].split("\n")
+    assert handoffs[1].startswith("  1  developer  ✓ done  ")
+    assert handoffs[1].endswith("  0:12  run r1")
+    assert handoffs[2:6] == ["      a", "      b", "      c", "      … (-v shows all of it)"]
+    assert handoffs[6].startswith("      2  qa  ✗ failed (exit)  ")
+    assert handoffs[7] == "          failed (exit): no"
+    assert handoffs[8].startswith("  3  qa  ● running  ")
+    assert handoffs[8].endswith("  1:20")
+    assert "  q1  planner  and then" in text
+    assert "  notes.md  2 kB" in text
+
+
+def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
+    task = wish(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
+    lines = story(task, {"h1": "do\nit"}, 100.0, 60, verbose=True)
+    place = next(number for number, line in enumerate(lines) if "developer" in line)
+    margin = " " * 6
+    assert lines[place + 1 :] == [
+        f"{margin}asked: do",
+        f"{margin}it",
+        *(f"{margin}a", f"{margin}b", "", f"{margin}c", f"{margin}d " + "x" * 300),
+    ]
+
+
+def test_the_list_fits_the_terminal() -> None:
+    tasks = [wish(description="x" * 500, current_agent="qa", handoff_count=3)]
+    head, row = task_table(tasks, 120.0, 60)
+    assert head.split() == ["TASK", "STATE", "AGENT", "HAND-OFFS", "CHANGED", "WANTED"]
+    assert row.startswith("7     ● active  qa     3          1:00 ago  xxx")
+    assert len(row) == 60
+    assert queue_lines([], 60) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        ("task_created", {"description": "a wish"}, "wanted: a wish"),
+        ("status_changed", {"from": "pending", "to": "failed", "message": "no"}, "pending → failed: no"),
+        ("agent_handoff_started", {"agent_name": "qa"}, "handed to qa"),
+        ("agent_handoff_completed", {"agent_name": "qa", "output_length": "5"}, "qa gave it back with 5 letters"),
+        ("task_planned", {"summary": None}, "task planned"),
+        ("new_kind", {"a": 1, "b": None}, "new kind a=1"),
+    ],
+)
+def test_what_happened_is_told_in_words(kind: str, data: dict[str, Any], words: str) -> None:
+    assert happened(kind, data) == words
+
+
+def test_a_history_names_each_day_once() -> None:
+    day = 86_400 * SECOND
+    events = [{"event_type": "x", "timestamp": ts, "data": {}} for ts in (0, SECOND, 3 * day)]
+    lines = history_lines(events)
+    assert [line.startswith("  ") for line in lines] == [False, True, True, False, True]
+
+
+def test_sizes_are_readable() -> None:
+    assert [size(count) for count in (0, 1023, 2048, 3 * 1024**2)] == ["0 B", "1023 B", "2 kB", "3.0 MB"]
+
+
+def test_keys_are_respelled_both_ways() -> None:
+    there = {"agentChain": [{"startedAt": 1, "output": "aB"}], "id": "t1"}
+    here = {"agent_chain": [{"started_at": 1, "output": "aB"}], "id": "t1"}
+    assert snake_keys(there) == here
+    assert camel_keys(here) == there
+
+
+# --- The commands ---
+
+
+@pytest.mark.req("S2-B01", "S2-14")
+def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
+    made = hocket("task", "new", "Sessions", "expire")
+    assert (made.returncode, made.stderr) == (0, "")
+    (project / "sub").mkdir()
+    second = json.loads(hocket("task", "new", "-", "--cwd", "sub", "--json", stdin="- from\n- standard input").stdout)
+    assert (second["description"], second["cwd"]) == ("- from\n- standard input", str(project / "sub"))
+    assert (second["currentAgent"], second["agentChain"], second["status"]) == (None, [], {"type": "pending"})
+    listed = json.loads(hocket("task", "list", "--json").stdout)
+    assert [one["number"] for one in listed] == [2, 1]
+    assert "agentChain" not in listed[0]
+    assert json.loads(hocket("task", "list", "--limit", "1", "--json").stdout) == listed[:1]
+    assert json.loads(hocket("task", "list", "--status", "failed", "--json").stdout) == []
+    assert "hocket task new" in hocket("task", "list", "--status", "failed").stderr
+    human = hocket("task", "list", "--limit", "1")
+    assert "· pending" in human.stdout
+    assert "hocket task list --limit 5" in human.stderr
+    shown = hocket("task", "show", made.stdout.strip()[:8]).stdout
+    assert "wanted\n  Sessions expire\n" in shown
+    assert json.loads(hocket("task", "show", "2", "--json").stdout) == second
+
+
+@pytest.mark.req("S2-B01", "S2-B02", "S2-15")
+def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> None:
+    agent("echo", "import sys; print(sys.argv[-1])")
+    hocket("handoff", "echo", "hi")
+    words = (
+        "--summary",
+        "Short",
+        "--requirement",
+        "one",
+        "--requirement",
+        "two",
+        "--criterion",
+        "- a dash",
+        "--plan",
+        "-",
+    )
+    planned = json.loads(hocket("task", "plan", "1", *words, "--json", stdin="1. look\n2. write\n").stdout)
+    assert (planned["taskType"], planned["summary"], planned["requirements"]) == ("planned", "Short", ["one", "two"])
+    assert (planned["acceptanceCriteria"], planned["plan"]) == (["- a dash"], "1. look\n2. write\n")
+    assert [one["output"] for one in planned["agentChain"]] == ["hi\n"]
+    again = hocket("task", "plan", "1", "--summary", "Shorter")
+    assert (again.returncode, again.stdout) == (0, "")
+    shown = hocket("task", "show", "1").stdout
+    assert "  Shorter\n  has to hold\n    - one\n    - two\n" in shown
+    assert hocket("task", "status", "1").stdout == "waiting\n"
+    assert hocket("task", "status", "1", "completed", "-m", "well done").stdout == "completed\n"
+    assert json.loads(hocket("task", "status", "1", "--json").stdout) == {"type": "completed", "message": "well done"}
+    refused = hocket("task", "status", "1", "active")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "completed" in refused.stderr
+    events = json.loads(hocket("task", "history", "1", "--json").stdout)
+    assert [one["eventType"] for one in events][:2] == ["task_created", "agent_handoff_started"]
+    history = hocket("task", "history", "1").stdout
+    assert "handed to echo" in history
+    assert "waiting → completed: well done" in history
+
+
+@pytest.mark.req("S2-B03")
+def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path) -> None:
+    wait = f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
+    agent("slow", wait)
+    run = hocket("handoff", "slow", "x", "--detach").stdout.strip()
+    ids = [hocket("task", "queue", "1", "slow", prompt).stdout.strip() for prompt in ("- one", "two", "three")]
+    listed = json.loads(hocket("task", "queue", "1", "--json").stdout)
+    assert [(one["id"], one["prompt"]) for one in listed] == list(zip(ids, ["- one", "two", "three"], strict=True))
+    assert hocket("task", "queue", "1", "--next").stdout == "- one\n"
+    assert hocket("task", "queue", "1", "--remove", ids[2]).stdout == f"{ids[2]}\n"
+    assert hocket("task", "queue", "1").stdout == f"{ids[1]}  slow  two\n"
+    (world / "go").touch()
+    hocket("wait", run)
+    for words, told in [(("slow",), "in quotes"), (("slow", "x", "--next"), "--next"), (("--remove", "q0"), "q0")]:
+        refused = hocket("task", "queue", "1", *words)
+        assert (refused.returncode, refused.stdout) == (2, ""), words
+        assert told in refused.stderr or "nothing" in refused.stderr.lower()
+
+
+@pytest.mark.req("S2-B04")
+def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) -> None:
+    hocket("task", "new", "a wish")
+    content = bytes(range(256)) * 10
+    (project / "data.bin").write_bytes(content)
+    (project / "b.txt").write_text("b")
+    kept = json.loads(hocket("task", "attach", "1", "data.bin", "b.txt", "--json").stdout)
+    assert [(one["name"], one["size"]) for one in kept] == [("data.bin", 2560), ("b.txt", 1)]
+    hocket("task", "attach", "1", "b.txt", "--name", "other name.txt")
+    assert hocket("task", "attach", "1").stdout.split("\n")[2] == "         1  other name.txt"
+    assert hocket("task", "attach", "1", "--get", "data.bin", "-o", "copy.bin").stdout == ""
+    assert (project / "copy.bin").read_bytes() == content
+    command = [sys.executable, "-m", "hocket", "task", "attach", "1", "--get", "data.bin"]
+    assert subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=True).stdout == content
+    for words, told in [
+        (("b.txt",), "already"),
+        (("gone.txt",), "gone.txt"),
+        ((".",), "no plain file"),
+        (("b.txt", "--name", "../up"), "safe name"),
+        (("--get", "gone.txt"), "gone.txt"),
+        (("b.txt", "--get", "b.txt"), "--get"),
+        (("b.txt", "data.bin", "--name", "x"), "--name"),
+        (("-o", "x"), "--get"),
+    ]:
+        refused = hocket("task", "attach", "1", *words)
+        assert (refused.returncode, refused.stdout) == (2, ""), words
+        assert told in refused.stderr, words
+    with open(project / "large", "wb") as file:
+        file.truncate(10 * 1024**2 + 1)
+    assert "larger than 10 MB" in hocket("task", "attach", "1", "large").stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("new", " "),
+        ("show", "77"),
+        ("show", ""),
+        ("plan", "1"),
+        ("status", "1", "begun"),
+        ("status", "1", "-m", "x"),
+        ("history", "77"),
+        ("export",),
+        ("export", "1", "--all"),
+        ("export", "--all"),
+        ("import", "gone.json"),
+        ("list", "--limit", "0"),
+        ("nonsense",),
+    ],
+)
+def test_a_mistake_is_two_and_says_what_to_do(hocket: Hocket, words: tuple[str, ...]) -> None:
+    done = hocket("task", *words)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    assert done.stderr
+
+
+def test_a_plain_usage_needs_no_framework(hocket: Hocket) -> None:
+    hocket("task", "new", "a wish")
+    code = "import sys; from hocket.cli import main; main(['task', 'list', '--json']); print(*sys.modules)"
+    loaded = hocket(command=[sys.executable, "-c", code]).stdout.split()
+    assert "hocket.cli.task" in loaded
+    assert "click" not in loaded
+
+
+# --- Tasks as files ---
+
+
+def stable(task: dict[str, Any]) -> dict[str, Any]:
+    """A task without what belongs to one home: its number, the ids of runs there, and when files came."""
+    chain = [{name: value for name, value in one.items() if name not in ("id", "run")} for one in task["agentChain"]]
+    files = [{name: one[name] for name in ("name", "size", "sha256")} for one in task["attachments"]]
+    return {**task, "number": 0, "agentChain": chain, "attachments": files, "updatedAt": 0, "sessionId": None}
+
+
+@pytest.mark.req("S2-08", "S2-09", "S2-82")
+@pytest.mark.timeout(60)  # two servers come up one after the other
+def test_tasks_go_to_another_home_and_keep_all_of_themselves(
+    hocket: Hocket, agent: Bin, project: Path, world: Path
+) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
+    plain = hocket("task", "new", 'Grüße\n𝄞 \\ "').stdout.strip()
+    hocket("handoff", "1", "echo", '- a\n\x01 "b" \\ 世界')
+    hocket("handoff", "echo", "planned")
+    hocket("task", "plan", "2", "--summary", "s", "--requirement", "r", "--plan", "p")
+    (project / "notes.bin").write_bytes(bytes(range(256)))
+    hocket("task", "attach", "1", "notes.bin")
+    exported = hocket("task", "export", "--all", "-o", "out").stdout.splitlines()
+    assert exported[0] == f"out/{plain}/task.json"
+    assert sorted(os.listdir(project / "out" / plain)) == ["attachments", "task.json"]
+    before = [json.loads((project / path).read_text(encoding="utf-8")) for path in exported]
+    assert before[0] == json.loads(hocket("task", "show", "1", "--json").stdout)
+    hocket("server", "stop")
+
+    elsewhere = {"HOCKET_HOME": str(world / "h2")}
+    try:
+        # Folders are read in the order of their names, which is that of nothing else.
+        taken = json.loads(hocket("task", "import", "out", "--json", env=elsewhere).stdout)
+        after = sorted(taken, key=lambda task: [one["id"] for one in before].index(task["id"]))
+        assert [stable(one) for one in after] == [stable(one) for one in before]
+        assert [one["taskType"] for one in after] == ["descriptionOnly", "planned"]
+        kept = hocket("task", "attach", plain, "--get", "notes.bin", "-o", "back.bin", env=elsewhere)
+        assert kept.returncode == 0
+        assert (project / "back.bin").read_bytes() == bytes(range(256))
+    finally:
+        hocket("server", "stop", env=elsewhere)
+
+
+def test_a_task_is_written_to_standard_output_as_to_a_file_and_is_not_taken_over_twice(
+    hocket: Hocket, project: Path
+) -> None:
+    hocket("task", "new", "Grüße")
+    text = hocket("task", "export", "1").stdout
+    assert text.startswith("{\n  ")
+    (project / "one.json").write_text(text, encoding="utf-8")
+    twice = hocket("task", "import", "one.json")
+    assert (twice.returncode, twice.stdout) == (2, "")
+    assert "already" in twice.stderr
+
+
+@pytest.mark.req("S2-10", "S2-07", "S2-84")
+def test_files_of_another_program_are_read_tolerantly_and_what_was_open_is_closed(
+    hocket: Hocket, project: Path
+) -> None:
+    (project / "old.json").write_text('{"id": "old-1", "description": "from long ago"}')
+    open_ = {"agentName": "qa", "startedAt": 5_000, "completedAt": None, "output": ""}
+    done = {"agentName": "planner", "startedAt": 1_000, "completedAt": 2_000, "output": "a plan"}
+    task = {
+        "id": "old-2",
+        "description": "was at work",
+        "status": {"type": "active"},
+        "currentAgent": "qa",
+        "agentChain": [done, open_],
+        "createdAt": 500,
+        "updatedAt": 5_000,
+        "somethingNew": [1],
+    }
+    (project / "open.json").write_text(json.dumps(task))
+    taken = json.loads(hocket("task", "import", "old.json", "open.json", "--json").stdout)
+    assert [(one["id"], one["currentAgent"]) for one in taken] == [("old-1", None), ("old-2", None)]
+    assert taken[0]["agentChain"] == []
+    planner, qa = taken[1]["agentChain"]
+    assert {name: planner[name] for name in done} == done
+    assert planner["status"] == "done"
+    assert (qa["startedAt"], qa["status"], qa["reason"]) == (5_000, "lost", "lost")
+    assert qa["completedAt"] > 5_000
+    assert "interrupted" in qa["output"]
+    assert taken[1]["status"]["type"] == "waiting"
+
+
+@pytest.mark.req("S2-11")
+def test_malformed_values_are_refused_with_file_and_field_and_keep_no_other_out(hocket: Hocket, project: Path) -> None:
+    good: dict[str, Any] = {"id": "g1", "description": "fine"}
+    bad: dict[str, tuple[Any, str]] = {
+        "agent": ({**good, "currentAgent": 5}, "currentAgent"),
+        "chain": ({**good, "agentChain": {}}, "agentChain"),
+        "time": ({**good, "agentChain": [{"agentName": "a", "startedAt": "soon"}]}, "startedAt"),
+        "ended": ({**good, "agentChain": [{"agentName": "a", "startedAt": 1, "completedAt": "x"}]}, "completedAt"),
+        "nameless": ({**good, "agentChain": [{"startedAt": 1}]}, "agentName"),
+        "output": ({**good, "agentChain": [{"agentName": "a", "startedAt": 1, "output": 7}]}, "output"),
+        "status": ({**good, "status": {"type": "odd"}}, "status"),
+        "id": ({**good, "id": "../up"}, "id"),
+        "list": ([], "object"),
+    }
+    folder = project / "in"
+    folder.mkdir()
+    for name, (content, _) in bad.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    (folder / "broken.json").write_text('{"id":\n "x')
+    (folder / "zgood.json").write_text(json.dumps(good))
+    done = hocket("task", "import", "in")
+    assert (done.returncode, done.stdout) == (2, "g1\n")
+    told = dict(
+        line.removeprefix("hocket: in/").split(".json: ", 1) for line in done.stderr.splitlines() if ".json" in line
+    )
+    assert set(told) == {*bad, "broken"}
+    for name, (_, field) in bad.items():
+        assert field in told[name], (name, told[name])
+    assert "line 2" in told["broken"]
+    assert len(json.loads(hocket("task", "list", "--json").stdout)) == 1
+
+
+def test_an_attachment_that_leads_elsewhere_is_not_taken_along(hocket: Hocket, project: Path, world: Path) -> None:
+    (world / "secret").write_text("secret")
+    for name in ("a", "b"):
+        folder = project / "in" / name
+        (folder / "attachments").mkdir(parents=True)
+        attachment = "../../../../secret" if name == "a" else "link"
+        content = {"id": f"x-{name}", "description": "x", "attachments": [{"name": attachment}]}
+        (folder / "task.json").write_text(json.dumps(content))
+    (project / "in/b/attachments/link").symlink_to(world / "secret")
+    done = hocket("task", "import", "in")
+    assert done.returncode == 2
+    tasks = json.loads(hocket("task", "list", "--json").stdout)
+    shown = [json.loads(hocket("task", "show", one["id"], "--json").stdout) for one in tasks]
+    assert [one["attachments"] for one in shown] == [[], []]
+
+
+def test_where_the_tasks_of_a_folder_are(tmp_path: Path) -> None:
+    assert task_files(str(tmp_path / "one.json")) == [str(tmp_path / "one.json")]
+    with pytest.raises(UsageError, match="no task"):
+        task_files(str(tmp_path))
+    for name in ("b.json", "a.json", ".c.json", "notes.txt"):
+        (tmp_path / name).write_text("{}")
+    assert task_files(str(tmp_path)) == [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
+    (tmp_path / "t1").mkdir()
+    (tmp_path / "t1/task.json").write_text("{}")
+    assert task_files(str(tmp_path)) == [str(tmp_path / "t1/task.json")] == task_files(str(tmp_path / "t1"))
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"{", b"[]", b"1"])
+def test_what_is_no_object_is_told(content: bytes) -> None:
+    with pytest.raises(UsageError):
+        parsed(content)
+
+
+@pytest.mark.req("S2-82")
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("before")
+    write_whole(str(path), b"after")
+    assert path.read_text() == "after"
+    assert os.listdir(tmp_path) == ["x"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(BadDirectory):
+        write_whole(str(tmp_path / "folder"), b"")
+    with pytest.raises(BadDirectory):
+        write_whole(str(tmp_path / "none/x"), b"")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "x"]

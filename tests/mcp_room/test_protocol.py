@@ -1,0 +1,275 @@
+"""From a message to its answer: every kind of message, in both ages of the protocol."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hocket.client import to_json
+from hocket.mcp import protocol
+from hocket.mcp.protocol import Call, Refused, answer, cancelled, done, progress, read
+from hocket.mcp.tools import TOOLS
+
+ENVELOPE = {protocol.VERSION_KEY: protocol.STATELESS, protocol.CAPABILITIES_KEY: {}}
+
+
+def request(method: str, params: Any = None, id: Any = 1) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": id, "method": method, **({} if params is None else {"params": params})}
+
+
+def result(method: str, params: Any = None) -> Any:
+    found = answer(request(method, params))
+    assert isinstance(found, dict)
+    return found["result"]
+
+
+def code(message: Any) -> int:
+    found = answer(message)
+    assert isinstance(found, dict)
+    assert found["jsonrpc"] == "2.0"
+    return int(found["error"]["code"])
+
+
+def call(**more: Any) -> Call:
+    found = answer(request("tools/call", {"name": "wait", "arguments": {"run": "1"}, **more}))
+    assert isinstance(found, Call)
+    return found
+
+
+# --- The older age ---
+
+
+@pytest.mark.parametrize(
+    ("wanted", "agreed"),
+    [
+        *((version, version) for version in protocol.HANDSHAKES),
+        *(("2023-01-01", "2025-11-25"), ("2026-07-28", "2025-11-25")),
+        *((None, "2025-11-25"), (7, "2025-11-25"), ([], "2025-11-25")),
+    ],
+)
+def test_a_handshake_agrees_on_the_clients_version_where_it_is_known(wanted: Any, agreed: str) -> None:
+    told = result("initialize", {"protocolVersion": wanted, "capabilities": {}})
+    assert (told["protocolVersion"], told["serverInfo"]["name"]) == (agreed, "hocket")
+    assert told["capabilities"] == {"tools": {}}
+    assert protocol.agreed({"result": told}) == agreed
+
+
+def test_tools_are_listed_with_their_schemas() -> None:
+    tools = result("tools/list")["tools"]
+    assert [tool["name"] for tool in tools] == list(TOOLS)
+    assert all(tool["inputSchema"]["type"] == "object" and tool["description"] for tool in tools)
+    assert [tool["name"] for tool in tools if tool["annotations"]["readOnlyHint"]] == ["list_agents", "wait", "status"]
+
+
+def test_what_is_listed_is_short_enough_to_be_read_by_every_agent() -> None:
+    assert len(to_json(result("tools/list"))) < 6000
+
+
+def test_a_ping_is_answered() -> None:
+    assert result("ping") == {}
+
+
+@pytest.mark.parametrize(
+    "method", ["nope", "resources/list", "prompts/list", "logging/setLevel", "", "notifications/x"]
+)
+def test_an_unknown_method_is_refused(method: str) -> None:
+    assert code(request(method)) == protocol.METHOD_NOT_FOUND
+
+
+def test_there_is_no_second_page_of_tools() -> None:
+    assert code(request("tools/list", {"cursor": "x"})) == protocol.INVALID_PARAMS
+
+
+# --- Calls ---
+
+
+def test_a_call_is_handed_on_with_its_arguments() -> None:
+    found = call(_meta={"progressToken": 0})
+    assert (found.id, found.name, found.arguments, found.token, found.stateless) == (1, "wait", {"run": "1"}, 0, False)
+
+
+@pytest.mark.parametrize("token", [None, True, 1.5, [], {}])
+def test_what_cannot_be_a_token_means_that_nobody_wants_to_know(token: Any) -> None:
+    assert call(_meta={"progressToken": token}).token is None
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"name": "nope"},
+        {"name": 7},
+        {},
+        None,
+        {"name": "wait", "arguments": []},
+        {"name": "wait", "arguments": "x"},
+        [],
+        "x",
+        {"_meta": 5, "name": "wait"},
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused(params: Any) -> None:
+    assert code(request("tools/call", params)) == protocol.INVALID_PARAMS
+
+
+def test_a_success_is_a_text_with_the_facts_beside_it() -> None:
+    """Claude shows its model the structured content in place of the text."""
+    told = done(call(), "built", False, {"run": "r1"})["result"]
+    assert told == {
+        "content": [{"type": "text", "text": "built"}],
+        "isError": False,
+        "_meta": {"hocket": {"run": "r1"}},
+    }
+
+
+def test_a_failure_has_its_facts_as_structured_content_too() -> None:
+    told = done(call(), "failed (exit): no", True, {"status": "failed"})["result"]
+    assert (told["isError"], told["structuredContent"]) == (True, {"status": "failed"})
+
+
+def test_progress_counts_up_and_is_told_only_where_it_is_wanted() -> None:
+    wanted = call(_meta={"progressToken": "t"})
+    told = [progress(wanted, text) for text in ("a", "b")]
+    assert [one["params"] for one in told if one] == [
+        {"progressToken": "t", "progress": 1, "message": "a"},
+        {"progressToken": "t", "progress": 2, "message": "b"},
+    ]
+    assert all(one is not None and "id" not in one for one in told)
+    assert progress(call(), "a") is None
+
+
+# --- The newer age ---
+
+
+def test_a_server_tells_what_it_is_without_a_handshake() -> None:
+    told = result("server/discover", {"_meta": ENVELOPE})
+    assert told["supportedVersions"][0] == "2026-07-28"
+    assert (told["resultType"], told["capabilities"], told["cacheScope"]) == ("complete", {"tools": {}}, "public")
+    assert told["_meta"][protocol.SERVER_KEY]["name"] == "hocket"
+
+
+def test_results_of_the_newer_age_say_that_they_are_complete() -> None:
+    told = result("tools/list", {"_meta": ENVELOPE})
+    assert (told["resultType"], told["ttlMs"] > 0) == ("complete", True)
+    made = done(call(_meta=ENVELOPE), "x", False, {"run": "r1"})["result"]
+    assert (made["resultType"], made["_meta"]["hocket"]) == ("complete", {"run": "r1"})
+    assert protocol.SERVER_KEY in made["_meta"]
+
+
+def test_an_unknown_version_is_refused_with_those_that_are_known() -> None:
+    found = answer(request("tools/list", {"_meta": ENVELOPE | {protocol.VERSION_KEY: "2030-01-01"}}))
+    assert isinstance(found, dict)
+    assert found["error"]["code"] == protocol.UNSUPPORTED_VERSION
+    assert found["error"]["data"] == {
+        "supported": ["2026-07-28", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"],
+        "requested": "2030-01-01",
+    }
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [{}, {protocol.VERSION_KEY: "2026-07-28"}, ENVELOPE | {protocol.VERSION_KEY: 7}, {protocol.CAPABILITIES_KEY: {}}],
+)
+def test_an_envelope_that_is_not_whole_is_refused(meta: Any) -> None:
+    assert code(request("server/discover", {"_meta": meta})) == protocol.INVALID_PARAMS
+
+
+def test_the_newer_age_has_no_handshake() -> None:
+    assert code(request("initialize", {"_meta": ENVELOPE})) == protocol.METHOD_NOT_FOUND
+
+
+# --- What is no request ---
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+        {"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "stop", "arguments": {"run": "1"}}},
+        {"jsonrpc": "2.0", "method": "nope"},
+        {"jsonrpc": "2.0"},
+        {"jsonrpc": "2.0", "id": 3, "result": {}},
+        {"jsonrpc": "2.0", "id": 3, "error": {"code": 1, "message": "x"}},
+    ],
+)
+def test_a_notification_or_an_answer_is_never_answered(message: Any) -> None:
+    assert answer(message) is None
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        None,
+        7,
+        "x",
+        [],
+        {},
+        {"id": 1, "method": "ping"},
+        {"jsonrpc": "1.0", "id": 1, "method": "ping"},
+        {"jsonrpc": "2.0", "id": None, "method": "ping"},
+        {"jsonrpc": "2.0", "id": True, "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1.5, "method": "ping"},
+        {"jsonrpc": "2.0", "id": [], "method": "ping"},
+        {"jsonrpc": "2.0", "id": 1},
+        {"jsonrpc": "2.0", "id": 1, "method": 7},
+    ],
+)
+def test_what_is_no_message_is_an_invalid_request(message: Any) -> None:
+    assert code(message) == protocol.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("message", "id"),
+    [
+        ({"method": "notifications/cancelled", "params": {"requestId": "a"}}, "a"),
+        ({"method": "notifications/cancelled", "params": {"requestId": 0}}, 0),
+        ({"method": "notifications/cancelled", "params": {"requestId": []}}, None),
+        ({"method": "notifications/cancelled"}, None),
+        ({"method": "notifications/cancelled", "id": 1, "params": {"requestId": 0}}, None),
+        ({"method": "notifications/other", "params": {"requestId": 0}}, None),
+        ([], None),
+    ],
+)
+def test_a_cancellation_names_a_request(message: Any, id: Any) -> None:
+    assert cancelled(message) == id
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"nope", b'{"a":}', b"[" * 100_000, b'{"a": 1} {}'])
+def test_what_is_no_json_is_a_parse_error(raw: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        read(raw)
+    assert refused.value.code == protocol.PARSE_ERROR
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+METHODS = ["ping", "tools/list", "tools/call", "initialize", "server/discover", "x"]
+MESSAGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0") | JSON,
+        "id": JSON,
+        "method": st.sampled_from(METHODS) | JSON,
+        "params": st.fixed_dictionaries(
+            {}, optional={"name": st.sampled_from(list(TOOLS)) | JSON, "arguments": JSON, "_meta": JSON, "cursor": JSON}
+        )
+        | JSON,
+    },
+)
+
+
+@given(MESSAGES | JSON)
+def test_every_message_gets_an_answer_of_the_protocol_or_none(message: Any) -> None:
+    found = answer(message)
+    cancelled(message)
+    if isinstance(found, dict):
+        assert found["jsonrpc"] == "2.0"
+        assert ("result" in found) != ("error" in found)
+        assert json.loads(to_json(found)) == found

@@ -1,0 +1,348 @@
+"""The server over pipes: the real command, talked to by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_room.piping import COMMAND, Pipes
+from world import Bin, Hocket, processes_of
+
+from hocket.mcp.protocol import MAX_MESSAGE
+
+pytestmark = pytest.mark.timeout(60)
+
+HEAVY = (
+    "asyncio", "typing", "socket", "ssl", "json", "re", "contextlib", "dataclasses", "enum", "threading", "subprocess",
+    "click", "rich", "fastapi", "msgspec", "pydantic", "tomllib", "mcp", "hocket.mcp.calls", "hocket.cli.access",
+)  # fmt: skip
+"""What most agents never need: none of it may be loaded before the first call."""
+
+
+@pytest.fixture
+def pipes(home: Path, project: Path) -> Iterator[Pipes]:
+    with Pipes(project) as made:
+        yield made
+
+
+@pytest.fixture
+def gate(world: Path) -> Path:
+    path = world / "gate"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture
+def waiter(agent: Bin, gate: Path) -> str:
+    """An agent that is at work until somebody opens the gate."""
+    agent("waiter", f"print('begun', flush=True); open({str(gate)!r}).read(); print('final words')")
+    return "waiter"
+
+
+def open_gate(path: Path) -> None:
+    with path.open("w"):
+        pass
+
+
+def initialize(pipes: Pipes, version: str = "2025-11-25") -> Any:
+    pipes.ask("initialize", protocolVersion=version, capabilities={}, clientInfo={"name": "test", "version": "1"})
+    answer = pipes.next()
+    pipes.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    return answer
+
+
+def server_pid(hocket: Hocket) -> int:
+    return int(json.loads(hocket("server", "status", "--json").stdout)["pid"])
+
+
+# --- Without a server ---
+
+
+def test_what_most_clients_ask_is_answered_without_a_server(pipes: Pipes, home: Path) -> None:
+    assert initialize(pipes)["result"]["serverInfo"]["name"] == "hocket"
+    pipes.ask("tools/list")
+    assert "hand_off" in [tool["name"] for tool in pipes.next()["result"]["tools"]]
+    assert pipes.end() == 0
+    assert list(home.iterdir()) == []
+
+
+def test_nothing_is_loaded_that_only_a_call_needs(home: Path, project: Path) -> None:
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
+    ]
+    said = "".join(json.dumps(message) + "\n" for message in asked)
+    program = "import sys; from hocket.cli import main; code = main(['mcp']); print(*sys.modules, file=sys.stderr)"
+    source = str(Path(sys.modules["hocket"].__file__ or "").parents[1])
+    done = subprocess.run(
+        [sys.executable, "-ISc", f"import sys; sys.path.insert(0, {source!r}); {program}"],
+        input=said,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=project,
+    )
+    assert len(done.stdout.splitlines()) == 2
+    loaded = done.stderr.split()
+    assert "hocket.mcp.stdio" in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_a_module_in_the_agents_directory_is_not_imported(home: Path, project: Path) -> None:
+    for name in ("hocket", "_json", "select"):
+        (project / f"{name}.py").write_text("raise SystemExit(7)")
+    with Pipes(project) as pipes:
+        assert initialize(pipes)["result"]["serverInfo"]["name"] == "hocket"
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"{nope\n", -32700),
+        (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff\xfe"}\n', -32700),
+        (b"[" * 50_000 + b"\n", -32700),
+        (b"7\n", -32600),
+        (b"x" * (MAX_MESSAGE + 5) + b"\n", -32600),
+        (b"[]\n", -32600),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]\n', -32600),
+    ],
+    ids=["broken", "no text", "deep", "no object", "too long", "empty batch", "batch"],
+)
+def test_what_cannot_be_read_is_said_to_be_so_and_the_next_message_is_answered(
+    pipes: Pipes, raw: bytes, code: int
+) -> None:
+    initialize(pipes)
+    pipes.write(raw)
+    told = pipes.next()
+    assert (told["id"], told["error"]["code"]) == (None, code)
+    id = pipes.ask("ping")
+    assert pipes.next() == {"jsonrpc": "2.0", "id": id, "result": {}}
+
+
+def test_blank_lines_and_odd_line_ends_are_no_messages(pipes: Pipes) -> None:
+    pipes.write(b'\n\r\n   \n{"jsonrpc": "2.0", "id": "a", "method": "ping"}\r\n')
+    assert pipes.next()["id"] == "a"
+
+
+def test_several_messages_in_one_piece_and_one_in_several_are_told_apart(pipes: Pipes) -> None:
+    pings = b"".join(b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}\n' % number for number in range(3))
+    for cut in (pings[:60], pings[60:61], pings[61:]):
+        pipes.write(cut)
+    assert [pipes.next()["id"] for _ in range(3)] == [0, 1, 2]
+
+
+def test_a_last_line_without_an_end_is_a_message(pipes: Pipes) -> None:
+    pipes.write(b'{"jsonrpc": "2.0", "id": 5, "method": "ping"}')
+    assert pipes.process.stdin is not None
+    pipes.process.stdin.close()
+    assert pipes.next()["id"] == 5
+
+
+@pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26"])
+def test_a_batch_is_answered_as_one_where_the_protocol_has_batches(pipes: Pipes, version: str) -> None:
+    initialize(pipes, version)
+    ping = {"jsonrpc": "2.0", "method": "ping"}
+    pipes.send([ping | {"id": "a"}, ping, {"jsonrpc": "2.0", "method": "notifications/x"}, ping | {"id": "b"}, 7])
+    answers = pipes.next()
+    assert [answer["id"] for answer in answers] == ["a", "b", None]
+    pipes.send([ping, ping])
+    pipes.ask("ping")
+    assert isinstance(pipes.next(), dict)
+
+
+def test_the_newer_protocol_needs_no_handshake(pipes: Pipes) -> None:
+    prefix = "io.modelcontextprotocol/"
+    meta = {f"{prefix}protocolVersion": "2026-07-28", f"{prefix}clientCapabilities": {}}
+    pipes.ask("server/discover", _meta=meta)
+    assert pipes.next()["result"]["supportedVersions"][0] == "2026-07-28"
+
+
+def test_a_reader_that_is_gone_is_no_reason_to_complain(home: Path, project: Path) -> None:
+    with Pipes(project) as pipes:
+        assert pipes.process.stdout is not None
+        pipes.process.stdout.close()
+        pipes.ask("ping")
+        assert pipes.end() == 0
+        assert pipes.process.stderr is not None
+        assert pipes.process.stderr.read() == b""
+
+
+# --- Calls ---
+
+
+def test_a_run_is_started_looked_at_waited_for_and_waited_for_again(pipes: Pipes, agent: Bin) -> None:
+    agent("worker", "import sys; print('made of', sys.argv[-1])")
+    run = pipes.facts("spawn", agent="worker", prompt="clay")["run"]
+    assert pipes.call("wait", run=run) == (False, "made of clay\n")
+    assert pipes.call("wait", run=run) == (False, "made of clay\n")
+    assert pipes.call("wait", run=1) == (False, "made of clay\n")
+    failed, text = pipes.call("status", run=run)
+    assert (failed, "worker: done" in text) == (False, True)
+    assert pipes.call("status") == (False, "Nothing is running.")
+
+
+def test_work_is_handed_over_and_only_the_final_message_comes_back(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
+    agent("worker", "import sys; print('done:', sys.argv[-1])")
+    prompt = 'Fix it.\nIt\'s "broken" $(here) \\ é😀'
+    id = pipes.start("hand_off", agent="worker", prompt=prompt)
+    result = pipes.next()["result"]
+    assert (id, result["isError"], result["content"][0]["text"]) == (1, False, f"done: {prompt}\n")
+    assert "structuredContent" not in result
+    facts = result["_meta"]["hocket"]
+    assert (facts["status"], set(facts)) == ("done", {"run", "task", "handoff", "status", "reason"})
+    task = json.loads(hocket("task", "show", facts["task"], "--json").stdout)
+    assert task["description"] == "Fix it."
+    for named in ({"run": facts["run"]}, {"handoff": facts["handoff"], "task": facts["task"]}):
+        assert pipes.call("wait", **named) == (False, f"done: {prompt}\n")
+
+
+@pytest.mark.parametrize("how", ["spawn", "hand_off"])
+def test_a_failure_comes_back_as_one(pipes: Pipes, agent: Bin, how: str) -> None:
+    agent("failing", "import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)")
+    if how == "spawn":
+        run = pipes.facts("spawn", agent="failing", prompt="x")["run"]
+        pipes.start("wait", run=run)
+    else:
+        pipes.start("hand_off", agent="failing", prompt="x")
+    result = pipes.next()["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"] == "failed (exit)\n\nhalf\n"
+    assert (result["structuredContent"]["status"], result["structuredContent"]["reason"]) == ("failed", "exit")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "words"),
+    [
+        ("spawn", {"agent": "nobody", "prompt": "x"}, "nobody"),
+        ("hand_off", {"agent": "nobody", "prompt": "x"}, "nobody"),
+        ("hand_off", {"agent": "sh", "prompt": "x", "task": "t404"}, "t404"),
+        ("wait", {"run": "404"}, "404"),
+        ("wait", {}, "one of run, handoff and question"),
+        ("wait", {"run": "1", "handoff": "h1"}, "only one"),
+        ("wait", {"handoff": "h1"}, "needs its task"),
+        ("stop", {"run": "404"}, "404"),
+        ("send", {"run": "404", "text": "x"}, "404"),
+        ("ask", {"question": "why?"}, "only an agent that Hocket runs"),
+        ("spawn", {"agent": "sh"}, "needs prompt"),
+        ("spawn", {"agent": "sh", "prompt": "x", "cwd": "relative"}, "absolute"),
+    ],
+)
+def test_what_is_refused_is_said_to_be_so(pipes: Pipes, name: str, arguments: dict[str, Any], words: str) -> None:
+    failed, text = pipes.call(name, **arguments)
+    assert failed
+    assert text.startswith("refused (")
+    assert words in text
+
+
+def test_a_wait_that_takes_too_long_gives_a_handle_and_the_work_goes_on(pipes: Pipes, waiter: str, gate: Path) -> None:
+    pipes.start("hand_off", agent=waiter, prompt="x", timeout=0.3)
+    result = pipes.next()["result"]
+    facts = result["structuredContent"]
+    assert (result["isError"], facts["status"], facts["reason"]) == (True, "running", "wait_timeout")
+    text = result["content"][0]["text"]
+    assert text.startswith("timeout: waiter is still at work")
+    assert f'wait with run "{facts["run"]}"' in text
+    open_gate(gate)
+    assert pipes.call("wait", run=facts["run"]) == (False, "begun\nfinal words\n")
+
+
+def test_progress_is_told_while_somebody_waits(pipes: Pipes, waiter: str, gate: Path) -> None:
+    id = pipes.start("hand_off", token="t", agent=waiter, prompt="x")
+    told = pipes.next()
+    assert (told["method"], told["params"]["progressToken"], told["params"]["progress"]) == (
+        "notifications/progress",
+        "t",
+        1,
+    )
+    open_gate(gate)
+    while "id" not in (answer := pipes.next()):
+        assert answer["params"]["progress"] > told["params"]["progress"]
+        told = answer
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (id, "begun\nfinal words\n")
+
+
+def test_a_wait_does_not_keep_others_from_their_answers(pipes: Pipes, waiter: str, gate: Path) -> None:
+    run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
+    waiting = pipes.start("wait", run=run)
+    failed, text = pipes.call("status")
+    assert (failed, "waiter: " in text) == (False, True)
+    open_gate(gate)
+    assert pipes.next()["id"] == waiting
+
+
+def test_a_cancelled_wait_is_not_answered_and_the_work_goes_on(pipes: Pipes, waiter: str, gate: Path) -> None:
+    run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
+    waiting = pipes.start("wait", token=1, run=run)
+    pipes.next()
+    pipes.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": waiting}})
+    open_gate(gate)
+    again = pipes.start("wait", run=run)
+    while "id" not in (answer := pipes.next()):
+        pass
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (again, "begun\nfinal words\n")
+
+
+def test_the_end_of_the_input_ends_the_wait_and_not_the_work(
+    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket
+) -> None:
+    run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
+    pipes.start("wait", token=1, run=run)
+    pipes.next()
+    assert pipes.end() == 0
+    open_gate(gate)
+    assert hocket("wait", run).stdout == "begun\nfinal words\n"
+
+
+def test_what_is_quickly_done_is_answered_though_the_input_has_ended(home: Path, project: Path, agent: Bin) -> None:
+    agent("worker", "print('x')")
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "status", "arguments": {}}}
+    done = subprocess.run(COMMAND, input=json.dumps(message).encode(), capture_output=True, cwd=project, check=True)
+    assert json.loads(done.stdout)["result"]["content"][0]["text"] == "Nothing is running."
+
+
+def test_a_wait_outlives_a_kill_of_the_server(
+    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path
+) -> None:
+    id = pipes.start("hand_off", token=1, agent=waiter, prompt="x")
+    pipes.next()
+    before = server_pid(hocket)
+    os.kill(before, signal.SIGKILL)
+    open_gate(gate)
+    while "id" not in (answer := pipes.next()):
+        pass
+    assert (answer["id"], answer["result"]["content"][0]["text"]) == (id, "begun\nfinal words\n")
+    assert server_pid(hocket) != before
+    assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 1
+
+
+def test_a_run_that_is_still_at_work_is_followed_into_the_next_server(
+    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket
+) -> None:
+    """Nobody but this process brings the server back: the agent is at work, so no keeper calls for one."""
+    pipes.start("hand_off", token=1, agent=waiter, prompt="x")
+    pipes.next()
+    before = server_pid(hocket)
+    os.kill(before, signal.SIGKILL)
+    while "id" not in (told := pipes.next()) and told["params"]["progress"] < 3:
+        pass
+    assert server_pid(hocket) not in (before, None)
+    open_gate(gate)
+    while "id" not in (answer := pipes.next()):
+        pass
+    assert answer["result"]["content"][0]["text"] == "begun\nfinal words\n"
+
+
+def test_a_run_is_stopped_with_all_that_belongs_to_it(pipes: Pipes, waiter: str, home: Path) -> None:
+    run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
+    failed, text = pipes.call("stop", run=run)
+    assert (failed, text) == (False, f"Run {run}: stopped (stopped).")
+    assert not [line for line in processes_of(home).values() if "waiter" in line]
+    failed, text = pipes.call("wait", run=run)
+    assert (failed, text.startswith("stopped (stopped)")) == (True, True)

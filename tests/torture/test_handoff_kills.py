@@ -1,0 +1,130 @@
+"""Hand-offs while the server dies: one agent at a time, each started once, and every caller told the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from torture.ground import Ground, environment, kill
+from world import Bin
+
+from hocket.client import Client
+from hocket.errors import Conflict
+
+AGENT = """
+import os, pathlib, time
+with open("starts", "a") as file:
+    file.write(os.environ["HOCKET_RUN"] + "\\n")
+deadline = time.monotonic() + 60
+while not pathlib.Path("go").exists() and time.monotonic() < deadline:
+    time.sleep(0.01)
+print("done by", os.environ["HOCKET_RUN"])
+"""
+
+
+def new_task(ground: Ground) -> str:
+    return str(ground.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(ground.cwd)})["id"])
+
+
+def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> list[threading.Thread]:
+    """So many requests from ten callers: each would start a server where there is none."""
+    numbers = iter(range(count))
+
+    def some() -> None:
+        client = Ground(ground.home, ground.cwd).client
+        for number in numbers:
+            ask(client, number)
+
+    threads = [threading.Thread(target=some) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def storm(ground: Ground, count: int, kills: int, task: str, key: str) -> tuple[list[str], list[str]]:
+    """So many callers at once while the server is killed so often: the hand-offs they were told of, and refusals."""
+    told: list[str] = []
+    refused: list[str] = []
+    body = {"agentName": "worker", "prompt": "go on", "env": environment()}
+
+    def ask(client: Client, number: int) -> None:
+        try:
+            answer = client.exchange("POST", f"/api/tasks/{task}/handoff", body, key.format(number))
+            told.append(answer["meta"]["handoff"])
+        except Conflict as error:
+            refused.append(error.message)
+
+    threads = at_once(ground, count, ask)
+    moments = random.Random(count)
+    for _ in range(kills):
+        pid = ground.server_pid()
+        time.sleep(moments.uniform(0, 0.15))  # A moment without a pattern is what is wanted here, not a condition.
+        kill(pid)
+    for thread in threads:
+        thread.join(90)
+    assert not any(thread.is_alive() for thread in threads)
+    return told, refused
+
+
+def finish(ground: Ground, task: str, handoff: str) -> dict[str, Any]:
+    """Let the agent end; the task afterwards."""
+    (ground.cwd / "go").touch()
+    record = ground.client.request("GET", f"/api/tasks/{task}/handoffs/{handoff}")
+    ground.ended(record["run"], 30)
+    after: dict[str, Any] = ground.client.request("GET", f"/api/tasks/{task}")
+    (only,) = after["agentChain"]
+    assert (only["id"], only["status"]) == (handoff, "done")
+    assert only["output"] == f"done by {only['run']}\n"
+    assert (ground.cwd / "starts").read_text().split() == [only["run"]]
+    assert (after["currentAgent"], after["status"]["type"]) == (None, "waiting")
+    events = ground.client.request("GET", f"/api/tasks/{task}/history")["events"]
+    kinds = Counter(event["eventType"] for event in events)
+    assert (kinds["agent_handoff_started"], kinds["agent_handoff_completed"]) == (1, 1)
+    return after
+
+
+@pytest.mark.req("S2-38", "S2-83", "S2-84")
+@pytest.mark.timeout(120)  # several servers have to come up, also on a machine that is busy
+def test_of_fifty_callers_one_gets_the_task_while_the_server_is_killed(ground: Ground, agent: Bin) -> None:
+    """Torture row 26."""
+    agent("worker", AGENT)
+    task = new_task(ground)
+    told, refused = storm(ground, 50, 2, task, "caller-{}")
+    assert (len(told), len(refused)) == (1, 49)
+    finish(ground, task, told[0])
+
+
+@pytest.mark.req("S2-83")
+@pytest.mark.timeout(120)  # the same
+def test_a_hundred_equal_requests_are_one_hand_off_while_the_server_is_killed(ground: Ground, agent: Bin) -> None:
+    """Torture row 27."""
+    agent("worker", AGENT)
+    task = new_task(ground)
+    told, refused = storm(ground, 100, 2, task, "the same")
+    assert refused == []
+    assert len(told) == 100
+    assert len(set(told)) == 1
+    finish(ground, task, told[0])
+
+
+@pytest.mark.timeout(120)  # the same
+def test_a_hundred_equal_wishes_are_one_task_while_the_server_is_killed(ground: Ground) -> None:
+    """Torture row 27."""
+    made: list[str] = []
+
+    def ask(client: Client, number: int) -> None:
+        made.append(client.request("POST", "/api/tasks", {"description": "once"}, "one wish")["id"])
+
+    threads = at_once(ground, 100, ask)
+    for _ in range(2):
+        kill(ground.server_pid())
+    for thread in threads:
+        thread.join(60)
+    assert len(made) == 100
+    assert len(set(made)) == 1
+    assert len(ground.client.request("GET", "/api/tasks")) == 1
