@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hocket.errors import AmbiguousRun, NotFound
-from hocket.model import Event, Run
+from hocket.model import Event, Kind, Run
 from hocket.store.tasks import OPEN, handoff_decoder, task_decoder
 from hocket.store.writer import Offsets, wire
 from hocket.wanted import Handoff, Task, TaskStatus, there
@@ -108,11 +108,11 @@ class Reading:
 
     def last_resuming(self, run: Run) -> Run | None:
         """The chain that was started last to go on with this one."""
-        sql = """SELECT state FROM runs WHERE number > ? AND parent IS NULL
-            AND json_extract(state, '$.resumed_from') = ? AND json_extract(state, '$.kind') = 'chain'
-            ORDER BY number DESC LIMIT 1"""
-        found = self._runs(sql, (run.number, run.id))
-        return found[0] if found else None
+        sql = """SELECT state FROM runs WHERE number > ? AND parent IS NULL AND state LIKE ?
+            ORDER BY number DESC"""
+        # An id has no letter that means anything to LIKE, and occurs nowhere else in this way.
+        found = self._each_run(sql, (run.number, f'%"resumed_from":"{run.id}"%'))
+        return next((one for one in found if one.kind is Kind.CHAIN), None)
 
     def spec(self, run_id: str) -> bytes:
         row = self._connection.execute("SELECT spec FROM runs WHERE id = ?", (run_id,)).fetchone()
