@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -129,7 +130,7 @@ def unused_port() -> int:
 class Limited(BaseHTTPRequestHandler):
     """A service whose only answer is that the limit of a subscription is reached, with the headers that say so."""
 
-    resets_at = 1_999_999_999
+    resets_at = int(time.time()) + 3 * 86_400
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("content-length", 0)))
