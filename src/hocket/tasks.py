@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import os
 import time
+import unicodedata
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -70,6 +71,8 @@ T = TypeVar("T")
 MAX_ATTACHMENT = 10 * 1024 * 1024
 _NAME_LENGTH = 128
 _FOLDER = ("data", "tasks")
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
+"""Names that are devices where others may save the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,7 @@ class Wish:
     agent: str
     prompt: str
     cwd: str | None = None
+    default_cwd: str | None = None
     """Where the task has no place of its own."""
     env: Mapping[str, str] | None = None
     timeout: float | None = None
@@ -210,9 +214,7 @@ class Tasks:
         assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
         try:
             await self._check(task, agent, caller, seen_from)
-            run = await self._engine.start(request, key, caller, assignment)
-        except (ProgramNotFound, AgentNotFound) as error:
-            raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
+            run = await self._naming(agent, self._engine.start(request, key, caller, assignment))
         except Conflict:
             # It may be this very request that has the task by now.
             if key is None or (known := self.read.by_request(key)) is None:
@@ -221,10 +223,32 @@ class Tasks:
         self._background.spawn(self._note(assignment, seen_from))
         return self._known(task, run)
 
+    async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
+        """An agent that nobody knows is told by its name, whatever else could be said about it."""
+        try:
+            return await work
+        except (ProgramNotFound, AgentNotFound) as error:
+            raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
+
+    async def hand_off_new(self, description: str, wish: Wish, key: str | None, caller: Run | None) -> Given:
+        """Make a task and hand it over in one go: where that is refused, no task is left behind."""
+        if key is not None and (known := self.read.by_request(key)) is not None:
+            return self._known(None, known)
+        now = time.time()
+        place = wish.cwd or wish.default_cwd or (caller.cwd if caller else None)
+        owner = caller.id if caller else None
+        task = Task(_id("t"), self._next_number(), description, now, now, cwd=place, owner=owner)
+        request = self.request(task, wish, caller)
+        assignment = Assignment(task.id, _id("h"), owner, (Create(task),))
+        run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
+        return self._known(None, run)
+
     async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
         """Raise unless the task is free for this caller, and goes on by this."""
         open_ = self.read.open_handoffs(task.id)
         check_free(task, open_, caller.id if caller else None)
+        if caller is not None and caller.task == task.id and not any(one.run == caller.id for one in open_):
+            raise Conflict("your part of this task is over, so it is not yours to hand on", "end; others go on")
         self._check_lingering(task, caller)
         if any(one.agent == agent for one in open_):
             _check_circle(open_, agent, await self._look(seen_from))
@@ -237,11 +261,12 @@ class Tasks:
         seen = await self._look(seen_from)
         await self._engine.order(Note(assignment.task, assignment.handoff, _kept(seen)), durable=False)
 
-    def _known(self, task: Task, run: Run) -> Given:
+    def _known(self, task: Task | None, run: Run) -> Given:
         record = self.read.handoff(run.handoff) if run.handoff else None
-        if record is None or record.task != task.id:
+        found = self.read.task(record.task) if record else None
+        if record is None or found is None or (task is not None and record.task != task.id):
             raise Conflict("that Idempotency-Key was used for something else", "take a new one")
-        return Given(self.read.task(task.id) or task, record)
+        return Given(found, record)
 
     def _check_lingering(self, task: Task, caller: Run | None) -> None:
         """An agent that gave its result itself, and has not gone yet, is still at work."""
@@ -255,7 +280,7 @@ class Tasks:
 
     def request(self, task: Task, wish: Wish, caller: Run | None) -> StartRequest:
         """The start that a wish comes to, where the task says where."""
-        cwd = task.cwd or wish.cwd or (caller.cwd if caller else None)
+        cwd = wish.cwd or task.cwd or wish.default_cwd or (caller.cwd if caller else None)
         if cwd is None:
             raise UsageError("this task has no working directory", "make it with `cwd`, an absolute path")
         env = wish.env
@@ -312,6 +337,9 @@ class Tasks:
                 "what is started later, by itself, is for people to queue",
                 "hand it over now, or queue it without an agent for whoever takes it",
             )
+        if agent is not None:
+            # Better now than when its turn comes, and nobody is there to be told.
+            await self._naming(agent, self._engine.check(self.request(task, Wish(agent, prompt), None)))
         name = f"q{_digest(key)}" if key else _id("q")
         item = Queued(name, prompt, agent, time.time())
         if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, name))):
@@ -415,8 +443,10 @@ def _seen(kept: str | None) -> Evidence:
 
 def check_file_name(name: str) -> None:
     """Raise unless a file can safely be called that, here and wherever it is saved later."""
-    plain = name.isprintable() and name == name.strip() and not name.startswith(".")
-    if not plain or not 0 < len(name.encode()) <= _NAME_LENGTH or any(c in name for c in '/\\:*?"<>|'):
+    plain = name.isprintable() and name == name.strip() and not name.startswith((".", "-"))
+    whole = unicodedata.normalize("NFKC", name)
+    reserved = whole.partition(".")[0].lower() in _RESERVED
+    if not plain or reserved or not 0 < len(name.encode()) <= _NAME_LENGTH or any(c in whole for c in '/\\:*?"<>|'):
         raise ValidationError(
             f"{name[:80]!r} is no safe name of a file",
             f"up to {_NAME_LENGTH} bytes, no slashes, no leading dot, no control characters",

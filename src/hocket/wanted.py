@@ -258,7 +258,7 @@ class Unqueue:
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = there(task, self.task)
-        if not task.queue:
+        if self.item is None and not task.queue:
             raise Conflict("nothing is queued for this task")
         item = task.queue[0].id if self.item is None else self.item
         taken = next((one for one in task.queue if one.id == item), None)
@@ -310,7 +310,8 @@ class Begin:
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
     """Raise unless this caller may hand the task to an agent now."""
     if task.status.is_over:
-        raise Conflict(f"the task is {task.status}; it is handed to nobody any more", "make it pending, or a new task")
+        hint = "make it pending first" if task.status is TaskStatus.FAILED else "make a new task"
+        raise Conflict(f"the task is {task.status}; it is handed to nobody any more", hint)
     if open_ and (caller is None or open_[-1].run != caller):
         raise Conflict(
             f"{open_[-1].agent} is at work on this task",

@@ -33,6 +33,7 @@ OPERATIONS = [
     ("GET", "/api/tasks"),
     ("POST", "/api/tasks"),
     ("POST", "/api/tasks/import"),
+    ("POST", "/api/handoffs"),
     ("GET", "/api/tasks/{ref}"),
     ("PUT", "/api/tasks/{ref}/status"),
     ("PUT", "/api/tasks/{ref}/planning"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from collections import Counter
 from contextlib import closing
@@ -289,12 +290,14 @@ def test_only_its_own_token_completes_a_hand_off(shared: Server) -> None:
         put(shared, task, "handoff/complete", body, expect=403, token=token_of(shared, {"id": run}))
     put(shared, task, "handoff/complete", body, expect=403, token=token_gone)
     put(shared, task, "handoff/complete", body, expect=401, token="no.token")
+    put(shared, task, "handoff/complete", body, expect=403, token=f"{mine['run']}.{'0' * 64}")
     assert show(shared, task) == before
     own = token_of(shared, {"id": mine["run"]})
     after = put(shared, task, "handoff/complete", {"output": "my own word"}, token=own)
     assert after["agentChain"][0]["output"] == "my own word"
     put(shared, task, "handoff/complete", body, expect=409, token=own)
     assert shared.show(mine["run"])["ended_at"] is None, "who completes itself ends by itself"
+    hand(shared, task, "sayer", token=own, expect=409)
     hand(shared, task, "sayer", expect=409)
     for run in (mine["run"], theirs["run"], stranger["id"], child["id"]):
         stop(shared, run)
@@ -376,6 +379,70 @@ def test_the_next_agent_finds_the_one_before_it_gone(shared: Server) -> None:
     put(shared, task, "handoff/complete", {"output": "enough"})
     assert shared.show(run)["status"] == "stopped"
     closed(shared, task, hand(shared, task, "sayer")["meta"]["handoff"])
+
+
+def test_a_task_that_is_made_to_be_handed_over_is_not_left_behind(shared: Server) -> None:
+    count = len(shared.get("/api/tasks?limit=1000").json()["data"])
+    body = {"agentName": "nobody-at-all", "prompt": "x", "cwd": str(shared.project)}
+    assert shared.post("/api/handoffs", body).status_code == 400
+    assert len(shared.get("/api/tasks?limit=1000").json()["data"]) == count
+    key = {"idempotency-key": "made-once"}
+    body = {"agentName": "sayer", "prompt": "\n  Mend it.\nAll of it.", "defaultCwd": str(shared.project)}
+    made = [shared.post("/api/handoffs", body, headers=key) for _ in range(3)]
+    assert [answer.status_code for answer in made] == [201] * 3
+    assert len({answer.json()["meta"]["handoff"] for answer in made}) == 1
+    task = made[0].json()["data"]
+    assert (task["description"], task["cwd"]) == ("Mend it.", str(shared.project))
+    assert "All of it. is done" in closed(shared, task, made[0].json()["meta"]["handoff"])["output"]
+    assert len(shared.get("/api/tasks?limit=1000").json()["data"]) == count + 1
+
+
+def test_a_hand_off_works_where_it_is_told_to(shared: Server) -> None:
+    shared.agent("where", "import os; print(os.getcwd())")
+    task, other = make(shared), shared.root / "other"
+    other.mkdir()
+    for asked, place in (
+        ({"cwd": str(other)}, other),
+        ({"defaultCwd": str(other)}, shared.project),
+        ({}, shared.project),
+    ):
+        body = {"agentName": "where", "prompt": "x", **asked}
+        handoff = shared.post(f"/api/tasks/{task['id']}/handoff", body).json()["meta"]["handoff"]
+        assert closed(shared, task, handoff)["output"].strip() == str(place)
+    body = {"agentName": "where", "prompt": "x", "cwd": "/no/such/place"}
+    assert shared.post(f"/api/tasks/{task['id']}/handoff", body).status_code == 400
+
+
+def test_an_open_record_says_how_its_agent_stands(shared: Server) -> None:
+    shared.agent("asker", "import subprocess, sys; subprocess.run([*sys.argv[1].split(), 'ask', 'May I?'])")
+    task = make(shared)
+    answer = hand(shared, task, "asker", f"{sys.executable} -m hocket")["meta"]
+    wait_for(lambda: show(shared, task)["agentChain"][0]["status"] == "waiting", "its question")
+    detail = shared.get(f"/api/tasks/{task['id']}/handoffs/{answer['handoff']}").json()["data"]
+    assert detail["status"] == "waiting"
+    stop(shared, answer["run"])
+
+
+PRICED = """
+import json, os
+said = {"session_id": "s", "cwd": os.getcwd()}
+print(json.dumps({"type": "system", "subtype": "init", "tools": [], **said}))
+end = {"subtype": "success", "is_error": False, "result": "ok", "num_turns": 1, "total_cost_usd": 0.25, "usage": {}}
+print(json.dumps({"type": "result", **end, **said}))
+"""
+
+
+def test_what_an_agent_at_the_root_cost_is_told_with_all_that_it_started(server: Server) -> None:
+    server.env["HOCKET_CLAUDE"] = str(server.agent("priced", PRICED))
+    server.leave()
+    server.start()
+    root = server.start_run("sleeper")
+    for _ in range(2):
+        child = server.start_run("claude", prompt="x", token=token_of(server, root))
+        assert server.ended(child["id"])["cost_usd"] == 0.25
+    assert server.show(root["id"])["cost_usd"] == 0.5
+    assert [run["cost_usd"] for run in server.get("/api/runs").json()["data"]] == [0.5]
+    stop(server, root["id"])
 
 
 @pytest.mark.parametrize("well", [True, False])

@@ -84,6 +84,33 @@ def test_every_open_question_is_there_the_oldest_first_and_goes_with_its_answer(
     assert shared.ended(permission["id"])["status"] == "done"
 
 
+def test_what_was_answered_is_found_by_its_id_and_by_its_run(shared: Server) -> None:
+    parent, other = shared.start_run("sleeper"), shared.start_run("sleeper")
+    token = token_of(shared, parent)
+    for run, said in ((parent, "first"), (other, "second")):
+        assert ask(shared, run, text="Which one?").status_code == 201
+        assert answer(shared, run, allow=True, text=said).status_code == 200
+
+    def found(query: str, token: str | None = None) -> list[tuple[str, str, str]]:
+        rows = shared.get(f"/api/inbox?{query}", token=token).json()["data"]
+        return [(one["run"], one["by"], one["answer"]) for one in rows]
+
+    first, second = (parent["id"], "operator", "first"), (other["id"], "operator", "second")
+    assert found("answered=") == [second]
+    assert found(f"answered=&run={parent['id']}") == [first]
+    (row,) = shared.get(f"/api/inbox?answered=q&run={parent['number']}").json()["data"]
+    assert found(f"answered={row['id']}") == found(f"answered={row['id'][:8]}") == [first]
+    assert found("answered=nothing") == []
+    assert found("answered=", token) == [first]
+    assert found("answered=%25") == found("answered=_") == []
+    assert shared.get(f"/api/inbox?answered=&run={other['id']}", token=token).status_code == 403
+    stop(shared, parent, other)
+    for body in ({}, {"question": row["id"]}):
+        late = answer(shared, parent, allow=False, **body)
+        assert (late.status_code, late.json()["error"]["code"]) == (409, "conflict")
+        assert "allowed by operator: first" in late.json()["error"]["message"]
+
+
 def test_a_run_sees_what_it_and_those_below_it_ask_and_answers_nothing(shared: Server) -> None:
     parent, other = shared.start_run("sleeper"), shared.start_run("sleeper")
     token = token_of(shared, parent)

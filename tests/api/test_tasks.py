@@ -6,6 +6,7 @@ import base64
 import json
 import threading
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -66,7 +67,7 @@ def test_a_new_task_has_nobody_at_work_and_an_empty_chain(shared: Server) -> Non
 @pytest.mark.parametrize(
     "body",
     [
-        *({}, {"description": ""}, {"description": 7}, {"description": "x", "unknown": 1}, []),
+        *({}, {"description": ""}, {"description": "  "}, {"description": 7}, {"description": "x", "unknown": 1}, []),
         *({"description": "x", "cwd": "relative"}, {"description": "x", "cwd": "/no/such/place"}),
         {"description": "x", "source": {"userId": "u"}},
     ],
@@ -185,6 +186,7 @@ def test_the_queue_is_first_in_first_out(shared: Server) -> None:
     removed = shared.request("DELETE", f"{path}/{ids[2]}")
     assert removed.json()["data"]["prompt"] == "word 2"
     assert shared.request("DELETE", f"{path}/{ids[2]}").status_code == 404
+    assert shared.request("DELETE", f"/api/tasks/{make(shared)['id']}/queue/nothing").status_code == 404
     assert shared.post(f"{path}/next", {}).json()["data"]["prompt"] == "word 1"
     assert shared.post(f"{path}/next", {}).status_code == 409
 
@@ -208,15 +210,22 @@ def test_what_is_queued_for_an_agent_is_handed_over_in_order(shared: Server) -> 
 def test_the_queue_stops_after_a_failure_and_names_what_cannot_be_done(shared: Server) -> None:
     task = make(shared)
     path = f"/api/tasks/{task['id']}/queue"
-    shared.post(path, {"agentName": "nobody-at-all", "prompt": "x"})
-    refused = wait_for(lambda: [e for e in history(shared, task) if e["eventType"] == "queue_refused"], "a refusal")
-    assert "nobody-at-all" in refused[0]["data"]["message"]
-    for agent in ("nobody-either", "failing"):
-        shared.post(path, {"agentName": agent, "prompt": "x"})
-    wait_for(lambda: show(shared, task)["agentChain"] and show(shared, task)["currentAgent"] is None, "a failure")
+    refused = shared.post(path, {"agentName": "nobody-at-all", "prompt": "x"})
+    assert (refused.status_code, refused.json()["error"]["message"]) == (400, "Unknown agent: nobody-at-all")
+    busy = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}).json()["meta"]
+    gone = shared.agent("soon-gone", "print('never')")
+    for agent in ("soon-gone", "failing"):
+        assert shared.post(path, {"agentName": agent, "prompt": "x"}).status_code == 201
+    Path(gone).unlink()
+    put(shared, task, "handoff/complete", {"output": "well done"})
+    assert shared.ended(busy["run"])["status"] == "stopped"
+    told = wait_for(lambda: [e for e in history(shared, task) if e["eventType"] == "queue_refused"], "a refusal")
+    assert "soon-gone" in told[0]["data"]["message"]
+    wait_for(lambda: len(show(shared, task)["agentChain"]) == 2, "the next one")
+    wait_for(lambda: show(shared, task)["currentAgent"] is None, "a failure")
     shared.post(path, {"agentName": "echo-args", "prompt": "later"})
     assert len(shared.get(path).json()["data"]["items"]) == 1
-    assert len(show(shared, task)["agentChain"]) == 1
+    assert [one["agentName"] for one in show(shared, task)["agentChain"]] == ["sleeper", "failing"]
 
 
 @pytest.mark.req("S2-B04")
@@ -244,7 +253,7 @@ def test_a_file_comes_back_byte_for_byte(shared: Server) -> None:
     "name",
     [
         *("../x", "a/b", "..", ".", ".hidden", "", "a\x00b", "a\nb", "x" * 129, "a\\b", "con:", " a", "a ", "\uff5e/x"),
-        *("%2e%2e%2fx/", "a|b", "a\u202eb"),
+        *("%2e%2e%2fx/", "a|b", "a\u202eb", "--flag", "con", "NUL.txt", "a\uff0fb"),
     ],
 )
 def test_a_name_that_is_not_safe_is_refused(shared: Server, name: str) -> None:
@@ -280,6 +289,7 @@ def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
 @pytest.mark.req("S2-07", "S2-08", "S2-84")
 def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> None:
     done = {"agentName": "planner", "startedAt": 1000, "completedAt": 2000, "output": "planned"}
+    done |= {"id": "hfromelsewhere", "run": "relsewhere"}
     open_ = {"agentName": "developer", "startedAt": 3000, "completedAt": None, "output": ""}
     old = {"id": "old-2", "description": "d", "status": {"type": "active"}, "currentAgent": "developer"}
     task = shared.post("/api/tasks/import", {"task": {**old, "agentChain": [done, open_]}}).json()["data"]

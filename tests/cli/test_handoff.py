@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
 from hocket.cli.handoff import closes
@@ -277,6 +278,61 @@ def test_only_the_end_of_its_own_record_is_the_end() -> None:
     assert not closes({**closed, "type": "text"}, "h1")
 
 
+# --- What it asks ---
+
+WANTS = "claude wants to run Bash: touch x0; hocket answer 1 allow/deny\n"
+ASKER = f"""
+import subprocess, sys
+subprocess.run([{sys.executable!r}, "-m", "hocket", "ask", "Which?", *sys.argv[2:]], check=False)
+"""
+
+
+def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, agent: Bin) -> None:
+    agent("claude", PROGRAM)
+    waiting = hocket.start("handoff", "claude", "ask me")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == f"hocket: {WANTS}"
+    assert hocket("answer", "1", "allow").returncode == 0
+    out, err = waiting.communicate(timeout=15)
+    assert (waiting.returncode, out, err) == (0, "you said: ask me [allow touch x0]\n", "")
+    again = hocket("handoff", "--result", "1")
+    assert (again.stdout, again.stderr) == (out, "")
+
+
+def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own: None) -> None:
+    agent("claude", PROGRAM)
+    agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'claude', 'ask me'], check=True)")
+    waiting = hocket.start("handoff", "lead", "x")
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline() == f"hocket: {WANTS.replace('answer 1', 'answer 2')}"
+    assert hocket("answer", "2", "allow").returncode == 0
+    out, _ = waiting.communicate(timeout=15)
+    assert (waiting.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
+
+
+def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, agent: Bin) -> None:
+    agent("claude", PROGRAM)
+    run = hocket("handoff", "claude", "ask me", "--detach").stdout.strip()
+    until(lambda: json.loads(hocket("inbox", "--json").stdout))
+    done = hocket("handoff", "--result", run, "--timeout", "0.6")
+    assert (done.returncode, done.stdout) == (3, "")
+    told, state, whereabouts, last = done.stderr.splitlines(keepends=True)
+    assert told == last == f"hocket: {WANTS}"
+    assert "claude waits for an answer" in state
+    assert "hocket handoff --result 1" in whereabouts
+    as_json = hocket("handoff", "--result", run, "--timeout", "0.6", "--json")
+    assert (as_json.returncode, as_json.stderr.count(WANTS)) == (3, 1)
+
+
+def test_a_question_that_is_refused_at_once_is_none(hocket: Hocket, agent: Bin, own: None) -> None:
+    agent("asker", ASKER + "print('went on')")
+    agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'asker', 'x'], check=True)")
+    done = hocket("run", "lead", "-p", "x", "--on-question", "deny")
+    assert done.returncode == 0
+    assert done.stdout == "went on\n"
+    assert "hocket answer" not in done.stderr
+
+
 # --- What happens to it ---
 
 
@@ -345,7 +401,7 @@ def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
     agent("slow", "print('here it is', flush=True)\n" + held(world))
     process, terminal = on_terminal(["handoff", "slow", "x"], project)
     try:
-        read_until(terminal, b"slow here it is")
+        assert read_until(terminal, b"slow here it is").count(b"run 1: waiting for slow\r\n") == 1
         os.write(terminal, b"\x03")
         read_until(terminal, b"d detach, s stop")
         os.write(terminal, key)

@@ -90,9 +90,52 @@ def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -
     assert hocket("answer", second["id"][:6], "2").stdout == "2  allowed\n"
     assert hocket("wait", "1").stdout == "you said: ask me [allow touch x0]\n"
     assert heard(hocket, "2") == (0, "blue\n", "")
-    unknown = hocket("answer", second["id"], "late")
+    unknown = hocket("answer", "qzzz", "late")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "no open question" in unknown.stderr
+
+
+@pytest.mark.usefixtures("asker")
+def test_who_comes_too_late_is_told_who_was_first_though_the_run_has_ended(hocket: Hocket) -> None:
+    spawned(hocket, "asker", "--", "Which colour?")
+    (asked,) = until(hocket, lambda questions: len(questions) == 1)
+    assert hocket("answer", "1", "red").returncode == 0
+    assert heard(hocket, "1") == (0, "red\n", "")
+    already = f"question {asked['id']} of run 1 has been answered already: allowed by operator: red"
+    last = "run 1 has ended, and has no open question; the last one was allowed by operator: red"
+    for words, told in (
+        (["1", "blue"], last),
+        (["1", "blue", "--question", asked["id"]], already),
+        ([asked["id"], "blue"], already),
+        ([asked["id"][:5], "blue"], already),
+    ):
+        late = hocket("answer", *words)
+        assert (late.returncode, late.stdout) == (2, ""), words
+        assert told in late.stderr
+    for words in (["q", "blue"], ["1", "blue", "--question", "other"]):
+        assert "answered already" not in hocket("answer", *words).stderr
+
+
+@pytest.mark.usefixtures("asker")
+def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket: Hocket) -> None:
+    spawned(hocket, "asker", "--", "Which colour?")
+    until(hocket, lambda questions: len(questions) == 1)
+    commands = [hocket.start("answer", "1", f"colour {number}") for number in range(6)]
+    said = [(*command.communicate(timeout=20), command.returncode) for command in commands]
+    code, winner, _ = heard(hocket, "1")
+    assert (code, [code for _, _, code in said].count(0)) == (0, 1)
+    losers = [err for _, err, code in said if code]
+    assert all(f"allowed by operator: {winner.strip()}\n" in err for err in losers), losers
+
+
+@pytest.mark.usefixtures("claude")
+def test_a_late_answer_by_the_name_of_a_chain_is_told_the_first(hocket: Hocket) -> None:
+    assert hocket("run", "claude:1", "-p", "ask me", "--on-question", "ask", "--detach").returncode == 0
+    (asked,) = until(hocket, lambda questions: len(questions) == 1)
+    assert hocket("answer", "1", "deny", "-m", "not today").returncode == 0
+    hocket("wait", "1")
+    for name in ("1", str(asked["number"])):
+        assert "the last one was denied by operator: not today" in hocket("answer", name, "allow").stderr
 
 
 @pytest.mark.usefixtures("asker")

@@ -280,3 +280,22 @@ def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
             await asyncio.gather(*(kitchen.engine.stop(chain) for chain in others))
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 4))
+def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
+    home: Path, project: Path, worker: Bin, turns: int
+) -> None:
+    """Its agent may be committed after the runs to stop were listed, and before the stop is."""
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door", prompt="a")
+            for _ in range(turns):
+                await asyncio.sleep(0)  # the stop comes a little later each time
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            assert told["status"] is Status.STOPPED
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())

@@ -58,6 +58,23 @@ def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, proje
     asyncio.run(scene())
 
 
+def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_other(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine = kitchen.engine
+            chains = [await kitchen.start_chain("sleeper") for _ in range(2)]
+            for chain, said in zip(chains, ("red", "blue"), strict=True):
+                leaf = await kitchen.running((await kitchen.children(chain))[0])
+                await engine.ask(leaf, "Which?")
+                await engine.answer(chain, None, True, said, "me")
+            await stop_all(engine)
+            for chain, said in zip(chains, ("red", "blue"), strict=True):
+                with pytest.raises(Conflict, match=f"has ended, and .*; the last one was allowed by me: {said}"):
+                    await engine.answer(engine.find(chain.id), None, True, "green", "you")
+
+    asyncio.run(scene())
+
+
 def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

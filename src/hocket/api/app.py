@@ -97,7 +97,17 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_resting(engine, run), engine.hub.last.get(run.id))
+    return wire.run_out(_with_tree(engine, _resting(engine, run)), engine.hub.last.get(run.id))
+
+
+def _with_tree(engine: Engine, run: Run) -> Run:
+    """What an agent at the root cost is told with all that it started; a chain has counted that by itself."""
+    if run.kind is not Kind.LEAF or run.root != run.id or not engine.read.has_children(run.id):
+        return run
+    leaves = [one for one in engine.tree_of(run) if one.kind is Kind.LEAF]
+    costs = [one.cost_usd for one in leaves if one.cost_usd is not None]
+    tokens = [one.tokens for one in leaves if one.tokens is not None]
+    return replace(run, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None)
 
 
 def _resting(engine: Engine, run: Run) -> Run:

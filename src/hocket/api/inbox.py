@@ -6,9 +6,9 @@ Answering stands with the other routes of a run. No rule is decided here.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from hocket.api import wire
@@ -25,20 +25,30 @@ _STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "The whole inbox, now and after every change of it", "content": {"text/event-stream": {}}}
 }
 
+Beginning = Annotated[str | None, Query(max_length=200)]
+
 
 def add_routes(app: FastAPI) -> None:
     add = app.add_api_route
-    add("/api/inbox", list_questions, methods=["GET"], response_model=wire.Answer[list[wire.InboxOut]])
+    listed = wire.Answer[list[wire.InboxOut] | list[wire.QuestionState]]
+    add("/api/inbox", list_questions, methods=["GET"], response_model=listed)
     add("/api/inbox/events", follow_questions, methods=["GET"], response_class=Response, responses=_STREAM)
     path = "/api/runs/{ref}/questions"
     add(path, ask_question, methods=["POST"], response_model=wire.Answer[wire.Asked], status_code=201)
     add(f"{path}/{{question}}", show_question, methods=["GET"], response_model=wire.Answer[wire.QuestionState])
 
 
-async def list_questions(request: Request) -> Response:
-    """Every open question of every live run, oldest first; for a run its own and those of all below it."""
-    engine = engine_of(request)
-    return wire.answer(_rows(engine, caller_of(request.scope).run, engine.inbox.questions()))
+async def list_questions(request: Request, answered: Beginning = None, run: Beginning = None) -> Response:
+    """Every open question of every live run, oldest first; for a run its own and those of all below it.
+
+    With ``answered``, which is the beginning of an id, instead the last question that has such an id and was answered,
+    if there is one, with who answered and what; with ``run`` as well, of that run alone, or of all below that chain.
+    """
+    engine, mine = engine_of(request), caller_of(request.scope).run
+    if answered is None:
+        return wire.answer(_rows(engine, mine, engine.inbox.questions()))
+    found = engine.inbox.answered(run_named(request, run) if run else mine, answered)
+    return wire.answer([found[1]] if found is not None and reaches(engine, mine, found[0]) else [])
 
 
 async def follow_questions(request: Request) -> Response:

@@ -32,6 +32,7 @@ def add_routes(app: FastAPI) -> None:
     add("/api/tasks", list_tasks, methods=["GET"], response_model=names.TaskList)
     add("/api/tasks", create_task, methods=["POST"], response_model=whole, status_code=201)
     add("/api/tasks/import", import_task, methods=["POST"], response_model=whole, status_code=201)
+    add("/api/handoffs", hand_off_new, methods=["POST"], response_model=names.Handed, status_code=201)
     one = "/api/tasks/{ref}"
     add(one, show_task, methods=["GET"], response_model=whole)
     add(f"{one}/status", set_status, methods=["PUT"], response_model=whole)
@@ -64,7 +65,8 @@ def _task(request: Request, ref: str) -> Task:
 
 def _face(tasks: Tasks, task: Task) -> dict[str, Any]:
     chain = tasks.read.handoffs(task.id)
-    return names.task_out(task, chain, _session(tasks, chain))
+    runs = (tasks.read.run(one.run) for one in chain if one.run and one.completed_at is None)
+    return names.task_out(task, chain, _session(tasks, chain), {run.id: run.status for run in runs if run})
 
 
 def _session(tasks: Tasks, chain: list[Handoff]) -> str | None:
@@ -186,9 +188,28 @@ async def get_attachment(request: Request, ref: str, name: str) -> Response:
 async def hand_off(request: Request, ref: str, body: names.HandoffBody, idempotency_key: Key = None) -> Response:
     """Give the task to an agent. Answers at once; the agent's own record says later what came of it."""
     tasks, task, caller = _tasks(request), _task(request, ref), _caller(request)
-    wish = Wish(body.agent_name, body.prompt, body.cwd, body.env, body.timeout, body.budget_usd, body.on_question)
-    given = await tasks.hand_off(task, tasks.request(task, wish, caller), idempotency_key, caller)
+    given = await tasks.hand_off(task, tasks.request(task, _wish(body), caller), idempotency_key, caller)
     return wire.answer(_face(tasks, given.task), handoff=given.handoff.id, run=given.handoff.run)
+
+
+async def hand_off_new(request: Request, body: names.NewHandoffBody, idempotency_key: Key = None) -> Response:
+    """Make a task and give it to an agent in one go: where that is refused, nothing is left behind."""
+    tasks = _tasks(request)
+    given = await tasks.hand_off_new(body.wanted(), _wish(body), idempotency_key, _caller(request))
+    return wire.answer(_face(tasks, given.task), 201, handoff=given.handoff.id, run=given.handoff.run)
+
+
+def _wish(body: names.HandoffBody) -> Wish:
+    return Wish(
+        body.agent_name,
+        body.prompt,
+        cwd=body.cwd,
+        default_cwd=body.default_cwd,
+        env=body.env,
+        timeout=body.timeout,
+        budget_usd=body.budget_usd,
+        on_question=body.on_question,
+    )
 
 
 async def complete(request: Request, ref: str, body: names.CompleteBody) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,9 +16,11 @@ from hocket.errors import UsageError
 from hocket.model import Event, Reason, Run, Status
 from hocket.wanted import COMPLETED, STARTED, UNQUEUED, Attachment, Handoff, Planning, Queued, Task, TaskStatus
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
 Line = Annotated[StrictStr, Field(max_length=64 * 1024)]
 Lines = Annotated[list[Line], Field(max_length=10_000)]
+RecordId = Annotated[StrictStr, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")]
 Millis = Annotated[int, Field(ge=0, le=2**53)]
 
 # --- What is said -------------------------------------------------------------------------------------------
@@ -177,7 +180,7 @@ class NewTask(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    description: Annotated[StrictStr, Field(min_length=1, max_length=1024 * 1024)]
+    description: Annotated[StrictStr, Field(min_length=1, max_length=256 * 1024, pattern=r"\S")]
     source: Source | None = None
     cwd: Word | None = None
 
@@ -232,10 +235,23 @@ class HandoffBody(BaseModel):
     agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] = Field(alias="agentName")
     prompt: Annotated[Text, Field(strict=True)]
     cwd: Word | None = None
+    default_cwd: Word | None = Field(None, alias="defaultCwd")
+    """Where to work if neither ``cwd`` nor the task says."""
     env: dict[str, str] | None = None
     timeout: Seconds | None = None
     budget_usd: Dollars | None = Field(None, alias="budgetUsd")
     on_question: Literal["deny", "ask", "fail"] | None = Field(None, alias="onQuestion")
+
+
+class NewHandoffBody(HandoffBody):
+    """The same for a task that is made with it."""
+
+    description: Annotated[StrictStr, Field(min_length=1, max_length=256 * 1024, pattern=r"\S")] | None = None
+    """Without it the first line of the prompt that says anything."""
+
+    def wanted(self) -> str:
+        lines = (line.strip() for line in self.prompt.splitlines())
+        return self.description or next((line for line in lines if line), "(no words)")[:200]
 
 
 class CompleteBody(BaseModel):
@@ -273,8 +289,8 @@ class AttachmentBody(BaseModel):
 class HandoffIn(BaseModel):
     """A record that was kept elsewhere. Unknown keys are of another version, and left alone."""
 
-    id: Line | None = None
-    run: Line | None = None
+    id: RecordId | None = None
+    run: RecordId | None = None
     agent_name: Line = Field(alias="agentName")
     started_at: Millis = Field(alias="startedAt", strict=True)
     completed_at: Millis | None = Field(None, alias="completedAt", strict=True)
@@ -351,10 +367,10 @@ def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
     is_closed = body.completed_at is not None
     known = Status(body.status) if body.status else Status.DONE
     return Handoff(
-        id=f"{task}-{number}",
+        id=body.id or f"{task}-{number}",
         task=task,
         number=number,
-        run=None,
+        run=body.run,
         agent=body.agent_name,
         depth=0,
         started_at=body.started_at / 1000,
@@ -388,7 +404,10 @@ def summary_out(task: Task) -> dict[str, Any]:
     }
 
 
-def task_out(task: Task, chain: Iterable[Handoff], session: str | None) -> dict[str, Any]:
+def task_out(
+    task: Task, chain: Iterable[Handoff], session: str | None, now: Mapping[str, str] = NOTHING
+) -> dict[str, Any]:
+    """``now``: how the runs stand whose hand-offs are open."""
     face = {
         "id": task.id,
         "number": task.number,
@@ -398,7 +417,7 @@ def task_out(task: Task, chain: Iterable[Handoff], session: str | None) -> dict[
         "source": task.source,
         "cwd": task.cwd,
         "currentAgent": task.current_agent,
-        "agentChain": [handoff_out(one) for one in chain],
+        "agentChain": [handoff_out(one, now.get(one.run or "")) for one in chain],
         "sessionId": session,
         "attachments": [attachment_out(one) for one in task.attachments],
         "createdAt": millis(task.created_at),
@@ -423,7 +442,7 @@ def _status(task: Task) -> dict[str, Any]:
     return {"type": task.status} | ({"message": task.message} if task.message else {})
 
 
-def handoff_out(record: Handoff) -> dict[str, Any]:
+def handoff_out(record: Handoff, now: str | None = None) -> dict[str, Any]:
     return {
         "id": record.id,
         "run": record.run,
@@ -431,18 +450,13 @@ def handoff_out(record: Handoff) -> dict[str, Any]:
         "startedAt": millis(record.started_at),
         "completedAt": None if record.completed_at is None else millis(record.completed_at),
         "output": record.output,
-        "status": record.status,
+        "status": now if now is not None and record.completed_at is None else record.status,
         "reason": record.reason,
     }
 
 
 def handoff_detail(record: Handoff, run: Run | None, prompt: str | None) -> dict[str, Any]:
-    waits = run is not None and record.completed_at is None
-    return (
-        handoff_out(record)
-        | {"task": record.task, "prompt": prompt}
-        | ({"status": run.status} if waits and run else {})
-    )
+    return handoff_out(record, run.status if run else None) | {"task": record.task, "prompt": prompt}
 
 
 def attachment_out(one: Attachment) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import time
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.format import harmless
+from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Misused, Option, command
 from hocket.cli.watch import ASKING, STOPPING, Keys, Leave, Signals, obey
 from hocket.client import ENDED, camel_keys, quote
@@ -34,8 +34,6 @@ else:
 DEFAULT_WAIT = 600.0
 TICK_SECONDS = 0.25
 SETTLE_SECONDS = 5.0
-DESCRIPTION_LIMIT = 200
-"""In letters: the first line of a prompt stands for the task that is made for it."""
 
 
 class Detaching(Signals):
@@ -99,7 +97,7 @@ def handoff(words: tuple[str, ...], timeout: float, result: str | None, **option
         return _tell_made(made, as_json)
     try:
         signals.watching(made["run"])
-        is_over = _watched(client, made, deadline, signals, on_terminal)
+        is_over = _watched(client, made, deadline, signals, Teller(on_terminal, as_json))
         return _report(client, made, is_over, as_json, signals)
     except Leave as leave:
         _tell_whereabouts(made)
@@ -114,10 +112,12 @@ def _make(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, 
     task, agent, given = _placed(words)
     place = access.directory(cwd)
     prompt = _text(given, place)
-    ref = task or config.caller().task or _new_task(client, prompt, place)
-    body = {**camel_keys({"agent_name": agent}), "prompt": prompt, "cwd": place, "env": access.environment(place)}
+    ref = task or config.caller().task
+    body = camel_keys({"agent_name": agent, "cwd" if cwd else "default_cwd": place})
+    body |= {"prompt": prompt, "env": access.environment(place)}
+    path = f"/api/tasks/{quote(ref)}/handoff" if ref else "/api/handoffs"
     try:
-        answer = client.exchange("POST", f"/api/tasks/{quote(ref)}/handoff", body)
+        answer = client.exchange("POST", path, body)
     except NotFound as error:
         if task is None:
             raise
@@ -148,12 +148,6 @@ def _text(given: str, place: str) -> str:
     return prompt
 
 
-def _new_task(client: Client, prompt: str, cwd: str) -> str:
-    first = prompt.strip().split("\n", 1)[0].strip()
-    made = client.request("POST", "/api/tasks", {"description": first[:DESCRIPTION_LIMIT], "cwd": cwd})
-    return str(made["id"])
-
-
 def _known(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
     """A hand-off that was made before, by its run."""
     if words:
@@ -176,7 +170,40 @@ def _tell_made(made: dict[str, Any], as_json: bool) -> int:
 # --- Waiting for it -----------------------------------------------------------------------------------------
 
 
-def _watched(client: Client, made: dict[str, Any], deadline: float | None, signals: Signals, on_terminal: bool) -> bool:
+class Teller:
+    """What is said while it waits: all that happens on a terminal, elsewhere what waits for somebody and no more.
+
+    Questions are told from the moment on at which nothing of the past is left to read: many have their answers.
+    """
+
+    def __init__(self, on_terminal: bool, silent: bool) -> None:
+        self.on_terminal = on_terminal
+        self._silent = silent or on_terminal  # where all is shown, questions are
+        self._told: set[tuple[str, str]] = set()
+        self.since = 0
+        """The number of the last event that was there before."""
+
+    def look(self, progress: Progress, event: Event | None) -> None:
+        """Tell of every open question once, with the line that answers it.
+
+        Not at once: where nobody is there to answer, the refusal is the event that comes next.
+        """
+        if self._silent or (event is not None and (event["seq"] <= self.since or event["type"] == "question")):
+            return
+        for run, leaf in progress.leaves.items():
+            for question in leaf.questions.values():
+                if (run, question["id"]) not in self._told:
+                    self._told.add((run, question["id"]))
+                    print(_asks(leaf.agent, question, leaf.number, len(leaf.questions) > 1), file=sys.stderr)
+
+
+def _asks(agent: str, question: dict[str, Any], run: object, several: bool) -> str:
+    from hocket.cli.words import reply_line, wish
+
+    return f"hocket: {agent} {wish(question)}; {reply_line(question, run, several)}"
+
+
+def _watched(client: Client, made: dict[str, Any], deadline: float | None, signals: Signals, teller: Teller) -> bool:
     """Whether the record was closed before the time was up. An agent that calls this hears the result alone."""
     from hocket.cli.plain import PlainView
     from hocket.cli.progress import Progress
@@ -184,14 +211,24 @@ def _watched(client: Client, made: dict[str, Any], deadline: float | None, signa
     run = client.run(made["run"])
     progress = Progress(run["id"])
     progress.number = made["number"] = run["number"]
-    view = PlainView(quiet=not on_terminal)
-    if on_terminal:
+    made["runs"] = progress.leaves
+    teller.since = run["seq"]
+    view = PlainView(quiet=not teller.on_terminal)
+    if teller.on_terminal:
         client.notice = view.say
-    return _follow(client, progress, view, made["handoff"], deadline, signals)
+        if run["status"] not in ENDED:
+            view.say(f"run {run['number']}: waiting for {harmless(str(made['agent']))}")
+    return _follow(client, progress, view, teller, made["handoff"], deadline, signals)
 
 
 def _follow(
-    client: Client, progress: Progress, view: View, record: str, deadline: float | None, signals: Signals
+    client: Client,
+    progress: Progress,
+    view: View,
+    teller: Teller,
+    record: str,
+    deadline: float | None,
+    signals: Signals,
 ) -> bool:
     asked = False
     with view, Keys() as keys:
@@ -203,6 +240,7 @@ def _follow(
                 view.show(progress, event)
                 if closes(event, record):
                     return True
+            teller.look(progress, event)
             if signals.asking != asked:
                 asked = signals.asking
                 view.say(f"^C  {ASKING}" if asked else STOPPING if signals.code else "waiting")
@@ -228,8 +266,12 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
     if as_json:
         access.write_json(record)
     if record["status"] not in ENDED:
-        print(f"hocket: {made['agent']} is still at work", file=sys.stderr)
+        asked = _open_questions(client, made)
+        state = "waits for an answer" if asked else "is still at work"
+        print(f"hocket: {made['agent']} {state}", file=sys.stderr)
         _tell_whereabouts(made)
+        for line in asked:
+            print(line, file=sys.stderr)
         return access.EXIT_TIMED_OUT
     if record["status"] == "done":
         if not as_json:
@@ -238,6 +280,13 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
     # The reason is talk: whoever reads standard output alone must not take it for a final message.
     print(f"hocket: {made['agent']} {harmless(str(record['output']))}", file=sys.stderr)
     return signals.exit_code(record["status"], access.exit_code(record["status"], record.get("reason")))
+
+
+def _open_questions(client: Client, made: dict[str, Any]) -> list[str]:
+    """What it or anybody below it waits for, with the line that answers it."""
+    asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in {made["run"], *made["runs"]}]
+    runs = [one["run"] for one in asked]
+    return [_asks(one_line(str(one["agent"])), one, one["number"], runs.count(one["run"]) > 1) for one in asked]
 
 
 def _record(client: Client, made: dict[str, Any], is_over: bool) -> Record:

@@ -8,7 +8,7 @@ import time
 from hocket.cli import access
 from hocket.cli.format import one_line
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Misused, Option, command
-from hocket.cli.words import reply_line, reply_lines, wants_words, wish
+from hocket.cli.words import WAYS, reply_line, reply_lines, wants_words, wish
 from hocket.client import ENDED, quote
 from hocket.errors import Conflict, NotFound
 
@@ -26,6 +26,8 @@ SETTLE_SECONDS = 2.0
 """A message that arrives while a turn ends may be answered by a turn of its own, which begins within this time."""
 FIRST_TURN = 1
 """It answers what the run was started with, also where a message was sent before it began."""
+ID_LETTERS = 4
+"""With fewer than that a word is no beginning of a question's id, where all that were ever asked are looked through."""
 YES = {"allow": True, "yes": True, "deny": False, "no": False}
 
 
@@ -192,8 +194,10 @@ def _asked(client: Client, ref: str, question: str | None) -> dict[str, Any]:
     except NotFound as unknown:
         if question is None and (found := _by_its_id(client, ref)) is not None:
             return found
+        if question is None and len(ref) >= ID_LETTERS and (given := _answered(client, ref)) is not None:
+            raise _too_late(given) from None
         raise NotFound(f"{unknown.message}, and no open question", "`hocket inbox` lists what is asked") from None
-    return _meant(run, question)
+    return _meant(client, run, question)
 
 
 def _by_its_id(client: Client, ref: str) -> dict[str, Any] | None:
@@ -204,8 +208,24 @@ def _by_its_id(client: Client, ref: str) -> dict[str, Any] | None:
     return fitting[0] if fitting else None
 
 
-def _meant(run: Run, wanted: str | None) -> dict[str, Any]:
-    """The one open question that is meant."""
+def _answered(client: Client, beginning: str, run: Run | None = None) -> dict[str, Any] | None:
+    """The last question that was answered and whose id begins so, of a run or of any."""
+    where = f"&run={quote(run['id'])}" if run is not None else ""
+    found: list[dict[str, Any]] = client.request("GET", f"/api/inbox?answered={quote(beginning)}{where}")
+    return next((one for one in found if one.get("answered")), None)  # an older server lists what is open
+
+
+def _too_late(given: dict[str, Any]) -> Conflict:
+    return Conflict(f"question {given['id']} of run {given['number']} has been answered already: {_said(given)}")
+
+
+def _said(given: dict[str, Any]) -> str | None:
+    """Who answered, and what."""
+    return WAYS["answer"].words({"allow": given["allow"], "by": given["by"], "text": given["answer"]})
+
+
+def _meant(client: Client, run: Run, wanted: str | None) -> dict[str, Any]:
+    """The one open question that is meant; who comes too late for it is told who was first, and what they said."""
     questions: list[dict[str, Any]] = run["questions"]
     fitting = [one for one in questions if wanted is None or one["id"].startswith(wanted)]
     fitting = [one for one in fitting if one["id"] == wanted] or fitting
@@ -214,10 +234,14 @@ def _meant(run: Run, wanted: str | None) -> dict[str, Any]:
     name = f"run {run['number']} has"
     if fitting:
         raise Conflict(f"{name} {len(fitting)} open questions; say which one", _listed(fitting))
+    given = _answered(client, wanted or "", run)
+    if given is not None and wanted:
+        raise _too_late(given)
     if questions:
         raise Conflict(f"{name} no open question {wanted!r}", _listed(questions))
     ended = f"{name} ended, and has" if run["status"] in ENDED else name
-    raise Conflict(f"{ended} no open question", "`hocket inbox` lists what is asked")
+    last = f"; the last one was {_said(given)}" if given is not None else ""
+    raise Conflict(f"{ended} no open question{last}", "`hocket inbox` lists what is asked")
 
 
 def _listed(questions: list[dict[str, Any]]) -> str:

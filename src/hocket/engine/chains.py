@@ -543,9 +543,8 @@ class Chains:
         course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))
 
     async def _time_out(self, course: Course) -> None:
-        runs = self._journal.live_below(course.id)
         try:
-            await self._processes.ask_to_stop(runs, Reason.TIMEOUT)
+            runs = await self._processes.ask_to_stop_below(course.id, Reason.TIMEOUT)
         except HocketError:
             self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
         else:

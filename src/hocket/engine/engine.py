@@ -171,6 +171,14 @@ class Engine:
         bound = ceilings.in_time(bound, ceiling, time.monotonic())
         return await self._begin(bound, key, parent, depth, assignment)
 
+    async def check(self, request: StartRequest) -> None:
+        """Raise unless this could be started now, by a person."""
+        await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceilings.NONE)
+
+    def tree_of(self, run: Run) -> list[Run]:
+        """A run and all below it, as they stand."""
+        return [self._journal.live.get(one.id) or one for one in self.read.each_below(run.id)]
+
     def _ceiling(self, parent: Run | None) -> Ceiling:
         """What holds for a start below a run."""
         return ceilings.above(self.above(parent), self.read.spec, time.monotonic()) if parent else ceilings.NONE
@@ -343,8 +351,7 @@ class Engine:
 
     async def stop(self, run: Run) -> dict[str, Any]:
         """End a run and everything below it, and say so when all of it is gone."""
-        targets = self._journal.live_below(run.id)
-        await self._ask_to_stop(targets)
+        targets = await self._end_below(run, Reason.STOPPED)
         ended = [await self.wait(one) for one in targets]
         now = self._journal.run(run.id) or run
         return {
@@ -355,8 +362,10 @@ class Engine:
             "survivors": [pid for one in ended for pid in self._survivors(one)],
         }
 
-    async def _end_below(self, run: Run, reason: Reason) -> None:
-        await self._ask_to_stop(self._journal.live_below(run.id), reason)
+    async def _end_below(self, run: Run, reason: Reason) -> list[Run]:
+        runs = await self._processes.ask_to_stop_below(run.id, reason)
+        self._chains.stopping(runs)
+        return runs
 
     async def _ask_to_stop(self, runs: list[Run], reason: Reason = Reason.STOPPED) -> None:
         await self._processes.ask_to_stop(runs, reason)
@@ -397,6 +406,8 @@ class Engine:
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""
         run_id = run_of_token(self._secret, token)
+        if run_id is None and self._journal.run(token.partition(".")[0]) is not None:
+            raise Forbidden("that is not the token of this run")
         if run_id is None:
             raise Unauthorized("that is not a token of this server")
         run = self._journal.live.get(run_id)

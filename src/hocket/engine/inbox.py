@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hocket.engine.journal import Journal
-from hocket.model import Event, Run
+from hocket.model import Event, Kind, Run
 from hocket.store import Committed
 
 
@@ -50,6 +50,15 @@ class Inbox:
         runs = [run for run_id in self._asking if (run := self._journal.live.get(run_id)) is not None]
         return sorted((Open(run, asked) for run in runs for asked in run.open_questions), key=_age)
 
+    def answered(self, run: Run | None, question: str) -> tuple[Run, dict[str, Any]] | None:
+        """The last question that was answered and whose id begins so: of this run, or of any; with who asked it."""
+        found = last_given(self._journal, run, question)
+        asking = None if found is None else self._journal.run(found[0])
+        if found is None or asking is None:
+            return None
+        told = outcome(asking, self._journal.read.exchange(asking.id, found[1]["id"]))
+        return None if told is None else (asking, told)
+
     async def follow(self, heartbeat: float) -> AsyncIterator[list[Open] | None]:
         """All of them, now and after every change; None when there was none for so many seconds."""
         before: list[tuple[str, str]] | None = None
@@ -84,6 +93,13 @@ class Inbox:
 
 def _age(one: Open) -> tuple[float, int]:
     return one.asked_at, one.run.number
+
+
+def last_given(journal: Journal, run: Run | None, question: str) -> tuple[str, dict[str, Any]] | None:
+    """The newest answer to a question whose id begins so, with who asked: an agent, one of a chain, or anybody."""
+    if run is not None and run.kind is Kind.LEAF:
+        return journal.read.last_answer(run.root, question, run.id)
+    return journal.read.answer_given(question, None if run is None else run.id)
 
 
 def outcome(run: Run, told: Sequence[Event]) -> dict[str, Any] | None:

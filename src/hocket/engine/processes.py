@@ -27,6 +27,7 @@ from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
+from hocket.engine.secrets import covered, secrets_of
 from hocket.engine.spares import Spares
 from hocket.engine.talk import Talk, ends_at_once, first_input
 from hocket.engine.tasks import Tasks
@@ -59,7 +60,7 @@ _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 class Leaf:
     """One process as the engine sees it: where its files are and how far they have been read."""
 
-    def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets) -> None:
+    def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets, token: str) -> None:
         self.run = run
         """As it was when we first saw it."""
         self.id = run.id
@@ -69,6 +70,7 @@ class Leaf:
         self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
+        self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
         self.watches: list[int] = []
         self.outputs: list[int] = []
@@ -175,11 +177,14 @@ class Processes:
 
     def begin(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
-        self._enqueue(Leaf(run, spec, directory(self._home, run), Offsets()))
+        self._enqueue(self._leaf(run, spec, Offsets()))
+
+    def _leaf(self, run: Run, spec: Spec, offsets: Offsets) -> Leaf:
+        return Leaf(run, spec, directory(self._home, run), offsets, run_token(self._secret, run.id))
 
     def adopt(self, run: Run, spec: Spec) -> None:
         """Take over a run from a server that is gone."""
-        leaf = Leaf(run, spec, directory(self._home, run), self._journal.read.offsets(run.id))
+        leaf = self._leaf(run, spec, self._journal.read.offsets(run.id))
         if run.status is Status.STARTING and files.state(leaf.place) == "unstarted":
             self._enqueue(leaf)
             return
@@ -517,7 +522,7 @@ class Processes:
             ends[index] = piece.offset
             more = more or piece.more
             for line in piece.lines:
-                state, said = leaf.reader(state, stream, line.head, line.size)
+                state, said = leaf.reader(state, stream, covered(line.head, leaf.secrets), line.size)
                 events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
         return Offsets(ends[0], ends[1], state), more
 
@@ -651,7 +656,7 @@ class Processes:
             return
         leaf.ending = True
         now = _after(self._journal.live[leaf.id], events)
-        tail = read_tail(os.path.join(leaf.place, files.OUT), RESULT_LIMIT)
+        tail = covered(read_tail(os.path.join(leaf.place, files.OUT), RESULT_LIMIT), leaf.secrets)
         last_words = leaf.provider.result_of(tail)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
@@ -701,6 +706,14 @@ class Processes:
         except HocketError:
             leaf.deadline = self._loop.call_later(RETRY_AFTER, self._time_out, leaf)  # It was not recorded.
 
+    async def ask_to_stop_below(self, top: str, reason: Reason) -> list[Run]:
+        """A run and everything below it, also what was being created while the wish was recorded."""
+        asked: dict[str, Run] = {}
+        while new := [run for run in self._journal.live_below(top) if run.id not in asked]:
+            asked |= {run.id: run for run in new}
+            await self.ask_to_stop(new, reason)
+        return list(asked.values())
+
     async def ask_to_stop(self, runs: list[Run], reason: Reason) -> None:
         """Record the wish, so that it outlives us, then carry it out."""
         asked = [run for run in runs if run.stop_reason is None]
@@ -718,7 +731,8 @@ def _argv(leaf: Leaf) -> tuple[str, ...]:
 
 
 def _last_words(leaf: Leaf) -> str:
-    return read_tail(os.path.join(leaf.place, files.ERR), COMPLAINT).decode(errors="replace")
+    said = read_tail(os.path.join(leaf.place, files.ERR), COMPLAINT)
+    return covered(said, leaf.secrets).decode(errors="replace")
 
 
 def _written(leaf: Leaf) -> int:

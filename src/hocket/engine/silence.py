@@ -15,7 +15,7 @@ from hocket.errors import HocketError
 from hocket.model import Kind, Reason, Run, Status
 from hocket.store import Committed
 
-EndBelow = Callable[[Run, Reason], Awaitable[None]]
+EndBelow = Callable[[Run, Reason], Awaitable[object]]
 """Ends a run and everything below it for a reason, and returns when that is recorded."""
 
 

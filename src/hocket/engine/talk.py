@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from hocket.engine.inbox import last_given
 from hocket.engine.journal import Journal
 from hocket.engine.runs import directory
 from hocket.errors import Conflict, LimitReached
@@ -150,10 +151,7 @@ class Talk:
     def _too_late(self, run: Run, question: str | None) -> Conflict:
         name = f"run {run.number}"
         nothing = f"{name} has {'ended, and has ' if run.ended else ''}{_nothing_open(question)}"
-        found = None
-        if run.kind is Kind.LEAF or question is not None:
-            leaf = run.id if run.kind is Kind.LEAF else None
-            found = self._journal.read.last_answer(run.root, question or "", leaf)
+        found = last_given(self._journal, run, question or "")
         if found is None:
             return Conflict(nothing, "`hocket inbox` lists what is asked")
         said = _retold(found[1])

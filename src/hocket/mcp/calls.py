@@ -178,21 +178,15 @@ def _spawn(given: Arguments, me: Me) -> Steps:
 
 def _hand_off(given: Arguments, me: Me) -> Steps:
     task = given.get("task") or me.task
-    if task is None:
-        place = me.place(given.get("cwd"))
-        wanted = {"description": _first_line(given["prompt"]), **({"cwd": place["cwd"]} if "cwd" in place else {})}
-        task = (yield Ask("POST", "/api/tasks", wanted, f"{me.key}-task"))["data"]["id"]
     body = {"agentName": given["agent"], "prompt": given["prompt"]}
-    body |= {"cwd": given["cwd"]} if "cwd" in given else {}
+    place = me.place(None).get("cwd")
+    body |= {"cwd": given["cwd"]} if "cwd" in given else {"defaultCwd": place} if place else {}
     body |= {"env": me.env} if me.env is not None else {}
-    meta = (yield Ask("POST", f"/api/tasks/{quote(task)}/handoff", body, me.key))["meta"]
+    path = "/api/handoffs" if task is None else f"/api/tasks/{quote(task)}/handoff"
+    answer = yield Ask("POST", path, body, me.key)
+    task, meta = answer["data"]["id"], answer["meta"]
     waiting = _Waiting(meta["run"], given, me, str(given["agent"]))
     return (yield from waiting.kept(_await_handoff(waiting, str(task), str(meta["handoff"]), 0)))
-
-
-def _first_line(prompt: str) -> str:
-    """A prompt's first words, as the description of a task."""
-    return _short(next((line for line in prompt.splitlines() if line.strip()), prompt), 200) or "(no words)"
 
 
 # --- Waiting ------------------------------------------------------------------------------------------------

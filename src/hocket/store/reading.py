@@ -24,6 +24,10 @@ _BELOW = """WITH RECURSIVE below(id) AS (
 )"""
 
 
+SEARCHED = 200_000
+"""So many events, the newest, are looked through for something that no index knows of."""
+
+
 class Line(NamedTuple):
     """An event as it is sent, with what a follower needs to know of it."""
 
@@ -176,7 +180,7 @@ class Reading:
         columns = "SELECT seq, ts, run, root, type, data FROM events"
         if run.root == run.id:
             sql, key = f"{columns} WHERE root = ? AND seq > ? ORDER BY seq LIMIT ?", run.id
-        elif self._has_children(run.id):
+        elif self.has_children(run.id):
             inside = "WHERE run IN (SELECT id FROM below) AND seq > ? ORDER BY seq LIMIT ?"
             sql, key = f"{_BELOW}{columns} {inside}", run.id
         else:
@@ -208,14 +212,13 @@ class Reading:
 
     def find_task(self, ref: str) -> Task:
         """The task that an id, a unique prefix or a number names."""
+        found: list[Task] = []
         if ref.isascii() and ref.isdigit() and len(ref) < 19:
             found = self._tasks("SELECT state FROM tasks WHERE number = ?", (int(ref),))
-        elif ref.isascii() and ref.replace("-", "").replace("_", "").isalnum():
-            # Those that came from elsewhere may have a dash in their id.
+        if not found and ref.isascii() and ref.replace("-", "").replace("_", "").isalnum():
+            # Those that came from elsewhere may have a dash in their id, and begin with digits.
             found = self._tasks("SELECT state FROM tasks WHERE id >= ? AND id < ? LIMIT 2", (ref, ref + "~"))
             found = [task for task in found if task.id == ref] or found
-        else:
-            found = []
         if len(found) > 1:
             raise AmbiguousRun(f"{ref!r} fits more than one task", "Give more of the id, or the number")
         return there(found[0] if found else None, ref)
@@ -260,5 +263,24 @@ class Reading:
         found = self._handoffs("SELECT state FROM handoffs WHERE id = ?", (handoff_id,))
         return found[0] if found else None
 
-    def _has_children(self, run_id: str) -> bool:
+    def has_children(self, run_id: str) -> bool:
+        """Whether it has started any."""
         return self._connection.execute("SELECT 1 FROM runs WHERE parent = ? LIMIT 1", (run_id,)).fetchone() is not None
+
+    def answer_given(self, question: str, top: str | None = None) -> tuple[str, dict[str, Any]] | None:
+        """The newest answer to a question whose id begins so, with who asked: in a run and all below it, or anywhere.
+
+        Anywhere means among the newest events: no index knows of questions, and who comes too late does so soon.
+        """
+        answers = "SELECT run, data FROM events WHERE type = 'answer'"
+        keys: list[object]
+        if top is None:
+            sql, keys = f"{answers} AND seq > ?", [self.last_seq() - SEARCHED]
+        else:
+            sql, keys = f"{_BELOW} {answers} AND run IN (SELECT id FROM below)", [top]
+        with closing(self._connection.execute(f"{sql} ORDER BY seq DESC", keys)) as rows:
+            for asked_by, data in rows:
+                answer: dict[str, Any] = _any.decode(data)
+                if str(answer["id"]).startswith(question):
+                    return asked_by, answer
+        return None

@@ -47,4 +47,6 @@ def _open(connection: sqlite3.Connection, records: Iterable[Handoff]) -> None:
         try:
             connection.execute(_OPENED, row)
         except sqlite3.IntegrityError as error:
+            if one.completed_at is not None:
+                raise Conflict(f"the hand-off {one.id}, or its run, is known here already") from error
             raise Conflict("another agent is at work on this task", "Wait for it, or stop it") from error
