@@ -62,9 +62,10 @@ def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_ot
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             engine = kitchen.engine
-            chains = [await kitchen.start_chain("sleeper") for _ in range(2)]
+            chains = [await kitchen.chain("sleeper", on_question="ask") for _ in range(2)]
             for chain, said in zip(chains, ("red", "blue"), strict=True):
-                leaf = await kitchen.running((await kitchen.children(chain))[0])
+                await until(lambda top=chain.id: any(run.parent == top for run in engine.live()), "its agent")
+                (leaf,) = (run for run in engine.live() if run.parent == chain.id)
                 await engine.ask(leaf, "Which?")
                 await engine.answer(chain, None, True, said, "me")
             await stop_all(engine)

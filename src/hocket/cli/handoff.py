@@ -243,9 +243,11 @@ def _follow(
             teller.look(progress, event)
             if signals.asking != asked:
                 asked = signals.asking
-                view.say(f"^C  {ASKING}" if asked else STOPPING if signals.code else "waiting")
-                if not asked:
+                if asked:
+                    keys.pressed()  # taking the terminal drops what was typed before: so first, and then the offer
+                else:
                     keys.close()
+                view.say(f"^C  {ASKING}" if asked else STOPPING if signals.code else "waiting")
             if asked:
                 obey(keys.pressed(), signals)
             if signals.trouble:
