@@ -64,7 +64,8 @@ def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_ot
             engine = kitchen.engine
             chains = [await kitchen.chain("sleeper", on_question="ask") for _ in range(2)]
             for chain, said in zip(chains, ("red", "blue"), strict=True):
-                await until(lambda top=chain.id: any(run.parent == top for run in engine.live()), "its agent")
+                top = chain.id
+                await until(lambda: any(run.parent == top for run in engine.live()), "its agent")  # noqa: B023 - at once
                 (leaf,) = (run for run in engine.live() if run.parent == chain.id)
                 await engine.ask(leaf, "Which?")
                 await engine.answer(chain, None, True, said, "me")
