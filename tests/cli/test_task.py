@@ -263,7 +263,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
     command = [sys.executable, "-m", "hocket", "task", "attach", "1", "--get", "data.bin"]
     assert subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=True).stdout == content
     for words, told in [
-        (("b.txt",), "already"),
+        (("data.bin", "--name", "b.txt"), "already"),
         (("gone.txt",), "gone.txt"),
         ((".",), "no plain file"),
         (("b.txt", "--name", "../up"), "safe name"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from hocket.keeper.absence import SERVER_LOCK, Appointment
 
 SOON = 0.01
+FIRST, SECOND = '{"pid": 1, "start_time": 1}\n', '{"pid": 2, "start_time": 1}\n'
 SLOW_TO_LEAVE = """
 import fcntl, os, sys
 lock = os.open(sys.argv[1], os.O_RDWR)
@@ -24,22 +25,22 @@ open(sys.argv[2]).close()
 
 def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> None:
     lock = tmp_path / SERVER_LOCK
-    lock.write_text("the first")
+    lock.write_text(FIRST)
     made = Appointment(str(tmp_path), time.time() + 60)
-    lock.write_text("the second")
+    lock.write_text(SECOND)
     assert not made.wait(0, SOON)
 
 
 def test_it_is_over_when_the_home_is_gone_or_never_had_a_server(tmp_path: Path) -> None:
     assert not Appointment(str(tmp_path), time.time() + 60).wait(0, SOON)
-    (tmp_path / SERVER_LOCK).write_text("the first")
+    (tmp_path / SERVER_LOCK).write_text(FIRST)
     made = Appointment(str(tmp_path), time.time() + 60)
     (tmp_path / SERVER_LOCK).unlink()
     assert not made.wait(0, SOON)
 
 
 def test_it_is_kept_at_its_time_and_not_before_the_pause_is_over(tmp_path: Path) -> None:
-    (tmp_path / SERVER_LOCK).write_text("the first")
+    (tmp_path / SERVER_LOCK).write_text(FIRST)
     for ahead, pause in ((0.3, 0.0), (0.0, 0.3)):
         began = time.time()
         assert Appointment(str(tmp_path), began + ahead).wait(pause, SOON)
@@ -48,7 +49,7 @@ def test_it_is_kept_at_its_time_and_not_before_the_pause_is_over(tmp_path: Path)
 
 def test_who_made_it_is_waited_for_though_it_is_time(tmp_path: Path) -> None:
     lock, go = tmp_path / SERVER_LOCK, tmp_path / "go"
-    lock.write_text("the first")
+    lock.write_text(FIRST)
     os.mkfifo(go)
     with subprocess.Popen([sys.executable, "-ISc", SLOW_TO_LEAVE, lock, go], stdout=subprocess.PIPE) as leaving:
         assert leaving.stdout is not None

@@ -63,6 +63,7 @@ def events(ground: Ground, run: str, kind: str) -> list[dict[str, Any]]:
     return [event["data"] for event in ground.events(run) if event["type"] == kind]
 
 
+@pytest.mark.timeout(60)  # a server is killed, and another one has to come up
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
     ground: Ground, project: Path, home: Path, world: Path, agent: Bin, moment: str

@@ -7,6 +7,7 @@ from are checked before the token is even looked at.
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,8 +99,14 @@ def _set_apart(scope: Scope, caller: Caller) -> None:
     if caller.run is not None:
         mark = f"{caller.run.id}:".encode()
         scope["headers"] = [
-            (name, mark + value if name.lower() == _KEY and value else value) for name, value in scope["headers"]
+            (name, mark + hashlib.sha256(value).hexdigest().encode() if _is_key(name, value) else value)
+            for name, value in scope["headers"]
         ]
+
+
+def _is_key(name: bytes, value: bytes) -> bool:
+    """One that is no key stays as it is, and is refused."""
+    return name.lower() == _KEY and 0 < len(value) <= wire.MAX_KEY
 
 
 def _headers(scope: Scope) -> dict[str, str]:

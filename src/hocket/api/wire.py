@@ -338,8 +338,8 @@ class ChainsOut(BaseModel):
     places: list[str]
 
 
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=240)]
-"""200 of anybody's own, behind the run that sends it."""
+MAX_KEY = 200
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=MAX_KEY)]
 Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
 Seconds = Annotated[float, Field(gt=0, le=10**9)]
 Dollars = Annotated[float, Field(gt=0, le=10**9)]

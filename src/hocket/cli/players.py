@@ -32,6 +32,7 @@ def real(place: Place, url: str, before: Mapping[str, str]) -> dict[str, str]:
     """What sends the real CLI to a model on this machine, with settings and transcripts of its own."""
     around = {name: _with_loopback(before.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
     own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
+    own["XDG_CACHE_HOME"] = str(place.folder("cache"))  # where it keeps a log of what its servers say
     return {**QUIET, **around, **own, "ANTHROPIC_BASE_URL": url}
 
 

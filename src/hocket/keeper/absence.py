@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -83,7 +84,7 @@ class Absence:
 
 
 class Appointment:
-    """A time at which a home is to have a server again; made by the one that is about to go."""
+    """A time at which a home is to have a server again, should the one that makes it be gone; 0 is at once."""
 
     def __init__(self, home: str, at: float) -> None:
         self._home = home
@@ -104,12 +105,13 @@ class Appointment:
         return False
 
 
-def _holder(home: str) -> bytes | None:
-    """What the lock says of the last server that had it; None when it says nothing, or the home is gone."""
+def _holder(home: str) -> tuple[object, object] | None:
+    """Which server had the lock last, by pid and start; None when it says nothing, or the home is gone."""
     try:
         with open(os.path.join(home, SERVER_LOCK), "rb") as file:
-            return file.read() or None
-    except OSError:
+            about = json.loads(file.read())
+        return about["pid"], about["start_time"]
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

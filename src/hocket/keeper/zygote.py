@@ -135,35 +135,29 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    home, appointment, began = "", None, time.monotonic()
+    home, appointment, on_purpose, began = "", None, False, time.monotonic()
     with contextlib.suppress(OSError):
         for line in _lines(_SOCKET):
             request = json.loads(line)
             if "wake" in request:
-                home = request["wake"]
-                appointment = Appointment(home, request["at"]) if "at" in request else None
+                home, on_purpose = request["wake"], "at" in request
+                appointment = Appointment(home, request.get("at", 0.0)) if home else None
             answer = _forked(request["dir"], keep) if "dir" in request else {}
             files.write_all(_SOCKET, json.dumps(answer).encode() + b"\n")
     with contextlib.suppress(OSError):
-        if home:
+        if appointment is not None and not (on_purpose and os.fork()):  # Who goes on purpose waits for our end.
             _wake(home, appointment, began)
     os._exit(0)
 
 
-def _wake(home: str, appointment: Appointment | None, began: float) -> None:
+def _wake(home: str, appointment: Appointment, began: float) -> None:
     """The server is gone and had more to do. Whoever starts another one first is welcome to."""
     from hocket.keeper.absence import wake_server
 
-    if appointment is not None and os.fork() != 0:
-        return  # Who goes on purpose waits for our end, and is not held up.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     umask = os.umask(0o077)
-    pause = max(0.0, began + _LEAST_LIFE - time.monotonic())
-    if appointment is None:
-        time.sleep(pause)
-    elif not appointment.wait(pause):
-        return
-    wake_server({"home": home}, umask)
+    if appointment.wait(max(0.0, began + _LEAST_LIFE - time.monotonic())):
+        wake_server({"home": home}, umask)
 
 
 def _forked(directory: str, keep: Callable[[str], None]) -> dict[str, int]:

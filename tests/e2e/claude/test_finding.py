@@ -166,7 +166,7 @@ def test_what_an_alias_says_reaches_the_model_and_decides_about_tools(
     claude.plays({"do": [bash("sh yes.sh ';touch injected'"), bash("sh no.sh"), {"say": "the end"}]})
     told = run(hocket, "careful", "-p", "hello")
     assert told.outcome == (0, "done", "single_run")
-    assert sorted(tools_in(claude.model.last)) == ["Bash", "Read"]
+    assert sorted(name for name in tools_in(claude.model.last) if not name.startswith("mcp__")) == ["Bash", "Read"]
     assert claude.model.last["model"] == "claude-haiku-4-5-20251001"
     assert told.of("session")[0]["permission_mode"] == "default"
     assert (hocket.cwd / "yes").read_text() == "claude-haiku-4-5-20251001 ;touch injected\n"
