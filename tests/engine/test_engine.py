@@ -223,8 +223,10 @@ def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, 
             await kitchen.engine.stop(run)
             with pytest.raises(Forbidden):
                 kitchen.engine.run_of_token(token)
-            for forged in ("x.y", f"{run.id}.", run_token(b"other", run.id)):
-                with pytest.raises(Unauthorized):
+            with pytest.raises(Unauthorized):
+                kitchen.engine.run_of_token("x.y")
+            for forged in (f"{run.id}.", run_token(b"other", run.id)):
+                with pytest.raises(Forbidden, match="not the token of this run"):
                     kitchen.engine.run_of_token(forged)
 
     asyncio.run(scene())

@@ -37,6 +37,9 @@ def parked(ground: Ground, agent: Bin, seconds: float) -> str:
     program = agent("limited", LIMITED.replace("SECONDS", str(seconds)))
     run = chain(ground, "claude:3", prompt="go", env={**environment(), "HOCKET_CLAUDE": str(program)})
     wait_for(lambda: ground.run(run)["parked_until"], "the chain to be parked")
+    (loop,) = ground.run(run)["children"]
+    (leaf,) = ground.run(loop["id"])["children"]
+    ground.ended(leaf["id"])  # with its keeper, which would start a server as well
     return run
 
 
