@@ -212,6 +212,7 @@ class _Finding:
         self._sight = seen._replace(catalog=cache(seen.catalog))
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
+        self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
         self.repository = cache(partial(find_repository, env=request.env))
         """The repository that a directory lies in."""
 
@@ -221,8 +222,13 @@ class _Finding:
         return self._agents[name]
 
     def grant(self, wanted: Wanted) -> Granted:
-        """What may be started of it by whoever asks."""
-        return ceilings.grant(wanted, self._ceiling, self.config, self._sight.catalog)
+        """What may be started of this. Steps of a loop's kind are often the same, so each is measured once."""
+        # Two agents may have one name here, one of them without its rights; it is kept, so its number stays its own.
+        key = (wanted.name, id(wanted.agent), *wanted[2:])
+        if key not in self._grants:
+            granted = ceilings.grant(wanted, self._ceiling, self.config, self._sight.catalog)
+            self._grants[key] = wanted.agent, granted
+        return self._grants[key][1]
 
     def environment(self, provider: str) -> Mapping[str, str]:
         """What an agent of this kind gets of the caller's environment."""
