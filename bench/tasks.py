@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from measure import Figure, World, median_seconds, percentile, seconds, world
 
 from hocket.client import Client
 from hocket.model import Reason, Status
-from hocket.store import Batch, Committed, open_store
+from hocket.store import Batch, open_store
 from hocket.wanted import Create, Handoff, Order, Task
 
 HANDOFFS = 100
@@ -83,20 +83,5 @@ def _records(task: int, count: int) -> tuple[Handoff, ...]:
 
 def _fill(path: Path, orders: list[Order]) -> None:
     """Straight into the database, before there is a server: what is measured is not how it got there."""
-    failures: list[Exception] = []
-    written = threading.Semaphore(0)
-
-    def done(group: list[tuple[Batch, Committed | Exception]]) -> None:
-        failures.extend(outcome for _, outcome in group if isinstance(outcome, Exception))
-        written.release(len(group))
-
-    store = open_store(path)
-    writer = store.start_writing(done)
-    batches = [Batch([], orders=orders[start : start + 500]) for start in range(0, len(orders), 500)]
-    for batch in batches:
-        writer.submit(batch)
-    for _ in batches:
-        written.acquire()
-    store.close()
-    if failures:
-        raise failures[0]
+    with closing(open_store(path)) as store:
+        store.write_all([Batch([], orders=orders[start : start + 500]) for start in range(0, len(orders), 500)])

@@ -65,10 +65,10 @@ from hocket.wanted import (
     check_free,
     next_queued,
 )
+from hocket.written import MAX_ATTACHMENT
 
 T = TypeVar("T")
 
-MAX_ATTACHMENT = 10 * 1024 * 1024
 _NAME_LENGTH = 128
 _FOLDER = ("data", "tasks")
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
@@ -208,8 +208,7 @@ class Tasks:
             raise UsageError("a task is handed to one agent", "say which with `agent`; it may start a chain itself")
         if key is not None and (known := self.read.by_request(key)) is not None:
             return self._known(task, known)
-        # Never in an environment that an agent sends: which git is run is not for it to choose.
-        seen_from = Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
+        seen_from = self._sight(request, caller)
         first = (Unqueue(task.id, queued.id),) if queued else ()
         assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
         try:
@@ -220,8 +219,12 @@ class Tasks:
             if key is None or (known := self.read.by_request(key)) is None:
                 raise
             return self._known(task, known)
-        self._background.spawn(self._note(assignment, seen_from))
-        return self._known(task, run)
+        return self._begun(task, run, seen_from)
+
+    def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
+        given = self._known(task, run)
+        self._background.spawn(self._note(given.handoff, seen_from))
+        return given
 
     async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
         """An agent that nobody knows is told by its name, whatever else could be said about it."""
@@ -241,7 +244,11 @@ class Tasks:
         request = self.request(task, wish, caller)
         assignment = Assignment(task.id, _id("h"), owner, (Create(task),))
         run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
-        return self._known(None, run)
+        return self._begun(None, run, self._sight(request, caller))
+
+    def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
+        """Never in an environment that an agent sends: which git is run is not for it to choose."""
+        return Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
 
     async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
         """Raise unless the task is free for this caller, and goes on by this."""
@@ -256,10 +263,10 @@ class Tasks:
     async def _look(self, seen_from: Sight) -> Evidence:
         return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)
 
-    async def _note(self, assignment: Assignment, seen_from: Sight) -> None:
+    async def _note(self, record: Handoff, seen_from: Sight) -> None:
         """How things stood when an agent began, for the case that the task comes back to it."""
         seen = await self._look(seen_from)
-        await self._engine.order(Note(assignment.task, assignment.handoff, _kept(seen)), durable=False)
+        await self._engine.order(Note(record.task, record.id, _kept(seen)), durable=False)
 
     def _known(self, task: Task | None, run: Run) -> Given:
         record = self.read.handoff(run.handoff) if run.handoff else None

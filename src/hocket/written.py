@@ -1,4 +1,4 @@
-"""How far a chain may go as it is written, in a text or in a file. Only constants: every command may load them."""
+"""How large things may be that somebody writes or brings. Only constants: every command may load them."""
 
 from __future__ import annotations
 
@@ -7,3 +7,5 @@ MAX_STEPS = 1000
 MAX_ITERATIONS = 1_000_000
 AROUND_A_MARKER = " \t\r\n`*"
 """What people and models put around a marker, which does not count."""
+MAX_ATTACHMENT = 10 * 1024 * 1024
+"""Bytes of a file that is kept with a task."""

@@ -248,11 +248,17 @@ def test_the_agent_at_work_hands_on_and_has_the_task_again_afterwards(shared: Se
     assert show(shared, task)["status"]["type"] == "waiting"
 
 
-def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(shared: Server) -> None:
-    """Torture row 34: A hands to B, which hands back to A with nothing to show."""
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(shared: Server, is_new: bool) -> None:
+    """Torture row 34: A hands to B, which hands back to A with nothing to show, also in a task made with it."""
     shared.agent("loner", "import signal; signal.pause()")
-    task = make(shared)
-    first = hand(shared, task, "sleeper", "A")["meta"]
+    if is_new:
+        body = {"agentName": "sleeper", "prompt": "A", "cwd": str(shared.project)}
+        answer = shared.post("/api/handoffs", body).json()
+        task, first = answer["data"], answer["meta"]
+    else:
+        task = make(shared)
+        first = hand(shared, task, "sleeper", "A")["meta"]
     second = hand(shared, task, "loner", "B", token=token_of(shared, {"id": first["run"]}))["meta"]
     token = token_of(shared, {"id": second["run"]})
     wait_for(lambda: all(one.evidence for one in records_of(shared, task)), "a look at the directory")
@@ -261,7 +267,7 @@ def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(sha
     assert error["code"] == "cycle"
     assert "sleeper -> loner -> sleeper" in error["message"]
     assert show(shared, task) == before
-    (shared.project / "artifact").write_text("something new")
+    (shared.project / "artifact").write_text(f"something new {task['id']}")
     third = hand(shared, task, "sleeper", "A again", token=token)["meta"]
     for run in (third["run"], second["run"], first["run"]):
         stop(shared, run)

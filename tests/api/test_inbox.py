@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
 import pytest
-from api.serving import Server, token_of, wait_for
+from api.serving import Server, token_of
+from api.test_talk import until
 from cli.fake_claude import PROGRAM
 
 Run = dict[str, Any]
@@ -21,15 +22,6 @@ PROMISED = ["id", "run", "kind", "text", "tool", "input", "asked_at"]
 @pytest.fixture(autouse=True)
 def claude(shared: Server) -> None:
     shared.agent("claude", PROGRAM)
-
-
-def until(server: Server, run: Run, wanted: Callable[[Run], Any]) -> Run:
-    def look() -> Run | None:
-        now: Run = server.show(run["id"])
-        return now if wanted(now) else None
-
-    found: Run = wait_for(look, "the run to be as wanted")
-    return found
 
 
 def inbox(server: Server, token: str | None = None) -> list[dict[str, Any]]:

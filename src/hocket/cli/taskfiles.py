@@ -18,10 +18,10 @@ from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import Misused
 from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, UsageError
+from hocket.written import MAX_ATTACHMENT
 
 TASK_FILE, ATTACHMENTS = "task.json", "attachments"
 MAX_TASK_FILE = 64 * 1024 * 1024
-MAX_ATTACHMENT = 10 * 1024 * 1024
 
 Download = Callable[..., bytes]
 """The bytes of ``(task, "attachments", name)``."""

@@ -6,9 +6,9 @@ it had just come back from a crash. What only the database knew is gone: which c
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from hocket.engine.home import DATABASE
 from hocket.errors import StoreError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Spec
-from hocket.store import Batch, Committed, NewRun, check, open_store
+from hocket.store import Batch, NewRun, check, open_store
 
 _AT_ONCE = 200
 
@@ -92,23 +92,8 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
 
 
 def _write(path: Path, births: list[tuple[Event, NewRun]]) -> None:
-    failures: list[Exception] = []
-    written = threading.Semaphore(0)
-
-    def done(group: list[tuple[Batch, Committed | Exception]]) -> None:
-        failures.extend(outcome for _, outcome in group if isinstance(outcome, Exception))
-        written.release(len(group))
-
-    store = open_store(path)
-    writer = store.start_writing(done)
-    batches = list(_batches(births))
-    for batch in batches:
-        writer.submit(batch)
-    for _ in batches:
-        written.acquire()
-    store.close()
-    if failures:
-        raise failures[0]
+    with closing(open_store(path)) as store:
+        store.write_all(list(_batches(births)))
 
 
 def _batches(births: list[tuple[Event, NewRun]]) -> Iterator[Batch]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from hocket.store.reading import Reading
 from hocket.store.sidecar import say
-from hocket.store.writer import Done, Writer
+from hocket.store.writer import Batch, Committed, Done, Writer
 
 
 class Store:
@@ -24,6 +26,23 @@ class Store:
         """Start the writer thread; it reports each group of batches to ``done``."""
         self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done)
         return self._writer
+
+    def write_all(self, batches: Sequence[Batch]) -> None:
+        """Write these and wait for it, where no server is there to be told: the first failure is raised."""
+        failures: list[Exception] = []
+        written = threading.Semaphore(0)
+
+        def done(group: list[tuple[Batch, Committed | Exception]]) -> None:
+            failures.extend(outcome for _, outcome in group if isinstance(outcome, Exception))
+            written.release(len(group))
+
+        writer = self.start_writing(done)
+        for batch in batches:
+            writer.submit(batch)
+        for _ in batches:
+            written.acquire()
+        if failures:
+            raise failures[0]
 
     def close(self) -> None:
         """Commit what is queued, fold the log into the file, close."""
