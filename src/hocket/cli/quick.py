@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def read(command: Command, words: list[str]) -> Values | None:
     """The values of all parameters; None when the words are anything but a plain usage."""
-    own, passed = split_passed(words) if command.passing else (words, [])
+    own, passed = split_passed(words) if command.passing else (words, ())
     options = {name: option for option in command.options for name in option.names}
     given: Values = {}
     plain: list[str] = []

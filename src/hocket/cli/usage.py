@@ -132,12 +132,12 @@ def command(
     return lambda function: Command(function, parameters, examples, passing, quick, prose)
 
 
-def split_passed(words: list[str]) -> tuple[list[str], list[str]]:
+def split_passed(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
     """What stands before ``--`` and what is passed on to the agent."""
     if "--" not in words:
-        return words, []
+        return words, ()
     place = words.index("--")
-    return words[:place], words[place + 1 :]
+    return words[:place], tuple(words[place + 1 :])
 
 
 # --- What several commands have -----------------------------------------------------------------------------
