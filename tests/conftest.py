@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pwd
 import tempfile
@@ -30,6 +31,19 @@ def pytest_runtest_call() -> Generator[None]:
     assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
     yield
     assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """No finalizer runs while a report is made: both may have to parse source, to show where something went wrong.
+
+    Python before 3.11.9 and 3.12.3 cannot do the one within the other, and the whole session would end with it.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.engine.home import locked, prepare, secret_of
+from hocket.client import read_lock
+from hocket.engine.home import describe_holder, locked, prepare, secret_of
 from hocket.errors import HomeError, ServerRunning
 from hocket.keeper.absence import SERVER_LOCK
 
@@ -64,10 +65,14 @@ def test_a_secret_that_a_crash_cut_short_is_made_anew(tmp_path: Path, torn: str)
 
 
 def test_one_home_has_one_holder_whose_pid_the_next_one_is_told(tmp_path: Path) -> None:
+    (tmp_path / SERVER_LOCK).touch(0o600)
+    (tmp_path / SERVER_LOCK).write_text('{"pid": 4711, "socket": "of the one before"}')
     with locked(tmp_path) as descriptor:
-        os.write(descriptor, b'{"pid": 4711}')
-        with pytest.raises(ServerRunning, match="pid 4711") as caught, locked(tmp_path):
+        with pytest.raises(ServerRunning, match=f"pid {os.getpid()}") as caught, locked(tmp_path):
             pass
+        assert "socket" not in read_lock(str(tmp_path))
+        describe_holder(descriptor, socket="here")
+        assert (read_lock(str(tmp_path))["pid"], read_lock(str(tmp_path))["socket"]) == (os.getpid(), "here")
         assert caught.value.exit_code == 1
     with locked(tmp_path):
         assert (tmp_path / SERVER_LOCK).stat().st_mode & 0o777 == 0o600
@@ -76,7 +81,8 @@ def test_one_home_has_one_holder_whose_pid_the_next_one_is_told(tmp_path: Path) 
 @pytest.mark.parametrize("torn", [b"", b"{", b"[]", b"\xff"])
 def test_a_holder_that_has_not_said_who_it_is_yet_is_a_holder_all_the_same(tmp_path: Path, torn: bytes) -> None:
     with locked(tmp_path) as descriptor:
-        os.write(descriptor, torn)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, torn, 0)
         with pytest.raises(ServerRunning, match="not known yet"), locked(tmp_path):
             pass
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -31,8 +32,9 @@ def new_task(ground: Ground) -> str:
     return str(ground.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(ground.cwd)})["id"])
 
 
-def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> list[threading.Thread]:
-    """So many requests from ten callers: each would start a server where there is none."""
+@contextmanager
+def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> Iterator[None]:
+    """So many requests from ten callers, each of whom would start a server where there is none, up to their end."""
     numbers = iter(range(count))
 
     def some() -> None:
@@ -40,10 +42,11 @@ def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> l
         for number in numbers:
             ask(client, number)
 
-    threads = [threading.Thread(target=some) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    return threads
+    with ThreadPoolExecutor(10) as callers:
+        asked = [callers.submit(some) for _ in range(10)]
+        yield
+        for one in asked:
+            one.result(90)
 
 
 def storm(ground: Ground, count: int, kills: int, task: str, key: str) -> tuple[list[str], list[str]]:
@@ -59,15 +62,12 @@ def storm(ground: Ground, count: int, kills: int, task: str, key: str) -> tuple[
         except Conflict as error:
             refused.append(error.message)
 
-    threads = at_once(ground, count, ask)
     moments = random.Random(count)
-    for _ in range(kills):
-        pid = ground.server_pid()
-        time.sleep(moments.uniform(0, 0.15))  # A moment without a pattern is what is wanted here, not a condition.
-        kill(pid)
-    for thread in threads:
-        thread.join(90)
-    assert not any(thread.is_alive() for thread in threads)
+    with at_once(ground, count, ask):
+        for _ in range(kills):
+            pid = ground.server_pid()
+            time.sleep(moments.uniform(0, 0.15))  # A moment without a pattern is what is wanted here, not a condition.
+            kill(pid)
     return told, refused
 
 
@@ -120,11 +120,9 @@ def test_a_hundred_equal_wishes_are_one_task_while_the_server_is_killed(ground: 
     def ask(client: Client, number: int) -> None:
         made.append(client.request("POST", "/api/tasks", {"description": "once"}, "one wish")["id"])
 
-    threads = at_once(ground, 100, ask)
-    for _ in range(2):
-        kill(ground.server_pid())
-    for thread in threads:
-        thread.join(60)
+    with at_once(ground, 100, ask):
+        for _ in range(2):
+            kill(ground.server_pid())
     assert len(made) == 100
     assert len(set(made)) == 1
     assert len(ground.client.request("GET", "/api/tasks")) == 1

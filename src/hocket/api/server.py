@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import json
 import logging
 import os
 import signal
@@ -28,12 +27,11 @@ from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.config.loading import load
 from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, lay_out_program, locked, prepare, secret_of
+from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
 from hocket.engine.limits import Limits
 from hocket.engine.seeding import seed
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.absence import SERVER_LOCK
-from hocket.keeper.platform import start_time
 from hocket.keeper.restarts import ended_by_restart
 from hocket.model import Kind
 from hocket.store import open_store
@@ -62,20 +60,17 @@ class Address:
         return f"http://{host}:{self.port}"
 
 
-def serve(home: str, port: int | None = None, host: str = "127.0.0.1", allow_remote: bool = False) -> int:
-    """Run a server in the foreground until it is told to go."""
+def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool) -> int:
+    """Run a server in the foreground until it is told to go, for whoever holds the lock of this home."""
     if host not in LOOPBACK and not allow_remote:
         raise UsageError(
             f"{host} is reachable from other machines",
             "Add --allow-remote if that is meant, and put TLS in front of it: the token travels in the clear",
         )
-    place = Path(home)
-    prepare(place)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    with locked(place) as descriptor:
-        _seed(place)
-        asyncio.run(_serve(place, descriptor, port, host))
+    _seed(home)
+    asyncio.run(_serve(home, lock, port, host))
     return 0
 
 
@@ -88,16 +83,7 @@ def _seed(home: Path) -> None:
         log.warning("what comes with Hocket could not be written: %s", error)
 
 
-def _describe(descriptor: int, about: dict[str, Any]) -> None:
-    """What the lock file says of its holder."""
-    content = json.dumps(about).encode() + b"\n"
-    os.pwrite(descriptor, content, 0)
-    os.ftruncate(descriptor, len(content))
-
-
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
-    about = {"pid": os.getpid(), "start_time": start_time(os.getpid()), "version": __version__}
-    _describe(lock, about)
     settings = load(str(home), str(home)).limits
     limits = Limits(
         settings.depth,
@@ -121,7 +107,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
     app = build(engine, tasks, _health(home, address, engine), leaving.set)
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
-    _describe(lock, about | {"socket": unix_path, "url": address.url})
+    describe_holder(lock, socket=unix_path, url=address.url)
     doors = [(inside, Door(None, token)), (tcp, outside)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
     watching = asyncio.create_task(_leave_with(home, lock, leaving))

@@ -22,12 +22,17 @@ LEAVING_SECONDS = 30.0
 )
 def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""
-    home = access.make_home()
-    if lock_held(home):
-        _refuse_second(home)
-    from hocket.api.server import serve as serve_here
+    from pathlib import Path
 
-    return serve_here(home, port, host, allow_remote)
+    from hocket.engine.home import locked, prepare
+
+    home = Path(config.home())
+    prepare(home)
+    # Before anything heavy is imported: when many clients start a server at once, all but one end here.
+    with locked(home) as lock:
+        from hocket.api.server import serve as serve_here
+
+        return serve_here(home, lock, port, host, allow_remote)
 
 
 def _wait_gone(holder: dict[str, Any]) -> None:
@@ -36,16 +41,6 @@ def _wait_gone(holder: dict[str, Any]) -> None:
 
     if "start_time" in holder:
         wait_gone({holder["pid"]: holder["start_time"]}, LEAVING_SECONDS)
-
-
-def _refuse_second(home: str) -> None:
-    """Before anything heavy is imported: when many clients start a server at once, all but one end here."""
-    from pathlib import Path
-
-    from hocket.engine.home import locked
-
-    with locked(Path(home)):
-        pass
 
 
 def status_of(home: str) -> dict[str, Any]:

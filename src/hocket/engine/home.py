@@ -13,8 +13,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hocket import __version__
 from hocket.errors import HomeError, ServerRunning
 from hocket.keeper.absence import ALIVE, SERVER_LOCK
+from hocket.keeper.platform import start_time
 
 TOKEN = "token"  # noqa: S105 - the name of a file
 SECRET = "secret"  # noqa: S105 - the name of a file
@@ -98,10 +100,20 @@ def locked(home: Path) -> Iterator[int]:
     try:
         if not _take(descriptor):
             raise _running(os.read(descriptor, 65536), home)
+        describe_holder(descriptor)
         with _alive(home):
             yield descriptor
     finally:
         os.close(descriptor)
+
+
+def describe_holder(lock: int, **more: str) -> None:
+    """What the lock file says of this process: at once who it is, later where it listens."""
+    pid = os.getpid()
+    about = {"pid": pid, "start_time": start_time(pid), "version": __version__, **more}
+    content = json.dumps(about).encode() + b"\n"
+    os.pwrite(lock, content, 0)
+    os.ftruncate(lock, len(content))
 
 
 @contextlib.contextmanager
