@@ -1,7 +1,8 @@
+# shellcheck shell=bash
 # Shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
 
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
-SYSTEM_PROGRAMS="strace curl"
+SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox"
 
 # Compiled files make every start of the command line several times faster.
 unset PYTHONDONTWRITEBYTECODE

@@ -20,6 +20,12 @@ from world import Bin
 
 SCRIPT = Path(__file__).parents[1] / "scripts/agent/handoff.sh"
 SHELLS = [shell for shell in ("dash", "bash") if shutil.which(shell)]
+PAIRS = [
+    (shell, awk)
+    for shell, awk in (("dash", "mawk"), ("bash", "gawk"), ("dash", "busybox"))
+    if shutil.which(shell) and shutil.which(awk)
+]
+"""Shells, each with an `awk`, which has its own idea of bytes, of escapes and of what a line is."""
 LOCALES = ["C", "C.UTF-8"]
 
 pytestmark = pytest.mark.skipif(not (SHELLS and shutil.which("curl")), reason="needs a POSIX shell and curl")
@@ -104,6 +110,13 @@ def fake(world: Path) -> Iterator[Fake]:
     server.close()
 
 
+@pytest.fixture
+def awk(request: pytest.FixtureRequest, world: Path) -> str:
+    """The `awk` that is found first."""
+    (world / "bin/awk").symlink_to(str(shutil.which(request.param)))
+    return str(request.param)
+
+
 def as_json(value: Any, ascii_only: bool = False, indent: int | None = None) -> bytes:
     return json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode("utf-8", "surrogatepass")
 
@@ -174,7 +187,8 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
 
 @pytest.mark.req("S2-69", "S2-70", "S2-66")
 @pytest.mark.parametrize("locale", LOCALES)
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("shell", "awk"), PAIRS, indirect=["awk"])
+@pytest.mark.usefixtures("awk")
 def test_every_prompt_arrives_as_it_is(fake: Fake, project: Path, shell: str, locale: str) -> None:
     fake.answer = ended("ok")
     for name, prompt in NASTY.items():
@@ -233,7 +247,8 @@ def test_the_users_own_settings_of_curl_do_not_count(fake: Fake, world: Path) ->
 @pytest.mark.req("S2-72")
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("locale", LOCALES)
-@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(("shell", "awk"), PAIRS, indirect=["awk"])
+@pytest.mark.usefixtures("awk")
 def test_every_final_message_is_printed_as_it_is(fake: Fake, shell: str, locale: str, ascii_only: bool) -> None:
     for name, output in {**NASTY, "zero": "a\0b"}.items():
         fake.answer = ended(output, ascii_only=ascii_only, indent=2 if ascii_only else None)

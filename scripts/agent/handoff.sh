@@ -301,7 +301,7 @@ while :; do
     sleep "$PAUSE"
 done
 
-if [ "$state" = done ]; then
+if [ "$state" = "done" ]; then
     printf '%s\n' "$body" | pick data.output ended || refuse 'the answer of the server makes no sense'
     exit 0
 fi
