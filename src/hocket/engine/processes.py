@@ -28,6 +28,7 @@ from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.secrets import covered, secrets_of
+from hocket.engine.serving import Line, Serving
 from hocket.engine.spares import Spares
 from hocket.engine.talk import Talk, ends_at_once, first_input
 from hocket.engine.tasks import Tasks
@@ -70,6 +71,9 @@ class Leaf:
         self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
+        conversation = self.provider.conversation
+        self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
+        """Where it speaks with our MCP server; None if it does not."""
         self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
         self.watches: list[int] = []
@@ -110,12 +114,22 @@ class Leaf:
 class Processes:
     """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
 
-    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, limits: Limits) -> None:
+    def __init__(
+        self,
+        home: Path,
+        socket: str,
+        secret: bytes,
+        journal: Journal,
+        talk: Talk,
+        serving: Serving,
+        limits: Limits,
+    ) -> None:
         self._home = home
         self._socket = socket
         self._secret = secret
         self._journal = journal
         self._talk = talk
+        self._serving = serving
         self._places = limits.leaves
         self._price = limits.usd_per_mtok
         self._leaves: dict[str, Leaf] = {}
@@ -135,7 +149,7 @@ class Processes:
         self._heard_at = self._flowing_since = 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
-        self._needed = False
+        self._needed_for: set[str] = set()
         self.allowance: Callable[[Run], float | None] = lambda run: None
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
@@ -149,11 +163,12 @@ class Processes:
         self._loop.add_reader(self._output.fileno(), self._on_output)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
-    def need_server(self, needed: bool) -> None:
+    def need_server(self, what_for: str, needed: bool) -> None:
         """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
-        if needed is not self._needed and not self._closing:
-            self._needed = needed
-            self._starter.submit(self._tell_zygote, str(self._home) if needed else "")
+        before = bool(self._needed_for)
+        (self._needed_for.add if needed else self._needed_for.discard)(what_for)
+        if bool(self._needed_for) is not before and not self._closing:
+            self._starter.submit(self._tell_zygote, "" if before else str(self._home))
 
     def _tell_zygote(self, home: str) -> None:
         with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
@@ -190,6 +205,9 @@ class Processes:
             return
         self._leaves[leaf.id] = leaf
         self._placed.add(leaf.id)
+        if leaf.line is not None:
+            calls = leaf.offsets.reader.get("calls") or ()
+            self._serving.take_over(leaf.line, calls, leaf.offsets.out, leaf.provider.longest_line)
         self._arm(leaf, run)
         if leaf.spec.stdin == "lines":
             self._spawn(self._catch_up(leaf, run))
@@ -334,6 +352,7 @@ class Processes:
                 "session": leaf.spec.session,
                 "resumed_from": leaf.spec.resumed_from,
                 "on_question": leaf.spec.on_question,
+                "served": leaf.spec.served,
                 "timeout": leaf.spec.timeout,
                 "idle_timeout": leaf.spec.idle_timeout,
                 "budget_usd": leaf.spec.budget_usd,
@@ -522,9 +541,17 @@ class Processes:
             ends[index] = piece.offset
             more = more or piece.more
             for line in piece.lines:
+                if stream == "out" and finals[index] is None:
+                    self._serve(leaf, line.head)
                 state, said = leaf.reader(state, stream, covered(line.head, leaf.secrets), line.size)
                 events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
         return Offsets(ends[0], ends[1], state), more
+
+    def _serve(self, leaf: Leaf, line: bytes) -> None:
+        """What it wants of our own tools, in its own words: who is handed work gets the prompt as it was written."""
+        wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
+        if leaf.line is not None and wanted is not None:
+            self._serving.take(leaf.line, wanted)
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
@@ -671,6 +698,7 @@ class Processes:
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
         self._talk.unheard.discard(leaf.id)
+        self._serving.forget(leaf.id)
         for timer in leaf.timers:
             timer.cancel()
         self._unwatch(leaf)

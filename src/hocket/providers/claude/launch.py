@@ -63,7 +63,8 @@ def launch(
     model = _model(agent, options)
     added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**env, **added})
-    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added)
+    served = options.own is not None
+    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added, served)
 
 
 def prompted(spec: Spec, prompt: str) -> Spec:
@@ -155,7 +156,8 @@ def _files(agent: Agent, options: Options) -> Mapping[str, str]:
         named = {agent.definition.name: dict(agent.definition.fields)}
         contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
     if options.servers is not None or options.own:
-        own = {options.own.name: options.own.definition} if options.own else {}
+        # Whoever reads the program's output is that server: no process, no address.
+        own = {options.own.name: {"type": "sdk", "name": options.own.name}} if options.own else {}
         servers = {_SERVERS_KEY: {**(options.servers or {}), **own}}
         contents[_SERVERS] = _as_json(servers, f"what {agent.name} may have as servers")
     return contents

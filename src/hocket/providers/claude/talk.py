@@ -14,12 +14,23 @@ from hocket.errors import UsageError
 from hocket.model import SESSION, Spec
 from hocket.providers.claude import words
 from hocket.providers.claude.prompt import GO_ON, checked_prompt, line, message
+from hocket.providers.claude.serving import refusal, reply, wanted
 from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
 from hocket.providers.contract import Reply, State
 from hocket.providers.limits import bytes_of
 
-__all__ = ["answer", "interrupt", "is_over", "message", "resumed", "transcripts"]
+__all__ = [
+    "answer",
+    "interrupt",
+    "is_over",
+    "message",
+    "refusal",
+    "reply",
+    "resumed",
+    "transcripts",
+    "wanted",
+]
 
 _REFUSED = "The user did not allow this."
 
