@@ -6,10 +6,10 @@ few words each: what was asked stands in the output, and is read there again by 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
-from hocket.providers.claude.prompt import line as line_of
 from hocket.providers.claude.shapes import decoded, dict_in, text_in, with_newest
 from hocket.providers.contract import Said, State, Wanted
 
@@ -81,4 +81,5 @@ def refusal(wanted: str, why: str) -> str:
 
 
 def _response(response: dict[str, Any]) -> str:
-    return line_of({"type": "control_response", "response": response})
+    """In letters that every program reads: a result may have half a character in it, and must not be held back."""
+    return json.dumps({"type": "control_response", "response": response}, separators=(",", ":")) + "\n"
