@@ -339,6 +339,12 @@ def test_a_launch_says_whether_the_program_speaks_with_our_server() -> None:
     assert (launch(BARE, options=Options(own=OWN)).served, launch(BARE).served) == (True, False)
 
 
+@pytest.mark.parametrize("flag", ["--output-format", "--output-format=json", "--input-format"])
+def test_a_program_that_speaks_otherwise_does_not_speak_with_our_server(flag: str) -> None:
+    made = launch(BARE, [flag, "text"], options=Options(own=OWN))
+    assert (made.served, "--mcp-config" in made.argv, "--allowedTools" in made.argv) == (False, False, False)
+
+
 def test_our_server_is_there_where_no_other_may_be_found() -> None:
     argv = launch(AGENT, options=Options(own=OWN)).argv
     assert ("--mcp-config" in argv, argv.count("--strict-mcp-config")) == (True, 1)

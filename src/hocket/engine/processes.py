@@ -30,7 +30,7 @@ from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.secrets import covered, secrets_of
 from hocket.engine.serving import Line, Serving
 from hocket.engine.spares import Spares
-from hocket.engine.talk import Talk, ends_at_once, first_input
+from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
@@ -52,6 +52,9 @@ FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
 SETTLE = 3.0
 """How long an agent that has done its work may take to begin something by itself."""
+LINGER = 600.0
+"""How long the input of one that only has commands in the background stays open for our tools: as long as the Claude
+program itself waits for such commands."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
@@ -620,11 +623,15 @@ class Processes:
             return
         state = leaf.offsets.reader
         sure = leaf.settled or leaf.id not in self._talk.unheard
-        if sure and conversation.is_over(state, settled=leaf.settled):
+        # Nobody can ask it anything, so it need not stay for what it left running. It sees to that by itself.
+        alone = not takes_messages(leaf.spec) and conversation.is_left(state)
+        if (sure and conversation.is_over(state, settled=leaf.settled)) or (leaf.settled and alone):
             await self._talk.end_input(leaf.place)
             leaf.input_ended = True
         elif leaf.settling is None and conversation.is_over(state, settled=True):
             leaf.settling = self._loop.call_later(SETTLE, self._settle, leaf)
+        elif leaf.settling is None and alone:
+            leaf.settling = self._loop.call_later(LINGER, self._settle, leaf)
 
     def _settle(self, leaf: Leaf) -> None:
         leaf.settling, leaf.settled = None, True

@@ -125,6 +125,9 @@ class Conversation(Protocol):
         ``settled``: nothing has been said for a while, so what could still begin by itself will not.
         """
 
+    def is_left(self, state: State) -> bool:
+        """Whether it is over but for commands that were left in the background, which may never end."""
+
     def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
         """The spec of a run that goes on where a session ended."""
 

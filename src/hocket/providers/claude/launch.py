@@ -20,6 +20,7 @@ _SERVERS_KEY = "mcpServers"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip
+_FORMATS = ("--input-format", "--output-format")
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
 _LEAST_BUDGET = 0.000001
@@ -53,6 +54,8 @@ def launch(
 ) -> Launch:
     """The command line of one start. Users' own arguments come last, so that they win over ours."""
     given = (*agent.args, *step_args, *extra_args)
+    if any(argument.startswith(_FORMATS) for argument in given):
+        options = options._replace(own=None)  # Who changes how it speaks cannot have it speak with us.
     work = _how_to_work(agent, options)
     name = (agent.definition.name,) if agent.definition else ()
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.

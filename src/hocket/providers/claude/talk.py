@@ -23,6 +23,7 @@ from hocket.providers.limits import bytes_of
 __all__ = [
     "answer",
     "interrupt",
+    "is_left",
     "is_over",
     "message",
     "refusal",
@@ -90,6 +91,11 @@ def is_over(state: State, *, settled: bool) -> bool:
     """Whether its input may end. As long as something works in the background the program stays anyway, and when that
     is done it wakes up once more, and may then have a question."""
     return is_finished({**state, "waking": False} if settled else state, from_outside=True)
+
+
+def is_left(state: State) -> bool:
+    """Whether nothing is at work but commands in the background."""
+    return is_finished(state, from_outside=False)
 
 
 def resumed(spec: Spec, session: str, prompt: str) -> Spec:
