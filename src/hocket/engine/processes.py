@@ -47,6 +47,12 @@ GATHER = 0.004
 """How long a burst of output gathers before it is read."""
 PACE = 0.05
 """The same where output goes on and on: a look costs as much for one line as for many."""
+QUICK_LOOKS = 12.0
+"""So many looks of the first kind are for whoever speaks after a pause: an agent may be waiting for what we do then."""
+QUICK_AGAIN = 8.0
+"""And so many a second come back."""
+GREETING = 16 * 1024
+"""Bytes in which a program that asks for our tools has made itself known."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -109,6 +115,11 @@ class Leaf:
         """Dollars that were left for it when it was started, where somebody counts them."""
 
     @property
+    def is_greeting(self) -> bool:
+        """It has not begun yet, and our MCP server is asked what it can do."""
+        return self.line is not None and self.offsets.out < GREETING and not self.offsets.reader.get("turn")
+
+    @property
     def timers(self) -> list[asyncio.TimerHandle]:
         every = (self.timer, self.deadline, self.next_launch, self.settling)
         return [timer for timer in every if timer is not None]
@@ -149,7 +160,9 @@ class Processes:
         self._inotify = Inotify()
         # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
         self._output = Inotify()
-        self._heard_at = self._flowing_since = 0.0
+        self._news: set[Leaf] = set()
+        """Those that have written something and are looked at soon."""
+        self._quick_looks, self._counted_at = QUICK_LOOKS, 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
@@ -406,35 +419,49 @@ class Processes:
                 self._suspect(leaf)
 
     def _on_output(self) -> None:
-        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing."""
-        self._loop.remove_reader(self._output.fileno())
-        now = self._loop.time()
-        if now > self._heard_at + 2 * PACE:
-            self._flowing_since = now
-        self._loop.call_later(self._patience(now), self._hear)
+        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing.
+
+        Not where a program only makes itself known: it says one thing and waits for the answer.
+        """
+        self._listen_in()
+        for leaf in [leaf for leaf in self._news if leaf.is_greeting]:
+            self._news.discard(leaf)
+            self._touch(leaf, 0)
+        if self._news:
+            self._loop.remove_reader(self._output.fileno())
+            self._loop.call_later(self._patience(), self._hear)
 
     def _hear(self) -> None:
         if self._closing:
             return
         if self._heed():
-            self._heard_at = self._loop.time()
-            self._loop.call_later(self._patience(self._heard_at), self._hear)
+            self._loop.call_later(self._patience(), self._hear)
         else:
             self._loop.add_reader(self._output.fileno(), self._on_output)
 
     def _heed(self) -> bool:
         """Look at every leaf that has written something; whether there was one."""
-        news = {watch for watch, _mask, _name in self._output.read()}
-        leaves = {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
+        self._listen_in()
+        leaves, self._news = self._news, set()
         for leaf in leaves:
             self._touch(leaf, 0)
-        if is_overflow := min(news, default=0) < 0:
-            self._touch_all()
-        return is_overflow or bool(leaves)
+        return bool(leaves)
 
-    def _patience(self, now: float) -> float:
-        """Short at first, so that an answer that comes at once is seen at once."""
-        return min(max(GATHER, (now - self._flowing_since) / 3), PACE)
+    def _listen_in(self) -> None:
+        news = {watch for watch, _mask, _name in self._output.read()}
+        self._news |= {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
+        if min(news, default=0) < 0:  # The queue overflowed: anybody may have written.
+            self._touch_all()
+
+    def _patience(self) -> float:
+        """Short as long as there are quick looks, so that an answer that comes at once is seen at once."""
+        now = self._loop.time()
+        self._quick_looks = min(self._quick_looks + (now - self._counted_at) * QUICK_AGAIN, QUICK_LOOKS)
+        self._counted_at = now
+        if self._quick_looks < 1:
+            return PACE
+        self._quick_looks -= 1
+        return GATHER
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
