@@ -142,6 +142,8 @@ class Spec:
     """Whether its input stays open after its first turn."""
     on_question: str = "deny"
     """``deny``, ``ask`` (wait for an answer) or ``fail`` (end, because nobody can answer)."""
+    served: bool = False
+    """Whether it calls our own tools over its output and input; these stay open as long as it is at work."""
     resumed_from: str | None = None
     """The run whose session this one goes on with."""
     source: str | None = None

@@ -1,10 +1,8 @@
-"""Who is given our own MCP server, and how it is started."""
+"""Who is given our own MCP server."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ def listing(*servers: str) -> Agent:
 def test_an_agent_gets_our_server_unless_somebody_is_against_it(agent: Agent) -> None:
     own = own_server(agent, Config())
     assert own is not None
-    assert (own.name, own.definition["command"], own.rules) == ("hocket", sys.executable, rules())
+    assert (own.name, own.rules) == ("hocket", rules())
     assert own_server(agent, OFF) is None
 
 
@@ -39,22 +37,6 @@ def test_an_agent_gets_our_server_unless_somebody_is_against_it(agent: Agent) ->
 )
 def test_a_list_of_servers_counts_for_ours_too(agent: Agent, given: bool) -> None:
     assert (own_server(agent, Config()) is not None) == given
-
-
-def test_the_server_answers_when_it_is_started_as_it_is_described(project: Path, home: Path) -> None:
-    own = own_server(AGENT, Config())
-    assert own is not None
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    (project / "hocket.py").write_text("raise SystemExit(7)")  # an agent's directory decides nothing
-    done = subprocess.run(
-        [own.definition["command"], *own.definition["args"]],
-        input=json.dumps(ping),
-        capture_output=True,
-        text=True,
-        cwd=project,
-        check=True,
-    )
-    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
 def bound(project: Path, config: Config, **head: Any) -> Spec:
@@ -73,7 +55,8 @@ def bound(project: Path, config: Config, **head: Any) -> Spec:
 
 def test_a_bound_agent_has_the_file_and_the_rules(project: Path) -> None:
     spec = bound(project, Config())
-    assert json.loads(spec.files["servers.json"])["mcpServers"]["hocket"]["command"] == sys.executable
+    assert json.loads(spec.files["servers.json"])["mcpServers"]["hocket"]["type"] == "sdk"
+    assert spec.served
     assert set(rules()) <= set(spec.argv[spec.argv.index("--allowedTools") + 1].split(","))
 
 
@@ -81,6 +64,7 @@ def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> No
     spec = bound(project, OFF)
     assert "servers.json" not in spec.files
     assert not {"--mcp-config", "--allowedTools"} & set(spec.argv)
+    assert not spec.served
 
 
 @pytest.mark.req("S3-08")

@@ -322,7 +322,9 @@ def test_servers_that_cannot_be_written_down_are_refused() -> None:
 
 # --- Our own server ---
 
-OWN = OwnServer("hocket", {"command": "/bin/python", "args": ["mcp"]}, ("mcp__hocket__wait", "mcp__hocket__stop"))
+OWN = OwnServer("hocket", ("mcp__hocket__wait", "mcp__hocket__stop"))
+IN_STREAM = {"type": "sdk", "name": "hocket"}
+"""The program's own words for a server that is whoever drives it."""
 
 
 def test_our_server_comes_beside_those_that_the_program_finds() -> None:
@@ -330,7 +332,17 @@ def test_our_server_comes_beside_those_that_the_program_finds() -> None:
     assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
     assert made.argv[made.argv.index("--mcp-config") + 2].startswith("--")
     assert "--strict-mcp-config" not in made.argv
-    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"hocket": OWN.definition}}
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"hocket": IN_STREAM}}
+
+
+def test_a_launch_says_whether_the_program_speaks_with_our_server() -> None:
+    assert (launch(BARE, options=Options(own=OWN)).served, launch(BARE).served) == (True, False)
+
+
+@pytest.mark.parametrize("flag", ["--output-format", "--output-format=json", "--input-format"])
+def test_a_program_that_speaks_otherwise_does_not_speak_with_our_server(flag: str) -> None:
+    made = launch(BARE, [flag, "text"], options=Options(own=OWN))
+    assert (made.served, "--mcp-config" in made.argv, "--allowedTools" in made.argv) == (False, False, False)
 
 
 def test_our_server_is_there_where_no_other_may_be_found() -> None:
@@ -340,7 +352,7 @@ def test_our_server_is_there_where_no_other_may_be_found() -> None:
 
 def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but_its_own() -> None:
     made = launch(AGENT, options=Options(own=OWN, servers={"db": SERVER, "hocket": SERVER}))
-    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"db": SERVER, "hocket": OWN.definition}}
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"db": SERVER, "hocket": IN_STREAM}}
     assert made.argv.count("--strict-mcp-config") == 1
 
 

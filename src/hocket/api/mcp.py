@@ -1,6 +1,7 @@
-"""The MCP server over HTTP: one route, one message or batch for each request, nothing kept between two of them.
+"""The MCP server over HTTP, one message or batch for each request, and what carries out the calls of Claude runs.
 
-The guard has looked at whoever asks, as it does for every route. What a call asks of the server goes through the same
+Nothing is kept between two requests. The guard has looked at whoever asks, as it does for every route; a run that
+asks in its own output is known by that. What a call asks of the server goes through the same
 routes as everybody's requests, without leaving the process, so no rule has a second door.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -18,14 +19,15 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response, StreamingResponse
 
 from hocket.api import wire
-from hocket.api.guard import caller_of
-from hocket.api.reach import engine_of
+from hocket.api.guard import Caller, caller_of
 from hocket.client import to_json
+from hocket.engine.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.mcp import protocol
 from hocket.mcp.calls import Ask, Me, Next, Outcome, Progress, broken_off, carry_out
 from hocket.mcp.protocol import Call, Refused
 from hocket.mcp.tools import DEFAULT_WAIT
+from hocket.model import Run
 
 if TYPE_CHECKING:
     from hocket.mcp.calls import Steps
@@ -172,8 +174,13 @@ async def _messages(request: Request, call: Call, longest: float) -> AsyncIterat
         most=SILENT_WAIT if longest == SILENT_WAIT else float("inf"),
         key=_key(request.headers.get("idempotency-key"), call),
     )
+    async for message in _told(request.app, caller_of(request.scope), call, me):
+        yield message
+
+
+async def _told(app: FastAPI, caller: Caller, call: Call, me: Me) -> AsyncIterator[Message]:
     try:
-        async for one in _Steps(request).run(carry_out(call.name, call.arguments, me)):
+        async for one in _Steps(app, caller, call).run(carry_out(call.name, call.arguments, me)):
             if isinstance(one, Outcome):
                 yield protocol.done(call, one.text, one.is_error, one.facts)
             elif (told := protocol.progress(call, one.text)) is not None:
@@ -181,6 +188,19 @@ async def _messages(request: Request, call: Call, longest: float) -> AsyncIterat
     except Exception:  # whatever it is, somebody waits for an answer
         log.exception("the call of %s failed", call.name)
         yield protocol.failure(call.id, Refused(protocol.INTERNAL, "Internal error; the server's log has more"))
+
+
+def in_stream(app: FastAPI) -> Callable[[Run, Call, str], Awaitable[Message]]:
+    """Carries out what a run calls in its own output, with that run's rights and no others."""
+
+    async def carried_out(run: Run, call: Call, key: str) -> Message:
+        call.token = None  # The program shows nobody how a call is getting on, and waits without being told.
+        answer = protocol.failure(call.id, Refused(protocol.INTERNAL, "Nobody waits for it any more"))
+        async for message in _told(app, Caller(run), call, Me(run.id, run.task, key=key)):
+            answer = message
+        return answer
+
+    return carried_out
 
 
 def _key(given: str | None, call: Call) -> str | None:
@@ -191,8 +211,10 @@ def _key(given: str | None, call: Call) -> str | None:
 class _Steps:
     """Carries out the steps of one call inside the server."""
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
+    def __init__(self, app: FastAPI, caller: Caller, call: Call) -> None:
+        self._app = app
+        self._caller = caller
+        self._call = call
         self._events: AsyncIterator[dict[str, Any] | None] | None = None
 
     async def run(self, steps: Steps) -> AsyncIterator[Progress | Outcome]:
@@ -207,25 +229,28 @@ class _Steps:
                     value = await self._do(step)
                 except HocketError as error:
                     step = steps.throw(error)
-                else:
-                    step = steps.send(value)
+                    continue
+                # What was asked for is done, whoever waits; but nobody is waited for in vain.
+                if self._call.cancelled and value is None:
+                    steps.close()
+                    return
+                step = steps.send(value)
         except StopIteration as end:
             yield end.value
 
     async def _do(self, step: Ask | Next) -> Any:
         if isinstance(step, Ask):
-            return await _ask(self._request, step)
+            return await _ask(self._app, self._caller, step)
         if self._events is None:
-            self._events = _followed(self._request, step)
+            self._events = _followed(self._app.state.engine, step)
         try:
             return await anext(self._events)
         except StopAsyncIteration:
             raise broken_off() from None
 
 
-async def _followed(request: Request, step: Next) -> AsyncIterator[dict[str, Any] | None]:
+async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] | None]:
     """The events of a run that the steps have been let to look at; None when there is none for a while."""
-    engine = engine_of(request)
     async for lines in engine.follow(engine.find(step.run), step.after, heartbeat=TICK_SECONDS):
         for line in lines:
             yield msgspec.json.decode(line.text)
@@ -233,7 +258,7 @@ async def _followed(request: Request, step: Next) -> AsyncIterator[dict[str, Any
             yield None
 
 
-async def _ask(request: Request, step: Ask) -> dict[str, Any]:
+async def _ask(app: FastAPI, caller: Caller, step: Ask) -> dict[str, Any]:
     """A request to ourselves, on behalf of whoever called."""
     path, _, query = step.path.partition("?")
     body = b"" if step.body is None else to_json(step.body).encode()
@@ -251,10 +276,10 @@ async def _ask(request: Request, step: Ask) -> dict[str, Any]:
         "query_string": query.encode(),
         "root_path": "",
         "headers": headers,
-        "state": {"caller": caller_of(request.scope)},
+        "state": {"caller": caller},
     }
     answer = _Answer(body)
-    await request.app(scope, answer.receive, answer.send)
+    await app(scope, answer.receive, answer.send)
     return answer.content()
 
 

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
+from hocket.api.mcp import in_stream
 from hocket.config.loading import load
 from hocket.engine.engine import Engine
 from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
@@ -106,6 +107,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
     app = build(engine, tasks, _health(home, address, engine), leaving.set)
+    engine.serving.open(in_stream(app))
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     describe_holder(lock, socket=unix_path, url=address.url)
     doors = [(inside, Door(None, token)), (tcp, outside)]
@@ -148,8 +150,7 @@ async def _listen(
     ]
     await leaving.wait()
     log.info("hocket leaves; %d runs live on", engine.count)
-    engine.hub.close()
-    engine.inbox.close()
+    engine.leave()
     await asyncio.gather(*tasks)
 
 

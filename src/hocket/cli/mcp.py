@@ -1,4 +1,4 @@
-"""``mcp``: the MCP server on standard input and output. One is started for every Claude run, so it loads little."""
+"""``mcp``: the MCP server on standard input and output, for clients that start one of their own; so it loads little."""
 
 from __future__ import annotations
 

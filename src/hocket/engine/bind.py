@@ -455,6 +455,7 @@ def _spec(
         files=dict(launch.files),
         session=options.session,
         on_question=options.on_question,
+        served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
         notices=(*_notices(wish, agent, unknown), *granted.notices),

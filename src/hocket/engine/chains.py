@@ -77,7 +77,7 @@ class Chains:
 
     def begin(self, run: Run, chain: BoundChain) -> None:
         course = self._courses[run.id] = Course(run, chain)
-        self._processes.need_server(True)
+        self._processes.need_server("chains", True)
         self._tasks.spawn(self._advance(course))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
@@ -86,7 +86,7 @@ class Chains:
         live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
         self._by_child |= dict.fromkeys(live, course)
         self._arm(course, run)
-        self._processes.need_server(True)
+        self._processes.need_server("chains", True)
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
@@ -506,7 +506,7 @@ class Chains:
         events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
         await self._journal.write([*events, _event(root, "run.ended", course.report(end, standings))])
         self._courses.pop(course.id, None)
-        self._processes.need_server(bool(self._courses))
+        self._processes.need_server("chains", bool(self._courses))
         _hush(course)
 
     async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:

@@ -27,6 +27,7 @@ from hocket.engine.journal import Journal
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
 from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
@@ -66,7 +67,9 @@ class Engine:
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
         self.inbox = Inbox(self._journal)
-        self._processes = Processes(home, socket, secret, self._journal, self._talk, limits)
+        self.serving = Serving(self._journal)
+        self._processes = Processes(home, socket, secret, self._journal, self._talk, self.serving, limits)
+        self.serving.need_server = partial(self._processes.need_server, "calls")
         self._chains = Chains(self._journal, self._new_run, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
         self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
@@ -106,10 +109,16 @@ class Engine:
         if ended:
             restarts.leave_note(str(self.home), ended)
 
-    async def close(self) -> None:
-        """Let go. Runs live on with their keepers; the next server takes them over."""
+    def leave(self) -> None:
+        """Let everybody go who waits; they come back to the next server."""
+        self.serving.leave()
         self.hub.close()
         self.inbox.close()
+
+    async def close(self) -> None:
+        """Let go. Runs live on with their keepers; the next server takes them over."""
+        self.leave()
+        await self.serving.close()
         await self._budgets.close()
         await self._silence.close()
         self._finding.shutdown(wait=False, cancel_futures=True)

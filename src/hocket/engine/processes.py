@@ -28,8 +28,9 @@ from hocket.engine.limits import Limits
 from hocket.engine.lines import read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.secrets import covered, secrets_of
+from hocket.engine.serving import Line, Serving
 from hocket.engine.spares import Spares
-from hocket.engine.talk import Talk, ends_at_once, first_input
+from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
@@ -46,11 +47,20 @@ GATHER = 0.004
 """How long a burst of output gathers before it is read."""
 PACE = 0.05
 """The same where output goes on and on: a look costs as much for one line as for many."""
+QUICK_LOOKS = 12.0
+"""So many looks of the first kind are for whoever speaks after a pause: an agent may be waiting for what we do then."""
+QUICK_AGAIN = 8.0
+"""And so many a second come back."""
+GREETING = 16 * 1024
+"""Bytes in which a program that asks for our tools has made itself known."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
 SETTLE = 3.0
 """How long an agent that has done its work may take to begin something by itself."""
+LINGER = 600.0
+"""How long the input of one that only has commands in the background stays open for our tools: as long as the Claude
+program itself waits for such commands."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
@@ -70,6 +80,9 @@ class Leaf:
         self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
+        conversation = self.provider.conversation
+        self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
+        """Where it speaks with our MCP server; None if it does not."""
         self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
         self.watches: list[int] = []
@@ -102,6 +115,11 @@ class Leaf:
         """Dollars that were left for it when it was started, where somebody counts them."""
 
     @property
+    def is_greeting(self) -> bool:
+        """It has not begun yet, and our MCP server is asked what it can do."""
+        return self.line is not None and self.offsets.out < GREETING and not self.offsets.reader.get("turn")
+
+    @property
     def timers(self) -> list[asyncio.TimerHandle]:
         every = (self.timer, self.deadline, self.next_launch, self.settling)
         return [timer for timer in every if timer is not None]
@@ -110,12 +128,22 @@ class Leaf:
 class Processes:
     """All live leaves of this server: those that run, and those that wait for a place, first in first out."""
 
-    def __init__(self, home: Path, socket: str, secret: bytes, journal: Journal, talk: Talk, limits: Limits) -> None:
+    def __init__(
+        self,
+        home: Path,
+        socket: str,
+        secret: bytes,
+        journal: Journal,
+        talk: Talk,
+        serving: Serving,
+        limits: Limits,
+    ) -> None:
         self._home = home
         self._socket = socket
         self._secret = secret
         self._journal = journal
         self._talk = talk
+        self._serving = serving
         self._places = limits.leaves
         self._price = limits.usd_per_mtok
         self._leaves: dict[str, Leaf] = {}
@@ -132,10 +160,12 @@ class Processes:
         self._inotify = Inotify()
         # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
         self._output = Inotify()
-        self._heard_at = self._flowing_since = 0.0
+        self._news: set[Leaf] = set()
+        """Those that have written something and are looked at soon."""
+        self._quick_looks, self._counted_at = QUICK_LOOKS, 0.0
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
-        self._needed = False
+        self._needed_for: set[str] = set()
         self.allowance: Callable[[Run], float | None] = lambda run: None
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
@@ -149,11 +179,12 @@ class Processes:
         self._loop.add_reader(self._output.fileno(), self._on_output)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
-    def need_server(self, needed: bool) -> None:
+    def need_server(self, what_for: str, needed: bool) -> None:
         """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
-        if needed is not self._needed and not self._closing:
-            self._needed = needed
-            self._starter.submit(self._tell_zygote, str(self._home) if needed else "")
+        before = bool(self._needed_for)
+        (self._needed_for.add if needed else self._needed_for.discard)(what_for)
+        if bool(self._needed_for) is not before and not self._closing:
+            self._starter.submit(self._tell_zygote, "" if before else str(self._home))
 
     def _tell_zygote(self, home: str) -> None:
         with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
@@ -190,6 +221,9 @@ class Processes:
             return
         self._leaves[leaf.id] = leaf
         self._placed.add(leaf.id)
+        if leaf.line is not None:
+            calls = leaf.offsets.reader.get("calls") or ()
+            self._serving.take_over(leaf.line, calls, leaf.offsets.out, leaf.provider.longest_line)
         self._arm(leaf, run)
         if leaf.spec.stdin == "lines":
             self._spawn(self._catch_up(leaf, run))
@@ -334,6 +368,7 @@ class Processes:
                 "session": leaf.spec.session,
                 "resumed_from": leaf.spec.resumed_from,
                 "on_question": leaf.spec.on_question,
+                "served": leaf.spec.served,
                 "timeout": leaf.spec.timeout,
                 "idle_timeout": leaf.spec.idle_timeout,
                 "budget_usd": leaf.spec.budget_usd,
@@ -384,35 +419,49 @@ class Processes:
                 self._suspect(leaf)
 
     def _on_output(self) -> None:
-        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing."""
-        self._loop.remove_reader(self._output.fileno())
-        now = self._loop.time()
-        if now > self._heard_at + 2 * PACE:
-            self._flowing_since = now
-        self._loop.call_later(self._patience(now), self._hear)
+        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing.
+
+        Not where a program only makes itself known: it says one thing and waits for the answer.
+        """
+        self._listen_in()
+        for leaf in [leaf for leaf in self._news if leaf.is_greeting]:
+            self._news.discard(leaf)
+            self._touch(leaf, 0)
+        if self._news:
+            self._loop.remove_reader(self._output.fileno())
+            self._loop.call_later(self._patience(), self._hear)
 
     def _hear(self) -> None:
         if self._closing:
             return
         if self._heed():
-            self._heard_at = self._loop.time()
-            self._loop.call_later(self._patience(self._heard_at), self._hear)
+            self._loop.call_later(self._patience(), self._hear)
         else:
             self._loop.add_reader(self._output.fileno(), self._on_output)
 
     def _heed(self) -> bool:
         """Look at every leaf that has written something; whether there was one."""
-        news = {watch for watch, _mask, _name in self._output.read()}
-        leaves = {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
+        self._listen_in()
+        leaves, self._news = self._news, set()
         for leaf in leaves:
             self._touch(leaf, 0)
-        if is_overflow := min(news, default=0) < 0:
-            self._touch_all()
-        return is_overflow or bool(leaves)
+        return bool(leaves)
 
-    def _patience(self, now: float) -> float:
-        """Short at first, so that an answer that comes at once is seen at once."""
-        return min(max(GATHER, (now - self._flowing_since) / 3), PACE)
+    def _listen_in(self) -> None:
+        news = {watch for watch, _mask, _name in self._output.read()}
+        self._news |= {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
+        if min(news, default=0) < 0:  # The queue overflowed: anybody may have written.
+            self._touch_all()
+
+    def _patience(self) -> float:
+        """Short as long as there are quick looks, so that an answer that comes at once is seen at once."""
+        now = self._loop.time()
+        self._quick_looks = min(self._quick_looks + (now - self._counted_at) * QUICK_AGAIN, QUICK_LOOKS)
+        self._counted_at = now
+        if self._quick_looks < 1:
+            return PACE
+        self._quick_looks -= 1
+        return GATHER
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
@@ -522,9 +571,17 @@ class Processes:
             ends[index] = piece.offset
             more = more or piece.more
             for line in piece.lines:
+                if stream == "out" and finals[index] is None:
+                    self._serve(leaf, line.head)
                 state, said = leaf.reader(state, stream, covered(line.head, leaf.secrets), line.size)
                 events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
         return Offsets(ends[0], ends[1], state), more
+
+    def _serve(self, leaf: Leaf, line: bytes) -> None:
+        """What it wants of our own tools, in its own words: who is handed work gets the prompt as it was written."""
+        wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
+        if leaf.line is not None and wanted is not None:
+            self._serving.take(leaf.line, wanted)
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
@@ -593,11 +650,15 @@ class Processes:
             return
         state = leaf.offsets.reader
         sure = leaf.settled or leaf.id not in self._talk.unheard
-        if sure and conversation.is_over(state, settled=leaf.settled):
+        # Nobody can ask it anything, so it need not stay for what it left running. It sees to that by itself.
+        alone = not takes_messages(leaf.spec) and conversation.is_left(state)
+        if (sure and conversation.is_over(state, settled=leaf.settled)) or (leaf.settled and alone):
             await self._talk.end_input(leaf.place)
             leaf.input_ended = True
         elif leaf.settling is None and conversation.is_over(state, settled=True):
             leaf.settling = self._loop.call_later(SETTLE, self._settle, leaf)
+        elif leaf.settling is None and alone:
+            leaf.settling = self._loop.call_later(LINGER, self._settle, leaf)
 
     def _settle(self, leaf: Leaf) -> None:
         leaf.settling, leaf.settled = None, True
@@ -671,6 +732,7 @@ class Processes:
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
         self._talk.unheard.discard(leaf.id)
+        self._serving.forget(leaf.id)
         for timer in leaf.timers:
             timer.cancel()
         self._unwatch(leaf)

@@ -72,6 +72,7 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         session=record.get("session", False),
         resumed_from=record.get("resumed_from"),
         on_question=record.get("on_question", "deny"),
+        served=record.get("served", False),
         timeout=record.get("timeout"),
         idle_timeout=record.get("idle_timeout"),
         budget_usd=record.get("budget_usd"),

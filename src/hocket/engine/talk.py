@@ -50,9 +50,14 @@ _decoder = msgspec.json.Decoder(Spec)
 _wishes = msgspec.json.Decoder(_Wishes)
 
 
+def takes_messages(spec: Spec) -> bool:
+    """Whether people may say something to a run after its prompt."""
+    return spec.session or spec.on_question != "deny"
+
+
 def ends_at_once(spec: Spec) -> bool:
     """Whether a run's prompt is all it is ever told. Then it needs no server to come to its end."""
-    return not spec.session and spec.on_question == "deny"
+    return not takes_messages(spec) and not spec.served
 
 
 def first_input(spec: Spec) -> dict[str, bytes]:
@@ -78,7 +83,7 @@ class Talk:
     async def send(self, run: Run, text: str, key: str) -> None:
         """One more message. A key that was used before says the same thing, so nothing is said twice."""
         async with self._turn(run):
-            now, conversation = self._listener(run)
+            now, conversation = self._listener(run, to_messages=True)
             line = conversation.message(text)
             self.unheard.add(run.id)
             await self._say(now, f"message:{key}", line, "input", {"kind": "message", "id": key, "text": text})
@@ -86,7 +91,7 @@ class Talk:
     async def interrupt(self, run: Run, key: str) -> None:
         """End what the agent is doing, and leave it to be told more."""
         async with self._turn(run):
-            now, conversation = self._listener(run)
+            now, conversation = self._listener(run, to_messages=True)
             line = conversation.interrupt(key)
             await self._say(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
 
@@ -161,7 +166,7 @@ class Talk:
 
     async def end_input(self, place: str) -> None:
         """Nothing more will come."""
-        await asyncio.to_thread(files.append_input, place, END, None, True)
+        await asyncio.to_thread(files.append_input, place, END, None, eof=True, durable=False)
         files.ring(place, files.BELL_INPUT)
 
     async def catch_up(self, run: Run) -> None:
@@ -186,11 +191,7 @@ class Talk:
         except FileNotFoundError:
             raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment") from None
         if appended == "closed":
-            raise Conflict(
-                f"run {run.number} takes no more input",
-                f"a run of `hocket spawn --session` does; this one can be resumed once it has ended: "
-                f"hocket resume {run.number}",
-            )
+            raise _deaf(run)
         files.ring(place, files.BELL_INPUT)
         if appended == "added":
             await self._journal.write([self._event(run, kind, data)], durable=True)
@@ -214,17 +215,28 @@ class Talk:
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
 
-    def _listener(self, run: Run) -> tuple[Run, Conversation]:
+    def _listener(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation]:
         now = self._journal.live.get(run.id)
         if now is None:
             raise Conflict(f"run {run.number} has ended; it cannot be told anything", f"hocket resume {run.number}")
         conversation = PROVIDERS[now.provider].conversation if now.kind is Kind.LEAF and now.provider else None
-        if conversation is None or _decoder.decode(self._journal.read.spec(run.id)).stdin != "lines":
+        spec = _decoder.decode(self._journal.read.spec(run.id))
+        if conversation is None or spec.stdin != "lines":
             raise Conflict(f"run {run.number} does not read messages")
+        if to_messages and not takes_messages(spec):
+            raise _deaf(run)  # Its input is open for our tools alone.
         return now, conversation
 
     def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
         return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _deaf(run: Run) -> Conflict:
+    return Conflict(
+        f"run {run.number} takes no more input",
+        f"a run of `hocket spawn --session` does; this one can be resumed once it has ended: "
+        f"hocket resume {run.number}",
+    )
 
 
 def _receipt(run_id: str, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -247,11 +247,17 @@ def encode_pid(identity: AgentPid) -> bytes:
 
 
 def append_input(
-    directory: str, id: str, data: str | None, eof: bool = False, note: Mapping[str, Any] | None = None
+    directory: str,
+    id: str,
+    data: str | None,
+    eof: bool = False,
+    note: Mapping[str, Any] | None = None,
+    durable: bool = True,
 ) -> Appended:
-    """Durably add one input record, unless its id is there or the end of the input is: so a retry is harmless.
+    """Add one input record, unless its id is there or the end of the input is: so a retry is harmless.
 
-    The ``note`` is for whoever reads the file later; the agent does not get it.
+    The ``note`` is for whoever reads the file later; the agent does not get it. What is not ``durable`` is lost when
+    the machine goes down, which no agent outlives.
     """
     if (data is None) != eof:
         raise ValueError("an input record has either data or eof")
@@ -262,10 +268,17 @@ def append_input(
         present, closed, end = _scan_input(descriptor, head)
         if not present and not closed:
             _append(descriptor, end, input_record(id, data, note))
-        os.fsync(descriptor)
+        if durable:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
     return "present" if present else "closed" if closed else "added"
+
+
+def has_input(directory: str, id: str) -> bool:
+    """Whether a record with this id is there."""
+    head = _input_head(id)
+    return any(line.startswith(head) for line in (_read(_in(directory, IN)) or b"").splitlines())
 
 
 def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = None) -> bytes:

@@ -29,8 +29,6 @@ class OwnServer(NamedTuple):
     """The MCP server that an agent gets from us."""
 
     name: str
-    definition: Mapping[str, Any]
-    """How it is started, in the words of the CLIs' own files."""
     rules: tuple[str, ...]
     """Permission to use its tools, one for each."""
 
@@ -66,6 +64,20 @@ class Launch(NamedTuple):
     files: Mapping[str, str] = NOTHING
     env: Mapping[str, str] = NOTHING
     """What is added to the agent's environment."""
+    served: bool = False
+    """Whether it speaks with our MCP server over its own lines."""
+
+
+class Wanted(NamedTuple):
+    """What an agent's program says, in its output, to an MCP server of ours; answered in its input."""
+
+    id: str
+    """What the answer is addressed to."""
+    server: str
+    message: Any
+    """In the words of that protocol; None where the line was too long to be read."""
+    withdrawn: bool = False
+    """It is no longer waited for; there is nothing else in it then."""
 
 
 class Exit(Protocol):
@@ -98,11 +110,23 @@ class Conversation(Protocol):
 
     def interrupt(self, request: str) -> str: ...
 
+    def wanted(self, line: bytes) -> Wanted | None:
+        """What a line of its output wants of our MCP server; None for every other line."""
+
+    def reply(self, wanted: str, message: Mapping[str, Any]) -> str:
+        """The server's answer to that."""
+
+    def refusal(self, wanted: str, why: str) -> str:
+        """That it gets none."""
+
     def is_over(self, state: State, *, settled: bool) -> bool:
         """Whether all that was asked for is done, so that the input of a run that is no session may end.
 
         ``settled``: nothing has been said for a while, so what could still begin by itself will not.
         """
+
+    def is_left(self, state: State) -> bool:
+        """Whether it is over but for commands that were left in the background, which may never end."""
 
     def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
         """The spec of a run that goes on where a session ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,7 @@ def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: Stage
 
 
 def test_a_hand_off_outlives_a_kill_of_the_server(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
-    gate = make_gate(home.parent / "gate")
-    agent("slow", f"print('begun', flush=True); open({str(gate)!r}).read(); print('at last')")
-    (home / "config.toml").write_text('[agents.slow]\npath = "slow"\n')
+    gate = slow(agent, home)
     claude.plays({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
     id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, id, "text", lambda data: data["text"] == "begun")
@@ -84,6 +83,64 @@ def test_a_hand_off_outlives_a_kill_of_the_server(claude: Stage, hocket: Hocket,
     assert (code, ended["status"], ended["result"]) == (0, "done", "all is done")
     assert came_back(hocket, id) == [(False, "begun\nat last\n")]
     assert [one["agent"] for one in json.loads(hocket("ps", "-a", "--json").stdout)] == ["claude", "slow"]
+
+
+def slow(agent: Bin, home: Path) -> Path:
+    """An agent that says it has begun, and then waits at a gate."""
+    gate = make_gate(home.parent / "gate")
+    agent("slow", f"print('begun', flush=True); open({str(gate)!r}).read(); print('at last')")
+    (home / "config.toml").write_text('[agents.slow]\npath = "slow"\n')
+    return gate
+
+
+def test_no_process_of_ours_is_beside_a_run_that_uses_our_tools(
+    claude: Stage, hocket: Hocket, agent: Bin, home: Path
+) -> None:
+    gate = slow(agent, home)
+    claude.plays({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
+    id = spawn(hocket, "claude", "-p", "hello")
+    wait_for(hocket, id, "text", lambda data: data["text"] == "begun")
+    pid = shown(hocket, id)["pid"]
+    assert Path(f"/proc/{pid}/task/{pid}/children").read_text().split() == []
+    open_gate(gate)
+    assert waited(hocket, id)[1]["result"] == "all is done"
+
+
+def test_a_run_whose_server_is_killed_before_it_could_say_hello_has_our_tools_all_the_same(
+    claude: Stage, hocket: Hocket
+) -> None:
+    """Nobody asks for a server: its keeper does, when the program waits for one."""
+    claude.plays({"do": [calls("status"), {"say": "fine"}]})
+    id = spawn(hocket, "claude", "-p", "hello")
+    place = Path(shown(hocket, id)["dir"])
+    os.kill(server_pid(hocket), signal.SIGKILL)
+    deadline = time.monotonic() + PATIENCE
+    while not (place / "exit").exists():
+        assert time.monotonic() < deadline, (place / "out").read_text()[-500:]
+        time.sleep(0.05)
+    code, ended = waited(hocket, id)
+    assert (code, ended["result"], offered(claude)) == (0, "fine", set(rules()))
+    assert came_back(hocket, id) == [(False, "You have started nothing.")]
+
+
+def test_a_long_final_message_arrives_whole(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
+    agent("long", "print('word ' * 12_000 + 'end of it')")
+    (home / "config.toml").write_text('[agents.long]\npath = "long"\n')
+    claude.plays({"do": [calls("hand_off", agent="long", prompt="Tell me."), {"say": "I see"}]})
+    assert run(hocket, "claude", "-p", "hello", timeout=PATIENCE).code == 0
+    assert "word " * 12_000 + "end of it" in claude.model.heard()
+
+
+def test_an_agent_that_stays_has_our_tools_in_every_turn(claude: Stage, hocket: Hocket) -> None:
+    claude.plays(
+        {"when": {"turn": 2}, "do": [calls("status"), {"say": "second"}]}, {"do": [calls("status"), {"say": "first"}]}
+    )
+    id = spawn(hocket, "claude", "-p", "hello", "--session")
+    wait_for(hocket, id, "turn.ended", lambda data: data["result"] == "first")
+    assert hocket("send", id, "and now?").returncode == 0
+    wait_for(hocket, id, "turn.ended", lambda data: data["result"] == "second")
+    assert came_back(hocket, id) == [(False, "You have started nothing.")] * 2
+    assert hocket("stop", id).returncode == 0
 
 
 def test_a_failed_hand_off_is_an_error_to_the_agent(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:

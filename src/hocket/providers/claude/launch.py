@@ -20,6 +20,7 @@ _SERVERS_KEY = "mcpServers"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip
+_FORMATS = ("--input-format", "--output-format")
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
 _LEAST_BUDGET = 0.000001
@@ -53,6 +54,8 @@ def launch(
 ) -> Launch:
     """The command line of one start. Users' own arguments come last, so that they win over ours."""
     given = (*agent.args, *step_args, *extra_args)
+    if any(argument.startswith(_FORMATS) for argument in given):
+        options = options._replace(own=None)  # Who changes how it speaks cannot have it speak with us.
     work = _how_to_work(agent, options)
     name = (agent.definition.name,) if agent.definition else ()
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
@@ -63,7 +66,8 @@ def launch(
     model = _model(agent, options)
     added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
     check_total(agent.name, argv, {**env, **added})
-    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added)
+    served = options.own is not None
+    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added, served)
 
 
 def prompted(spec: Spec, prompt: str) -> Spec:
@@ -155,7 +159,8 @@ def _files(agent: Agent, options: Options) -> Mapping[str, str]:
         named = {agent.definition.name: dict(agent.definition.fields)}
         contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
     if options.servers is not None or options.own:
-        own = {options.own.name: options.own.definition} if options.own else {}
+        # Whoever reads the program's output is that server: no process, no address.
+        own = {options.own.name: {"type": "sdk", "name": options.own.name}} if options.own else {}
         servers = {_SERVERS_KEY: {**(options.servers or {}), **own}}
         contents[_SERVERS] = _as_json(servers, f"what {agent.name} may have as servers")
     return contents

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.claude import words
+from hocket.providers.claude import serving, words
 from hocket.providers.claude.members import who_is
 from hocket.providers.claude.shapes import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.providers.contract import Said, State
@@ -24,6 +24,8 @@ _SENTENCES: dict[str, tuple[str, str]] = {
 
 def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
     """A request of the program's to whoever drives it."""
+    if serving.is_wanted(line):
+        return serving.noted(state, line)
     request, identity = dict_in(line, "request"), text_in(line, "request_id")
     tool = text_in(request, "tool_name")
     if text_in(request, "subtype") != "can_use_tool" or not identity or not tool:
@@ -47,14 +49,24 @@ def withdrawn(state: State, line: dict[str, Any]) -> list[Said] | None:
     identity = text_in(line, "request_id")
     if not identity:
         return None
+    if serving.withdrawn(state, identity):
+        return []
     state["asked"] = {other: tool for other, tool in (state.get("asked") or {}).items() if other != identity}
     return [("answer", {"id": identity, "allow": False, "text": "withdrawn", "by": "agent"})]
 
 
 def settle(state: State, tool: str) -> None:
     """A tool that has ended, one way or the other, waits for no answer."""
+    serving.settle(state, tool)
     if open_ones := state.get("asked"):
         state["asked"] = {identity: waiting for identity, waiting in open_ones.items() if waiting != tool}
+
+
+def settle_all(state: State) -> None:
+    """Nobody is left who could wait for one."""
+    state["asked"] = {}
+    if state.get("calls"):
+        state["calls"] = {}
 
 
 def _suggestions(request: dict[str, Any]) -> list[Any]:

@@ -7,7 +7,7 @@ Nothing here raises, whatever the line: what is not understood is kept as ``raw`
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
-    fence          the block of code that is being said, if one is
+    fence          the block of code that is being said, if one is     calls    of our own tools, see ``serving``
     owed           whether a turn began before the last one's result
     spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
 
@@ -261,7 +261,7 @@ def _turn_ends(state: State, line: dict[str, Any], trouble: str | None, is_error
     }
     # An ended turn waits for nothing. Only an agent in the background may still have a question.
     if not members.agents_at_work(state):
-        state["asked"] = {}
+        questions.settle_all(state)
 
 
 def _why(line: dict[str, Any], text: str | None) -> str:

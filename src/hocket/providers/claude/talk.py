@@ -14,12 +14,24 @@ from hocket.errors import UsageError
 from hocket.model import SESSION, Spec
 from hocket.providers.claude import words
 from hocket.providers.claude.prompt import GO_ON, checked_prompt, line, message
+from hocket.providers.claude.serving import refusal, reply, wanted
 from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
 from hocket.providers.contract import Reply, State
 from hocket.providers.limits import bytes_of
 
-__all__ = ["answer", "interrupt", "is_over", "message", "resumed", "transcripts"]
+__all__ = [
+    "answer",
+    "interrupt",
+    "is_left",
+    "is_over",
+    "message",
+    "refusal",
+    "reply",
+    "resumed",
+    "transcripts",
+    "wanted",
+]
 
 _REFUSED = "The user did not allow this."
 
@@ -79,6 +91,11 @@ def is_over(state: State, *, settled: bool) -> bool:
     """Whether its input may end. As long as something works in the background the program stays anyway, and when that
     is done it wakes up once more, and may then have a question."""
     return is_finished({**state, "waking": False} if settled else state, from_outside=True)
+
+
+def is_left(state: State) -> bool:
+    """Whether nothing is at work but commands in the background."""
+    return is_finished(state, from_outside=False)
 
 
 def resumed(spec: Spec, session: str, prompt: str) -> Spec:

@@ -1,0 +1,272 @@
+"""What a run asks of our own tools in its output: answered in its input, once, whichever server is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all, until
+
+from hocket.engine import processes
+from hocket.keeper import files
+from hocket.mcp import protocol
+from hocket.mcp.protocol import Call
+from hocket.model import Run, Status
+
+PROGRAM = """
+import json, os, sys
+def hear():
+    line = sys.stdin.readline()
+    with open("heard", "a") as heard: heard.write(line)
+    return line
+hear()
+for move in json.load(open("moves")):
+    if move == "hear": hear()
+    elif isinstance(move, str): os.close(os.open(move, os.O_RDONLY))
+    else: print(json.dumps(move), flush=True)
+while hear(): pass
+"""
+"""In the CLI's place: says what it is told to, and writes down what it hears. A name is a FIFO to wait at."""
+SECRET = "s3cret-s3cret-s3cret"
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+DONE = {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"}
+Answering = Callable[[Run, Call, str], Awaitable[dict[str, Any]]]
+
+
+def asks(request: str, message: dict[str, Any] | None, server: str = "hocket") -> dict[str, Any]:
+    inside = {"subtype": "mcp_message", "server_name": server, "message": message}
+    return {"type": "control_request", "request_id": request, "request": inside}
+
+
+def calls(request: str, id: int, **given: Any) -> dict[str, Any]:
+    params = {"name": "status", "arguments": given, "_meta": {"claudecode/toolUseId": f"tool{id}", "progressToken": id}}
+    return asks(request, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+
+
+def text(said: str) -> dict[str, Any]:
+    message = {"id": said, "model": "m", "content": [{"type": "text", "text": said}]}
+    return {"type": "assistant", "message": message, "session_id": "s"}
+
+
+class Hall(Kitchen):
+    """A kitchen with one agent that follows its moves."""
+
+    async def begin(self, *moves: Any) -> Run:
+        (self.project / "moves").write_text(json.dumps(moves))
+        request = self.request(agent="claude", prompt="go", on_question="deny")
+        env = {**request.env, "HOCKET_CLAUDE": str(self.project.parent / "bin/speaker"), "ANTHROPIC_API_KEY": SECRET}
+        return await self.engine.start(replace(request, env=env))
+
+    def heard(self) -> list[dict[str, Any]]:
+        """What the agent was answered, without its prompt."""
+        path = self.project / "heard"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines[1:]]
+
+    async def says(self, run: Run, words: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            async for lines in self.engine.follow(run, 0):
+                if any(words.encode() in line.text for line in lines):
+                    return
+
+
+@pytest.fixture
+def speaker(agent: Any) -> None:
+    agent("speaker", PROGRAM)
+
+
+def at(kitchen: Kitchen) -> Hall:
+    kitchen.__class__ = Hall
+    assert isinstance(kitchen, Hall)
+    return kitchen
+
+
+class Above:
+    """Whoever carries calls out, and lets them go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, Call]] = []
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, run: Run, call: Call, key: str) -> dict[str, Any]:
+        self.calls.append((run.id, key, call))
+        await self.go_on.wait()
+        return protocol.done(call, f"answer {call.id}", False, {})
+
+    async def called(self, times: int = 1) -> None:
+        await until(lambda: len(self.calls) >= times, "a call")
+
+
+def answered(line: dict[str, Any]) -> tuple[str, str]:
+    response = line["response"]
+    return response["request_id"], response["response"]["mcp_response"]["result"]["content"][0]["text"]
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, project: Path) -> None:
+    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
+    thanks = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            asked = [move for n, m in enumerate((hello, thanks, tools)) for move in (asks(f"q{n}", m), "hear")]
+            run = await hall.wait(await hall.begin(*asked, INIT, DONE))
+            assert (run.status, run.result) == (Status.DONE, "done")
+            first, second, third = (line["response"] for line in hall.heard())
+            assert [one["request_id"] for one in (first, second, third)] == ["q0", "q1", "q2"]
+            assert first["response"]["mcp_response"]["result"]["protocolVersion"] == "2025-11-25"
+            assert second["response"] == {"mcp_response": {"jsonrpc": "2.0", "result": {}}}
+            assert {tool["name"] for tool in third["response"]["mcp_response"]["result"]["tools"]} >= {"hand_off"}
+            assert not {"raw", "question", "answer"} & {event["type"] for event in await hall.events(run)}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            moves = [calls("q1", 1), calls("q2", 2, run=SECRET), text("meanwhile"), "hear", "hear", DONE]
+            run = await hall.begin(INIT, *moves)
+            await above.called(2)
+            await hall.says(run, "meanwhile")
+            assert hall.heard() == []
+            above.go_on.set()
+            await hall.wait(run)
+            assert sorted(map(answered, hall.heard())) == [("q1", "answer 1"), ("q2", "answer 2")]
+            assert {id for id, _key, _call in above.calls} == {run.id}
+            assert len({key for _id, key, _call in above.calls}) == 2
+            # It is covered in what people read, not here.
+            assert {"run": SECRET} in [call.arguments for _id, _key, call in above.calls]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize(
+    "word", [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}, None]
+)
+def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project: Path, word: Any) -> None:
+    withdrawn = {"type": "control_cancel_request", "request_id": "q1"} if word is None else asks("q2", word)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), DONE)
+            await hall.says(run, "called off")
+            await above.called()
+            assert above.calls[0][2].cancelled
+            above.go_on.set()
+            await hall.wait(run)
+            assert "q1" not in [line["response"]["request_id"] for line in hall.heard()]
+            assert not {"raw", "answer"} & {event["type"] for event in await hall.events(run)}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize("behind", [[], [text("recorded")]], ids=["unrecorded", "recorded"])
+def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same_key(
+    home: Path, project: Path, behind: list[Any]
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, first = at(kitchen), Above()
+            hall.engine.serving.open(first)
+            run = await hall.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
+            await first.called()
+            if behind:
+                await hall.says(run, "recorded")
+        first.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall, second = at(kitchen), Above()
+            hall.engine.serving.open(second)
+            await second.called()
+            second.go_on.set()
+            assert (await hall.wait(run)).status is Status.DONE
+            assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+            assert [call[:2] for call in first.calls] == [call[:2] for call in second.calls]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, first = at(kitchen), Above()
+            first.go_on.set()
+            hall.engine.serving.open(first)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE)
+            await hall.says(run, "recorded")
+            place = str(hall.engine.directory(run))
+            await until(lambda: files.has_input(place, "mcp:q2"), "both answers")
+        async with kitchen_at(home, project) as kitchen:
+            hall, second = at(kitchen), Above()
+            hall.engine.serving.open(second)
+            await until(lambda: len(hall.heard()) == 2, "what it was told")
+            with (project / "gate").open("w"):
+                pass
+            await hall.wait(run)
+            assert second.calls == []
+
+    os.mkfifo(project / "gate")
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_is_not_for_us_is_refused_so_that_nobody_waits(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            run = await hall.begin(asks("q1", ping, "theirs"), "hear", asks("q2", None), "hear", INIT, DONE)
+            await hall.wait(run)
+            assert [line["response"]["subtype"] for line in hall.heard()] == ["error", "error"]
+            assert "theirs" in hall.heard()[0]["response"]["error"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_command_that_never_ends_keeps_no_run_for_ever(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"task_id": "b1", "task_type": "local_bash"}
+    monkeypatch.setattr(processes, "LINGER", 0.2)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            changed = {"type": "system", "subtype": "background_tasks_changed", "tasks": [left], "session_id": "s"}
+            assert (await hall.wait(await hall.begin(INIT, changed, DONE))).result == "done"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_the_end_of_a_run_ends_its_waits(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            run = await hall.begin(INIT, calls("q1", 1), "hear", DONE)
+            await above.called()
+            await stop_all(hall.engine)
+            assert above.calls[0][2].cancelled
+            above.go_on.set()
+            assert (await hall.wait(run)).status is Status.STOPPED
+            assert hall.heard() == []
+
+    asyncio.run(scene())

@@ -1,0 +1,105 @@
+"""What the program says to an MCP server that is whoever drives it: recognised, remembered, answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from providers.streams.recorded import assistant, init, line, read_all, result, system, text, tool_result
+
+from hocket.providers.claude import talk
+from hocket.providers.contract import Wanted
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+
+
+def asks(request: str, message: Any, server: str = "hocket") -> bytes:
+    inside = {"subtype": "mcp_message", "server_name": server, "message": message}
+    return line("control_request", request_id=request, request=inside)
+
+
+def calls(request: str, id: int, tool: str) -> bytes:
+    params = {"name": "wait", "arguments": {}, "_meta": {"claudecode/toolUseId": tool}}
+    return asks(request, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+
+
+def cancels(request: str, id: int) -> bytes:
+    return asks(request, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+
+
+def test_a_message_for_a_server_is_recognised() -> None:
+    assert talk.wanted(asks("q1", PING)) == Wanted("q1", "hocket", PING)
+    assert talk.wanted(asks("q1", PING, "theirs")) == Wanted("q1", "theirs", PING)
+
+
+def test_a_request_that_is_taken_back_is_recognised() -> None:
+    assert talk.wanted(line("control_cancel_request", request_id="q1")) == Wanted("q1", "", None, withdrawn=True)
+
+
+def test_of_a_line_that_was_too_long_it_is_known_whom_a_refusal_is_for() -> None:
+    compact = json.dumps(json.loads(calls("q1", 1, "t")), separators=(",", ":")).encode()
+    assert talk.wanted(compact[:-20]) == Wanted("q1", "hocket", None)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        init(),
+        assistant(text('{"type":"control_request","request":{"subtype":"mcp_message"}}')),
+        line("control_request", request_id="q1", request={"subtype": "can_use_tool", "tool_name": "mcp_message"}),
+        line("control_request", request={"subtype": "mcp_message", "message": PING}),
+        b'{"mcp_message"',
+        b'["mcp_message"]',
+    ],
+)
+def test_no_other_line_is_taken_for_one(other: bytes) -> None:
+    assert talk.wanted(other) is None
+
+
+@given(st.binary())
+def test_nothing_is_too_odd_to_be_looked_at(rubbish: bytes) -> None:
+    assert talk.wanted(b'{"mcp_message"' + rubbish) is None
+
+
+def test_what_is_said_to_a_server_is_told_to_nobody() -> None:
+    lines = [asks("q1", PING), calls("q2", 2, "t"), cancels("q3", 2), line("control_cancel_request", request_id="q2")]
+    assert read_all(lines[:3])[1] == []
+    assert read_all([lines[1], lines[3]])[1] == []
+
+
+@pytest.mark.parametrize(
+    ("then", "left"),
+    [
+        ([], ["q1", "q2"]),
+        ([asks("q9", PING)], ["q1", "q2"]),
+        ([tool_result("tool1", "ok")], ["q2"]),
+        ([cancels("q9", 2)], ["q1"]),
+        ([line("control_cancel_request", request_id="q1")], ["q2"]),
+        ([result()], []),
+        ([system("task_started", task_id="a", task_type="local_agent", is_backgrounded=True), result()], ["q1", "q2"]),
+    ],
+    ids=["nothing", "another", "its end", "called off", "taken back", "the turn's end", "one in the background"],
+)
+def test_calls_are_kept_in_mind_until_nobody_waits_for_them(then: list[bytes], left: list[str]) -> None:
+    state, _said = read_all([init(), calls("q1", 1, "tool1"), calls("q2", 2, "tool2"), *then])
+    assert list(state.get("calls") or {}) == left
+
+
+def test_what_is_kept_in_mind_of_a_call_is_small() -> None:
+    long = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {"prompt": "x" * 100_000}}}
+    state, _said = read_all([asks("q1", long)])
+    assert len(json.dumps(state)) < 1000
+
+
+def test_answers_and_refusals_are_lines_that_name_what_they_are_for() -> None:
+    half = {"jsonrpc": "2.0", "id": 1, "result": {"text": "half a \ud83d"}}
+    said, refused = talk.reply("q1", half), talk.refusal("q2", "there is none")
+    assert all(one.endswith("\n") and one.count("\n") == 1 and one.isascii() for one in (said, refused))
+    assert json.loads(said) == {
+        "type": "control_response",
+        "response": {"subtype": "success", "request_id": "q1", "response": {"mcp_response": half}},
+    }
+    assert json.loads(refused)["response"] == {"subtype": "error", "request_id": "q2", "error": "there is none"}
