@@ -7,7 +7,6 @@ rebuilt from there and from the store. The kernel says when to look (inotify); a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -153,11 +152,7 @@ class Processes:
         """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
         if needed is not self._needed and not self._closing:
             self._needed = needed
-            self._starter.submit(self._tell_zygote, str(self._home) if needed else "")
-
-    def _tell_zygote(self, home: str) -> None:
-        with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
-            self._zygote.need_server(home, FORK_PATIENCE)
+            self._zygote.need_server(str(self._home) if needed else "")
 
     async def close(self, back_at: float | None = None) -> None:
         """Let go of everything; the keepers do not notice. With a time a server is started again by then."""
