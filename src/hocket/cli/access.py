@@ -82,7 +82,7 @@ def directory(given: str | None) -> str:
 def environment(cwd: str) -> dict[str, str]:
     """What the caller's environment contributes to an agent's."""
     home = config.home()
-    if not config.is_configured(cwd, home) or not _passes_on_more(cwd, home):
+    if not _passes_on_more(cwd, home):
         return config.caller_environment()
     from hocket.config.loading import env_names
 

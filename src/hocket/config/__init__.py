@@ -209,11 +209,6 @@ def _project_file(cwd: str) -> str:
         folder = parent
 
 
-def is_configured(cwd: str, home: str, environ: Environ | None = None) -> bool:
-    """Whether there is anything to read, which most of the time there is not."""
-    return any(os.path.exists(place.path) for place in places(cwd, home, own_unless(environ)))
-
-
 # --- Wishes of the caller -----------------------------------------------------------------------------------
 
 
