@@ -95,7 +95,7 @@ def _passes_on_more(cwd: str, home: str) -> bool:
     Reading it properly takes longer than the rest of this command, and the server, which does so for every start,
     says what is wrong with it.
     """
-    texts = [_glance(place.path) for place in config.places(cwd, home, config.process_environment())]
+    texts = [_glance(place.path) for place in config.places(cwd, home)]
     return any(b"env" in text or b"\\" in text for text in texts)
 
 
