@@ -176,6 +176,22 @@ def test_following_yields_every_event_once_and_ends(home: Path, launch: Launch) 
     assert events[7]["data"]["text"] == "line 8 äöü"
 
 
+def test_a_run_is_followed_by_the_connection_that_started_it(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch(keeps=True))
+    started = client.start_run("/api/runs", {"dsl": "a"})
+    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
+    assert (home / "connections").read_bytes() == b"."
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_connection_that_broke_after_the_start_costs_no_event(home: Path, launch: Launch, keeps: bool) -> None:
+    client = Client(str(home), launch(keeps=keeps))
+    started = client.start_run("/api/runs", {"dsl": "a"})
+    if keeps:
+        os.kill(read_lock(str(home))["pid"], signal.SIGKILL)
+    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
+
+
 @pytest.mark.parametrize("chunk", range(1, 12))
 def test_chunks_may_be_cut_anywhere(home: Path, launch: Launch, chunk: int) -> None:
     events = list(Client(str(home), launch(events=6, chunk=chunk)).follow(fake_server.RUN))

@@ -13,7 +13,6 @@ import _json
 import _socket as socket  # its C half: making enums of all its constants takes longer than talking to the server
 import errno
 import os
-import select
 import time
 
 from hocket import __version__
@@ -125,10 +124,15 @@ def parse_version(text: str) -> tuple[int, ...]:
 def read_lock(home: str) -> dict[str, Any]:
     """What the newest server of this home wrote about itself; empty when there is nothing readable."""
     try:
-        with open(os.path.join(home, "server.lock"), "rb") as file:
-            record = from_json(file.read(MAX_LINE))
+        handle = os.open(os.path.join(home, "server.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return {}
+    try:
+        record = from_json(os.read(handle, MAX_LINE))
     except (OSError, ValueError):
         return {}
+    finally:
+        os.close(handle)
     return record if isinstance(record, dict) else {}
 
 
@@ -155,7 +159,8 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = b""
-        self._silence = 0.0
+        self._patience = self._silence = 0.0
+        self._kept = False
         self.status = 0
         self.headers: dict[str, str] = {}
 
@@ -163,10 +168,17 @@ class Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._sock.close()
+        if not self._kept:
+            self._sock.close()
+
+    def kept(self) -> Connection:
+        """The same line for one more request, once this one's answer has been read to its end."""
+        self._kept = True
+        return Connection(self._sock)
 
     def send(self, data: bytes, seconds: float) -> None:
         """Send a request, then read the head of its answer; ``seconds`` bounds each wait."""
+        self._patience = seconds
         self._sock.settimeout(seconds)
         self._sock.sendall(data)
         status = self._line().split(None, 2)
@@ -238,13 +250,19 @@ class Connection:
         """Whether there is something to read; waits for it up to ``tick``."""
         if self._buffer:
             return True
-        if select.select([self._sock], [], [], tick)[0]:
-            self._silence = 0.0
-            return True
-        self._silence += tick
-        if self._silence > SILENCE_SECONDS:
-            raise BrokenStreamError("the server has gone silent")
-        return False
+        # By the socket's own clock: `select` would have to be loaded for it, which takes as long as some requests.
+        self._sock.settimeout(tick)
+        try:
+            self._buffer = self._receive()
+        except (TimeoutError, BlockingIOError):
+            self._silence += tick
+            if self._silence > SILENCE_SECONDS:
+                raise BrokenStreamError("the server has gone silent") from None
+            return False
+        finally:
+            self._sock.settimeout(self._patience)
+        self._silence = 0.0
+        return True
 
     def _chunk_size(self) -> int:
         text = self._line().partition(b";")[0].strip()
@@ -318,6 +336,8 @@ class Client:
         self._version_checked = start is None
         self._met: set[str] = set()
         """Ids that the server has told: whoever follows one of those need not ask which run is meant."""
+        self._line: Connection | None = None
+        """Left open by a start for whoever follows the run at once: a new one costs both ends more than the request."""
 
     def never_starting(self) -> Client:
         """A client of the same server that leaves starting it to others; safe to use in a thread."""
@@ -329,8 +349,10 @@ class Client:
         """The ``data`` of an answer. After a broken connection it asks again: the key makes a POST safe."""
         return self.exchange(method, path, body, key)["data"]
 
-    def exchange(self, method: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
-        """The whole of an answer, for those who need its ``meta`` too."""
+    def exchange(
+        self, method: str, path: str, body: Any = None, key: str | None = None, keep: bool = False
+    ) -> dict[str, Any]:
+        """The whole of an answer, for those who need its ``meta`` too. With ``keep`` the line stays open."""
         if method == "POST":
             key = key or os.urandom(16).hex()
         payload = b"" if body is None else to_json(body).encode()
@@ -339,8 +361,10 @@ class Client:
         while True:
             try:
                 with self._connect() as connection:
-                    connection.send(self._head(method, path, payload, key) + payload, ANSWER_SECONDS)
+                    connection.send(self._head(method, path, payload, key, keep=keep) + payload, ANSWER_SECONDS)
                     content = connection.content()
+                    if keep and connection.status < 400 and connection.headers.get("connection") != "close":
+                        self._line = connection.kept()
                 if connection.status != 503:
                     return _unwrap(connection.status, content)
                 trouble = "the server is shutting down"
@@ -364,7 +388,7 @@ class Client:
 
     def start_run(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The run that a POST has started."""
-        return self._meet(self.request("POST", path, body))
+        return self._meet(self.exchange("POST", path, body, keep=True)["data"])
 
     def _meet(self, run: dict[str, Any]) -> dict[str, Any]:
         self._met.add(run["id"])
@@ -373,8 +397,10 @@ class Client:
     def _id(self, ref: str) -> str:
         return ref if ref in self._met else str(self.run(ref)["id"])
 
-    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
-        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
+    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str, keep: bool = False) -> bytes:
+        head = [f"{method} {path} HTTP/1.1", "Host: localhost", *more]
+        if not keep:
+            head.append("Connection: close")
         if method in ("POST", "PUT"):
             head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
         if key:
@@ -466,10 +492,14 @@ class Client:
 
     def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[Event | None]:
         path = f"/api/runs/{quote(run)}/events?follow={follow:d}"
-        return sse_events(self._stream(path, f"Last-Event-ID: {after}", tick=tick))
+        line, self._line = self._line, None
+        return sse_events(self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line))
 
-    def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
-        with self._connect() as connection:
+    def _stream(
+        self, path: str, *headers: str, tick: float | None = None, line: Connection | None = None
+    ) -> Iterator[bytes]:
+        """The pieces of an answer. A ``line`` that was open may be dead by now: then it breaks like any other."""
+        with line or self._connect() as connection:
             connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
             if connection.status == 503:
                 raise BrokenStreamError("the server is shutting down")

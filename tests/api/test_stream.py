@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from api.serving import Server, wait_for
+
+from hocket.api.stream import Flow
 
 SLOW_TELLER = """
 import sys
@@ -92,3 +96,76 @@ def test_many_who_hang_up_do_no_harm(shared: Server) -> None:
     assert shared.get("/api/health").json()["data"]["runs_live"] >= 1
     shared.post(f"/api/runs/{run['id']}/stop", {})
     assert shared.events(run["id"])[-1]["type"] == "run.ended"
+
+
+# --- The answer itself --------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Who is at the other end: hears everything, and hangs up when told to."""
+
+    def __init__(self) -> None:
+        self.heard: list[dict[str, Any]] = []
+        self.leaves = asyncio.Event()
+
+    async def receive(self) -> dict[str, Any]:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.heard.append(dict(message))
+
+
+async def _flow(reader: Reader, pieces: AsyncIterator[bytes]) -> None:
+    await asyncio.wait_for(Flow(pieces, "text/event-stream")({"type": "http"}, reader.receive, reader.send), 10)
+
+
+def test_an_answer_that_flows_has_every_piece_and_an_end() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    async def main() -> Reader:
+        reader = Reader()
+        await _flow(reader, pieces())
+        return reader
+
+    start, *body = asyncio.run(main()).heard
+    assert start["status"] == 200
+    assert dict(start["headers"])[b"cache-control"] == b"no-store"
+    assert b"content-length" not in dict(start["headers"])
+    assert [(one["body"], one["more_body"]) for one in body] == [(b"one", True), (b"two", True), (b"", False)]
+
+
+def test_who_hangs_up_is_not_waited_for() -> None:
+    ended = []
+
+    async def pieces(reader: Reader) -> AsyncIterator[bytes]:
+        try:
+            yield b"one"
+            reader.leaves.set()
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def main() -> Reader:
+        reader = Reader()
+        await _flow(reader, pieces(reader))
+        return reader
+
+    assert [one.get("body") for one in asyncio.run(main()).heard] == [None, b"one"]
+    assert ended == [True]
+
+
+def test_an_error_among_the_pieces_is_no_end_in_good_order() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"one"
+        raise RuntimeError("half-way")
+
+    async def main() -> None:
+        reader = Reader()
+        with pytest.raises(RuntimeError, match="half-way"):
+            await _flow(reader, pieces())
+        assert reader.heard[-1]["more_body"] is True
+
+    asyncio.run(main())

@@ -9,6 +9,7 @@ Run as a program: ``python fake_server.py HOME OPTIONS``. The options are JSON:
 - ``repeat``: a stream begins so many events too early
 - ``hold_before``: this event is held back until a file ``go`` appears in the home
 - ``version``: what the lock file says
+- ``keeps``: a connection stays open for more requests, unless a request says otherwise
 - ``polite_end``: a stream that is cut ends in good order, as a server that shuts down would do
 """
 
@@ -21,7 +22,7 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, BinaryIO
 
 RUN = "rfake"
 
@@ -69,9 +70,16 @@ class FakeServer:
             threading.Thread(target=self.handle, args=(connection,), daemon=True).start()
 
     def handle(self, connection: socket.socket) -> None:
+        self.count("connections")
         with connection:
             file = connection.makefile("rb")
-            method, path, _ = file.readline().decode().split()
+            while self.handle_one(connection, file) and self.options.get("keeps"):
+                pass
+
+    def handle_one(self, connection: socket.socket, file: BinaryIO) -> bool:
+        """Answer one request; whether another one may come by the same connection."""
+        if first := file.readline().decode():
+            method, path, _ = first.split()
             headers = {}
             while line := file.readline().strip().decode():
                 name, _, value = line.partition(": ")
@@ -81,7 +89,9 @@ class FakeServer:
             try:
                 self.answer(connection, method, path, headers, body)
             except OSError:
-                return
+                return False
+            return headers.get("connection") != "close"
+        return False
 
     def answer(self, connection: socket.socket, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         if path.endswith("/server/stop"):

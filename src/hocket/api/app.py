@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from hocket import __version__, config
 from hocket.api import catalog, inbox, mcp, stream, tasks, wire
@@ -237,7 +237,7 @@ def _asking(engine: Engine, run: Run) -> list[Run]:
 async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:
     """Server-sent events after ``Last-Event-ID``; following ends with the run's own end."""
     lines = stream.events(_engine(request), _run(request, ref), last_event_id, follow)
-    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    return stream.Flow(lines, "text/event-stream")
 
 
 async def run_output(
@@ -252,7 +252,7 @@ async def run_output(
     run = _run(request, ref)
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
     chunks = stream.output(engine, run, path, offset, follow)
-    return StreamingResponse(chunks, media_type="application/octet-stream")
+    return stream.Flow(chunks, "application/octet-stream")
 
 
 async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -> Response:

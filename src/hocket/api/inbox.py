@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of, reaches, run_named
-from hocket.api.stream import HEARTBEAT
+from hocket.api.stream import HEARTBEAT, Flow
 from hocket.api.wire import Key
 from hocket.engine.engine import Engine
 from hocket.engine.inbox import Open
@@ -54,7 +54,7 @@ async def list_questions(request: Request, answered: Beginning = None, run: Begi
 async def follow_questions(request: Request) -> Response:
     """Server-sent events: what ``/api/inbox`` lists, now and whenever it is another."""
     lines = _changes(engine_of(request), caller_of(request.scope).run)
-    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    return Flow(lines, "text/event-stream")
 
 
 async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:

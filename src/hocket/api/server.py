@@ -165,6 +165,7 @@ class _Http(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 lifespan="off",
+                proxy_headers=False,
                 http="h11",
                 ws="none",
                 server_header=False,
@@ -178,10 +179,14 @@ class _Http(uvicorn.Server):
 
     async def main_loop(self) -> None:
         """For the date that answers carry once a second is enough; to see that it is time to go it need not wake."""
-        while not self._leaving.is_set():
+        ticking = asyncio.create_task(self._tick())
+        await self._leaving.wait()
+        ticking.cancel()
+
+    async def _tick(self) -> None:
+        while True:
             await self.on_tick(0)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leaving.wait(), 1.0)
+            await asyncio.sleep(1.0)
 
 
 def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[str, Any]]:

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from hocket.engine.engine import Engine
 from hocket.model import Run
 
 HEARTBEAT = 15.0
 CHUNK = 256 * 1024
+
+
+class Flow(Response):
+    """Pieces that go out as they come, until there are no more or nobody is there any more.
+
+    The framework's own does the same with a group of tasks, which takes longer to set up than most runs take to tell.
+    """
+
+    def __init__(self, pieces: AsyncIterator[bytes], media_type: str) -> None:
+        self._pieces = pieces
+        self.status_code = 200
+        self.media_type = media_type
+        self.background = None
+        self.init_headers({"Cache-Control": "no-store"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tasks = asyncio.create_task(self._send(send)), asyncio.create_task(_hung_up(receive))
+        try:
+            over, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        for task in over:
+            task.result()
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for piece in self._pieces:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _hung_up(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def events(engine: Engine, run: Run, after: int, follow: bool) -> AsyncIterator[bytes]:

@@ -82,7 +82,7 @@ def directory(given: str | None) -> str:
 def environment(cwd: str) -> dict[str, str]:
     """What the caller's environment contributes to an agent's."""
     home = config.home()
-    if not config.is_configured(cwd, home) or not _passes_on_more(cwd, home):
+    if not _passes_on_more(cwd, home):
         return config.caller_environment()
     from hocket.config.loading import env_names
 
@@ -95,7 +95,7 @@ def _passes_on_more(cwd: str, home: str) -> bool:
     Reading it properly takes longer than the rest of this command, and the server, which does so for every start,
     says what is wrong with it.
     """
-    texts = [_glance(place.path) for place in config.places(cwd, home, config.process_environment())]
+    texts = [_glance(place.path) for place in config.places(cwd, home)]
     return any(b"env" in text or b"\\" in text for text in texts)
 
 

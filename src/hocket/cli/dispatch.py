@@ -54,7 +54,7 @@ def _run(program: str, words: list[str]) -> tuple[int, bool]:
 
 def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
     """The call that the words stand for; None where the framework has to look at them."""
-    if not words or words[0] not in COMMANDS or f"_{program.upper()}_COMPLETE" in config.process_environment():
+    if not words or words[0] not in COMMANDS or config.is_completing(program):
         return None
     found, given = declared(COMMANDS[words[0]][0]), words[1:]
     if isinstance(found, Group):

@@ -251,5 +251,5 @@ def _say_where_it_is(progress: Progress) -> None:
 def _summarise(progress: Progress) -> None:
     from hocket.cli.progress import summary
 
-    for line in summary(progress, time.time(), access.terminal_width(sys.stderr)):
-        print(line, file=sys.stderr)
+    lines = summary(progress, time.time(), access.terminal_width(sys.stderr))
+    sys.stderr.write("".join(f"{line}\n" for line in lines))  # in one piece, where printing would take two for each

@@ -6,7 +6,6 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 from __future__ import annotations
 
 import os
-import select
 import time
 
 from hocket.errors import HocketError, ServerUnreachable
@@ -131,6 +130,8 @@ class Keys:
 
     def pressed(self) -> str | None:
         """The key that was pressed since the last look, if any."""
+        import select
+
         if self._terminal is None:
             self._open()
         if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:

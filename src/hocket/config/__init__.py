@@ -173,8 +173,9 @@ class Place(Record):
         return os.path.dirname(folder) if self.json else folder
 
 
-def places(cwd: str, home: str, environ: Environ) -> list[Place]:
+def places(cwd: str, home: str, environ: Environ | None = None) -> list[Place]:
     """Every place where a configuration file could be, the one that wins first."""
+    environ = own_unless(environ)
     # Whoever works there is where the path leads, and so is what lies above it.
     cwd = os.path.realpath(cwd) if "\0" not in cwd else cwd
     users = config_directory(environ)
@@ -209,11 +210,6 @@ def _project_file(cwd: str) -> str:
         folder = parent
 
 
-def is_configured(cwd: str, home: str, environ: Environ | None = None) -> bool:
-    """Whether there is anything to read, which most of the time there is not."""
-    return any(os.path.exists(place.path) for place in places(cwd, home, own_unless(environ)))
-
-
 # --- Wishes of the caller -----------------------------------------------------------------------------------
 
 
@@ -235,6 +231,11 @@ def caller(environ: Environ | None = None) -> Caller:
 def process_environment(environ: Environ | None = None) -> dict[str, str]:
     """All of this process's environment, for a child that is Hocket itself."""
     return dict(own_unless(environ))
+
+
+def is_completing(program: str, environ: Environ | None = None) -> bool:
+    """Whether a shell asks for what a word could become. It is asked of every command, so nothing is copied for it."""
+    return f"_{program.upper()}_COMPLETE" in own_unless(environ)
 
 
 def take_on(environ: Environ) -> None:

@@ -7,7 +7,6 @@ rebuilt from there and from the store. The kernel says when to look (inotify); a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -184,11 +183,7 @@ class Processes:
         before = bool(self._needed_for)
         (self._needed_for.add if needed else self._needed_for.discard)(what_for)
         if bool(self._needed_for) is not before and not self._closing:
-            self._starter.submit(self._tell_zygote, "" if before else str(self._home))
-
-    def _tell_zygote(self, home: str) -> None:
-        with contextlib.suppress(ZygoteGone):  # Where it is started anew, it is told again.
-            self._zygote.need_server(home, FORK_PATIENCE)
+            self._zygote.need_server("" if before else str(self._home))
 
     async def close(self, back_at: float | None = None) -> None:
         """Let go of everything; the keepers do not notice. With a time a server is started again by then."""

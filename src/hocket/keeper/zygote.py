@@ -5,8 +5,8 @@ before that: a server that dies while chains wait, for a gate or for a time, has
 one that goes on purpose a child of the zygote's stays until the first of those times.
 
 The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
-is answered by `{"pid": …}` or `{"errno": …}`, `{"wake": …}`, a home whose server must not stay away, or not longer than
-until `"at"`, by `{}`. What does not belong here: anything a keeper does.
+is answered by `{"pid": …}` or `{"errno": …}`; `{"wake": …}`, a home whose server must not stay away, or not longer than
+until `"at"`, is only told. What does not belong here: anything a keeper does.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Zygote:
 
         self._env = dict(env)
         self._turn = threading.Lock()
+        self._writing = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._needed_in = ""
@@ -65,8 +66,7 @@ class Zygote:
 
         from hocket.keeper.server import server_environment
 
-        needed_in = self._needed_in
-        self.close()
+        self._let_go()
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -78,8 +78,8 @@ class Zygote:
                 start_new_session=True,
             )
         self._socket = ours
-        if needed_in:
-            self.need_server(needed_in, _END_PATIENCE)
+        if self._needed_in:
+            self._tell({"wake": self._needed_in})
 
     def fork(self, directory: str, timeout: float) -> int:
         """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
@@ -89,18 +89,24 @@ class Zygote:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), directory)
         return int(answer["pid"])
 
-    def need_server(self, home: str, timeout: float) -> None:
-        """From now on, the server of this home is started again should it die without a word; "" for no home."""
-        with self._turn:
-            self._needed_in = home
-            self._ask({"wake": home}, timeout)
+    def need_server(self, home: str) -> None:
+        """From now on, the server of this home is started again should it die without a word; "" for no home.
+
+        Nothing is waited for, so any thread may say it. A zygote that is not there is told when it is started anew.
+        """
+        self._needed_in = home
+        with contextlib.suppress(ZygoteGone):
+            self._tell({"wake": home})
 
     def close(self, home: str = "", at: float | None = None) -> None:
         """Let it go: it ends when its socket closes. The server of ``home`` is started ``at`` a time, by the wall."""
         if self._needed_in or at is not None:
-            with self._turn, contextlib.suppress(ZygoteGone):
-                self._ask({"wake": ""} if at is None else {"wake": home, "at": at}, _END_PATIENCE)
+            with contextlib.suppress(ZygoteGone):
+                self._tell({"wake": ""} if at is None else {"wake": home, "at": at})
         self._needed_in = ""
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -109,19 +115,29 @@ class Zygote:
             self._process = None
 
     def _ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-        if self._socket is None:
-            raise ZygoteGone("the zygote is not running")
+        asked = self._tell(request)
         try:
-            self._socket.settimeout(timeout)
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
-            answer = _receive_line(self._socket)
+            asked.settimeout(timeout)
+            answer = _receive_line(asked)
         except OSError as error:
             # After a timeout its answer may still come and would be taken for that of the next request.
-            self._socket.close()
+            asked.close()
             self._socket = None
             raise ZygoteGone(f"the zygote does not answer: {error}") from error
         parsed: dict[str, Any] = json.loads(answer)
         return parsed
+
+    def _tell(self, request: Mapping[str, Any]) -> socket.socket:
+        """Say something; comes back with the socket that an answer would come by."""
+        told = self._socket
+        if told is None:
+            raise ZygoteGone("the zygote is not running")
+        try:
+            with self._writing:
+                told.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise ZygoteGone(f"the zygote does not listen: {error}") from error
+        return told
 
 
 def main() -> None:
@@ -142,8 +158,8 @@ def main() -> None:
             if "wake" in request:
                 home, on_purpose = request["wake"], "at" in request
                 appointment = Appointment(home, request.get("at", 0.0)) if home else None
-            answer = _forked(request["dir"], keep) if "dir" in request else {}
-            files.write_all(_SOCKET, json.dumps(answer).encode() + b"\n")
+            else:
+                files.write_all(_SOCKET, json.dumps(_forked(request["dir"], keep)).encode() + b"\n")
     with contextlib.suppress(OSError):
         if appointment is not None and not (on_purpose and os.fork()):  # Who goes on purpose waits for our end.
             _wake(home, appointment, began)

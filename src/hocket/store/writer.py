@@ -93,6 +93,8 @@ class Writer:
         self._next_seq = next_seq
         self._live = {run.id: run for run in live}
         self._done = done
+        self._flushing: bool | None = None
+        """Whether the connection waits for the disk with each commit; not known before the first one."""
         self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="hocket-writer", daemon=True)
         self._thread.start()
@@ -127,7 +129,7 @@ class Writer:
 
     def _transaction(self, batches: list[Batch]) -> list[Committed]:
         execute = self._connection.execute
-        execute(f"PRAGMA synchronous={'FULL' if any(b.durable for b in batches) else 'NORMAL'}")
+        self._flush_each_commit(any(batch.durable for batch in batches))
         execute("BEGIN IMMEDIATE")
         seq = self._next_seq
         try:
@@ -148,6 +150,11 @@ class Writer:
             if run.ended:
                 del self._live[run.id]
         return results
+
+    def _flush_each_commit(self, wanted: bool) -> None:
+        if wanted is not self._flushing:
+            self._connection.execute(f"PRAGMA synchronous={'FULL' if wanted else 'NORMAL'}")
+            self._flushing = wanted
 
     def _write(self, batch: Batch, first: int, changed: dict[str, Run]) -> Committed:
         result = Committed([], [], {})
