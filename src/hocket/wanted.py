@@ -92,6 +92,8 @@ class Task:
     """How many there were."""
     attachments: tuple[Attachment, ...] = ()
     queue: tuple[Queued, ...] = ()
+    current_since: float | None = None
+    """When the turn of the agent that has it began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ class Begin:
         check_free(task, open_, self.caller)
         record = Handoff(self.id, task.id, task.handoffs + 1, self.run, self.agent, self.depth, now)
         told: tuple[Told, ...] = ((STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),)
-        after = replace(task, current_agent=self.agent, handoffs=record.number, updated_at=now)
+        after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
         if task.status is not TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.ACTIVE, None)
             told += became
@@ -351,7 +353,8 @@ class Close:
         left = [one for one in open_ if one.id != self.handoff]
         about: dict[str, Any] = {"agent_name": record.agent, "output_length": str(len(self.output))}
         about |= {"handoff": record.id, "run": record.run, "status": self.status, "reason": self.reason}
-        after = replace(task, current_agent=left[-1].agent if left else None, updated_at=now)
+        agent, since = (left[-1].agent, left[-1].started_at) if left else (None, None)
+        after = replace(task, current_agent=agent, current_since=since, updated_at=now)
         told: tuple[Told, ...] = ((COMPLETED, about),)
         if not left and task.status is TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.WAITING, None)

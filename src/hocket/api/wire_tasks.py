@@ -71,7 +71,9 @@ class TaskSummary(BaseModel):
     description: str
     status: StatusOut
     current_agent: str | None = Field(alias="currentAgent")
+    current_since: int | None = Field(alias="currentSince")
     handoff_count: int = Field(alias="handoffCount")
+    queued: int
     cwd: str | None
     source: dict[str, Any] | None
     created_at: int = Field(alias="createdAt")
@@ -396,7 +398,9 @@ def summary_out(task: Task) -> dict[str, Any]:
         "description": task.description,
         "status": _status(task),
         "currentAgent": task.current_agent,
+        "currentSince": None if task.current_since is None else millis(task.current_since),
         "handoffCount": task.handoffs,
+        "queued": len(task.queue),
         "cwd": task.cwd,
         "source": task.source,
         "createdAt": millis(task.created_at),

@@ -187,6 +187,11 @@ def fit(text: str, columns: int) -> str:
     return "".join(kept) + "…"
 
 
+def painted(text: str, style: str | None, colour: bool) -> str:
+    """The text in a style (the number that a terminal knows it by), where there are colours."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
+
+
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
     """Aligned lines. With ``columns`` the last cell gives way first, and no line is wider."""
     widths = [max(width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
