@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.columns import lines_at, too_wide
 from world import Bin, Hocket
 
 from hocket.cli.story import happened, history_lines, levels, queue_lines, size, story, task_table
@@ -115,7 +116,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
 
 def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
     task = wish(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
-    lines = story(task, {"h1": "do\nit"}, 100.0, 60, verbose=True)
+    lines = story(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
     place = next(number for number, line in enumerate(lines) if "developer" in line)
     margin = " " * 6
     assert lines[place + 1 :] == [
@@ -127,11 +128,82 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
 
 def test_the_list_fits_the_terminal() -> None:
     tasks = [wish(description="x" * 500, current_agent="qa", handoff_count=3)]
-    head, row = task_table(tasks, 120.0, 60)
-    assert head.split() == ["TASK", "STATE", "AGENT", "HAND-OFFS", "CHANGED", "WANTED"]
-    assert row.startswith("7     ● active  qa     3          1:00 ago  xxx")
-    assert len(row) == 60
+    head, row = task_table(tasks, 120.0, 80)
+    assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]
+    assert row.startswith("7     ● active  qa     1:00 ago  3          xxx")
+    assert len(row) == 80
+    assert task_table(tasks, 120.0, 60)[0].split() == ["TASK", "STATE", "AGENT", "CHANGED", "WANTED"]
+    head, row = task_table(tasks, 120.0, 40)
+    assert head.split() == ["TASK", "STATE", "WANTED"]
+    assert row == "7     ● active  " + "x" * 23 + "…"
     assert queue_lines([], 60) == []
+
+
+def everything(words: str) -> dict[str, Any]:
+    """A task that has all that a task can have, and everywhere these words."""
+    nested = [
+        record(number, number, None, agent_name=words, output=f"  {words}\n\t{words}\n\n{words}", status="failed",
+               reason="start_failed", run="r" + "x" * 15)
+        for number in range(1, 9)
+    ]  # fmt: skip
+    return wish(
+        current_agent=words,
+        description=f"{words}\n        {words}",
+        status={"type": "failed", "message": words},
+        source={"source_type": words},
+        cwd="/" + words,
+        session_id="5f3a" * 9,
+        summary=words,
+        requirements=[words, words],
+        acceptance_criteria=words,
+        plan=words,
+        agent_chain=nested,
+        queue=[{"id": "q" * 25, "agent_name": words, "prompt": words, "created_at": 0}],
+        attachments=[{"name": words, "size": 2**30, "sha256": "x", "created_at": 0}],
+    )
+
+
+@pytest.mark.parametrize("columns", [20, 40, 41, 80, 120])
+@pytest.mark.parametrize(
+    "words", ["x" * 300, "世界" * 150, "to be or not " * 30, "é\u0301 \uff57\uff49\uff44\uff45 " * 40, "a"]
+)
+def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: str, columns: int) -> None:
+    task = everything(words)
+    prompts = {f"h{number}": words for number in range(1, 9)}
+    history = [{"event_type": "task_created", "timestamp": 0, "data": {"description": words}}]
+    for verbose in (False, True):
+        assert too_wide(story(task, prompts, 100.0, columns, verbose), columns) == []
+    assert too_wide(task_table([task], 100.0, columns), columns) == []
+    assert too_wide(history_lines(history, columns), columns) == []
+    assert too_wide(queue_lines(task["queue"], columns), columns) == []
+
+
+def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() -> None:
+    said = "".join(chr(ord("a") + place % 26) for place in range(200))
+    lines = story(wish(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True)
+    place = next(number for number, line in enumerate(lines) if "code" in line)
+    assert all(line.startswith(" " * 10) for line in lines[place:])  # its own indentation goes on
+    assert "".join(line.strip() for line in lines[place:]) == f"code ={said}"
+
+
+def test_on_a_narrow_terminal_a_hand_off_still_tells_its_run() -> None:
+    lines = story(wish(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
+    place = lines.index("hand-offs")
+    assert lines[place + 1] == "  1  developer  ✓ done"
+    assert lines[-1].endswith("  0:12  run r1")
+
+
+def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1] * 3)")
+    agent("an-agent-with-a-long-name-of-its-own", "import sys; sys.exit(sys.argv[-1])")
+    hocket("handoff", "echo", "世界のすべてのセッションを一日で期限切れにする方法を考えて書く")
+    hocket("handoff", "1", "an-agent-with-a-long-name-of-its-own", "It has to be said at some length, too")
+    hocket("task", "queue", "1", "echo", "and then 世界のすべてのセッションを一日で期限切れにする")
+    hocket("task", "status", "1", "failed", "-m", "because it cannot be done in so little time as that")
+    for words in (["list"], ["show", "1"], ["show", "1", "-v"], ["history", "1"], ["queue", "1"], ["board"]):
+        lines = lines_at(40, project, "task", *words)
+        assert lines
+        assert too_wide(lines, 40) == [], words
 
 
 @pytest.mark.parametrize(

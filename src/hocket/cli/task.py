@@ -224,7 +224,7 @@ def history(ref: str, as_json: bool) -> None:
     from hocket.cli.story import history_lines
 
     events = access.connect(talk=not as_json).request("GET", path_of(ref, "history"))["events"]
-    access.write_json(events) if as_json else write_lines(history_lines(snake_keys(events)))
+    access.write_json(events) if as_json else write_lines(history_lines(snake_keys(events), access.terminal_width()))
 
 
 @command(
