@@ -54,6 +54,7 @@ from hocket.wanted import (
     Handoff,
     Note,
     Order,
+    Past,
     Plan,
     Planning,
     Queued,
@@ -178,11 +179,14 @@ class Tasks:
         task = Task(**{**made, **new, "cwd": cwd, "owner": caller.id if caller else None})
         return await self._ordered(Create(task), key=key)
 
-    async def adopt(self, task: Task, handoffs: list[Handoff], key: str | None) -> Task:
-        """A task that was kept elsewhere until now, under its own id."""
+    async def adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+        """A task that was kept elsewhere until now, under its own id. Its runs stayed there, unless they are known."""
         known = self.read.task_by_request(key) if key else None
-        numbered = replace(task, number=self._next_number())
-        return known or await self._ordered(Create(numbered, tuple(handoffs)), key)
+        if known is not None:
+            return known
+        records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
+        create = Create(replace(task, number=self._next_number()), tuple(records), tuple(history))
+        return await self._ordered(create, key)
 
     def _next_number(self) -> int:
         self._number += 1

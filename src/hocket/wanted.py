@@ -94,6 +94,10 @@ class Task:
     queue: tuple[Queued, ...] = ()
     current_since: float | None = None
     """When the turn of the agent that has it began."""
+    brought: bool = False
+    """Whether it was kept elsewhere before it came here."""
+    session: str | None = None
+    """The one that it had there last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,11 @@ class Handoff:
     output: str = ""
     evidence: str | None = None
     """What its working directory looked like when it began."""
+    elsewhere: bool = False
+    """Whether its run stayed where the task came from. Then this is all that is known of it."""
+    prompt: str | None = None
+    session: str | None = None
+    """What such a run was asked, and the session that it had."""
 
 
 MOST_QUEUED = 100
@@ -124,7 +133,16 @@ MOST_QUEUED_TEXT = 1_000_000
 Told = tuple[str, dict[str, Any]]
 """One line of a task's history: what happened, and more about it."""
 
-CREATED, PLANNED, STATUS = "task_created", "task_planned", "status_changed"
+
+class Past(NamedTuple):
+    """A line of a task's history that was written elsewhere."""
+
+    ts: float
+    kind: str
+    data: Mapping[str, Any]
+
+
+CREATED, IMPORTED, PLANNED, STATUS = "task_created", "task_imported", "task_planned", "status_changed"
 STARTED, COMPLETED = "agent_handoff_started", "agent_handoff_completed"
 ATTACHED, QUEUED, UNQUEUED, REFUSED = "attachment_added", "queued", "unqueued", "queue_refused"
 
@@ -138,6 +156,8 @@ class Change(NamedTuple):
     closed: tuple[Handoff, ...] = ()
     noted: tuple[Handoff, ...] = ()
     """Records about which more is known, and nothing else has changed."""
+    past: tuple[Past, ...] = ()
+    """What happened before all that is told here."""
 
 
 class Order(Protocol):
@@ -158,10 +178,11 @@ def there(task: Task | None, name: str) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a task, also one that was somebody else's until now: then with its hand-offs, all closed."""
+    """Make a task, also one that was kept elsewhere until now: then with its hand-offs, all closed, and its history."""
 
     new: Task
     handoffs: tuple[Handoff, ...] = ()
+    history: tuple[Past, ...] = ()
 
     @property
     def task(self) -> str:
@@ -170,7 +191,11 @@ class Create:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         if task is not None:
             raise Conflict(f"there is a task {task.id} already", f"`hocket task show {task.number}` shows it")
-        return Change(self.new, ((CREATED, {"description": self.new.description}),), opened=self.handoffs)
+        told: tuple[Told, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
+        if self.new.brought:
+            away = sum(one.elsewhere for one in self.handoffs)
+            told += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
+        return Change(self.new, told, opened=self.handoffs, past=self.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +306,10 @@ class Refuse:
     why: str
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        left, _, *_ = Unqueue(self.task, self.item).on(task, open_, now)
-        return Change(replace(left, message=self.why), ((REFUSED, {"id": self.item, "message": self.why}),))
+        left, ((_, taken),), *_ = Unqueue(self.task, self.item).on(task, open_, now)
+        # With its words: nobody else has them any more.
+        told = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
+        return Change(replace(left, message=self.why), ((REFUSED, told),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,8 +405,12 @@ def output_of(run: Run) -> str:
 
 
 def next_queued(task: Task, last: Handoff | None) -> Queued | None:
-    """What is to be handed over now by itself: the first in the queue, if the turn before it ended well."""
+    """What is to be handed over now by itself: the first in the queue, if the turn before it ended well.
+
+    What a task brought along from elsewhere waits until somebody has handed it over here: a file starts no agents.
+    """
     is_free = task.status in (TaskStatus.PENDING, TaskStatus.WAITING) and task.current_agent is None
     went_well = last is None or last.status is Status.DONE
+    moves = not task.brought or (last is not None and not last.elsewhere)
     head = task.queue[0] if task.queue else None
-    return head if head and head.agent and is_free and went_well else None
+    return head if head and head.agent and is_free and went_well and moves else None

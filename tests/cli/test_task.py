@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -388,10 +390,11 @@ def test_a_plain_usage_needs_no_framework(hocket: Hocket) -> None:
 
 
 def stable(task: dict[str, Any]) -> dict[str, Any]:
-    """A task without what belongs to one home: its number, the ids of runs there, and when files came."""
-    chain = [{name: value for name, value in one.items() if name not in ("id", "run")} for one in task["agentChain"]]
+    """A task without what belongs to one home: its number, where its runs are, and when files came."""
+    chain = [{name: value for name, value in one.items() if name != "elsewhere"} for one in task["agentChain"]]
     files = [{name: one[name] for name in ("name", "size", "sha256")} for one in task["attachments"]]
-    return {**task, "number": 0, "agentChain": chain, "attachments": files, "updatedAt": 0, "sessionId": None}
+    kept = {**task, "number": 0, "agentChain": chain, "attachments": files, "updatedAt": 0}
+    return {name: value for name, value in kept.items() if name != "history"}
 
 
 @pytest.mark.req("S2-08", "S2-09", "S2-82")
@@ -403,28 +406,82 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
     plain = hocket("task", "new", 'Grüße\n𝄞 \\ "').stdout.strip()
     hocket("handoff", "1", "echo", '- a\n\x01 "b" \\ 世界')
     hocket("handoff", "echo", "planned")
-    hocket("task", "plan", "2", "--summary", "s", "--requirement", "r", "--plan", "p")
+    agent("broken", "import sys; sys.exit(3)")
+    hocket("task", "plan", "2", "--summary", "s", "--requirement", "r", "--plan", "p" * 100_000)
     (project / "notes.bin").write_bytes(bytes(range(256)))
     hocket("task", "attach", "1", "notes.bin")
+    # It ends with an error, so that what is queued stays queued.
+    hocket("handoff", "2", "broken", "Fail, please")
+    hocket("task", "queue", "2", "echo", "queued 世界")
+    hocket("task", "queue", "2", "nobody-here", "x")  # refused: nothing of that name is there
+    hocket("task", "queue", "2", "echo", "the second")
     exported = hocket("task", "export", "--all", "-o", "out").stdout.splitlines()
     assert exported[0] == f"out/{plain}/task.json"
     assert sorted(os.listdir(project / "out" / plain)) == ["attachments", "task.json"]
     before = [json.loads((project / path).read_text(encoding="utf-8")) for path in exported]
-    assert before[0] == json.loads(hocket("task", "show", "1", "--json").stdout)
+    shown = json.loads(hocket("task", "show", "1", "--json").stdout)
+    chain = [{name: one[name] for name in shown["agentChain"][0]} for one in before[0]["agentChain"]]
+    assert {**before[0], "agentChain": chain} == {**before[0], **shown}
+    assert [one["prompt"] for one in before[1]["agentChain"]] == ["planned", "Fail, please"]
+    assert [(one["agentName"], one["prompt"]) for one in before[1]["queue"]] == [
+        ("echo", "queued 世界"),
+        ("echo", "the second"),
+    ]
+    assert before[1]["history"] == json.loads(hocket("task", "history", "2", "--json").stdout)
     hocket("server", "stop")
 
     elsewhere = {"HOCKET_HOME": str(world / "h2")}
     try:
         # Folders are read in the order of their names, which is that of nothing else.
-        taken = json.loads(hocket("task", "import", "out", "--json", env=elsewhere).stdout)
-        after = sorted(taken, key=lambda task: [one["id"] for one in before].index(task["id"]))
+        imported = hocket("task", "import", "out", env=elsewhere)
+        assert sorted(imported.stdout.split()) == sorted(one["id"] for one in before)
+        assert "its 2 runs stayed where the task was" in imported.stderr
+        assert "2 queued, which waits until you hand it over" in imported.stderr
+        after = [json.loads(hocket("task", "export", one["id"], env=elsewhere).stdout) for one in before]
         assert [stable(one) for one in after] == [stable(one) for one in before]
         assert [one["taskType"] for one in after] == ["descriptionOnly", "planned"]
+        assert [record["elsewhere"] for one in after for record in one["agentChain"]] == [True, True, True]
+        for old, new in zip(before, after, strict=True):
+            assert new["history"][: len(old["history"])] == old["history"]
+            assert new["history"][len(old["history"])]["eventType"] == "task_imported"
         kept = hocket("task", "attach", plain, "--get", "notes.bin", "-o", "back.bin", env=elsewhere)
         assert kept.returncode == 0
         assert (project / "back.bin").read_bytes() == bytes(range(256))
+        told = hocket("task", "show", before[1]["id"], "-v", env=elsewhere).stdout
+        assert f"run {before[1]['agentChain'][0]['run']} (elsewhere)" in told
+        assert "asked: planned" in told
     finally:
         hocket("server", "stop", env=elsewhere)
+
+
+@pytest.mark.timeout(60)  # agents that must not be started are waited for
+def test_what_a_file_has_queued_starts_nobody_until_somebody_hands_the_task_over(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
+    done = {"agentName": "planner", "startedAt": 1_000, "completedAt": 2_000, "output": "a plan", "status": "done"}
+    queue = [{"agentName": "echo", "prompt": "first"}, {"id": "q-2", "agentName": "echo", "prompt": "second"}]
+    session = {"sessionId": "5f3a-1"}
+    for name, chain in (("with", [done]), ("without", [])):
+        content = {"id": name, "description": "x", "cwd": str(project), "agentChain": chain, "queue": queue, **session}
+        (project / f"{name}.json").write_text(json.dumps(content))
+    taken = json.loads(hocket("task", "import", "with.json", "without.json", "--json").stdout)
+    assert [one["sessionId"] for one in taken] == ["5f3a-1", "5f3a-1"]
+    hocket("server", "stop")  # the next one looks at every queue when it comes up
+    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
+    for name in ("with", "without"):
+        assert len(json.loads(hocket("task", "queue", name, "--json").stdout)) == 2
+        assert hocket("handoff", name, "echo", "go").stdout == "go\n"
+        until(lambda name=name: not json.loads(hocket("task", "queue", name, "--json").stdout))
+        until(lambda name=name: json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None)
+        shown = json.loads(hocket("task", "show", name, "--json").stdout)
+        assert [one["output"] for one in shown["agentChain"][-3:]] == ["go", "first", "second"]
+
+
+def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 def test_a_task_is_written_to_standard_output_as_to_a_file_and_is_not_taken_over_twice(

@@ -181,7 +181,8 @@ def _headline(record: Record, now: float) -> list[str]:
     reason = record.get("reason")
     why = f" ({reason})" if is_over and record["status"] != "done" and reason not in (None, record["status"]) else ""
     taken = duration((now if ended is None else ended / 1000) - begun)
-    run = [f"run {record['run']}"] if record.get("run") else []
+    away = " (elsewhere)" if record.get("elsewhere") else ""
+    run = [f"run {record['run']}{away}"] if record.get("run") else []
     return [one_line(record["agent_name"]), f"{state}{why}", moment(begun), taken, *run]
 
 
@@ -245,6 +246,7 @@ def happened(kind: str, data: dict[str, Any]) -> str:
 
 _WORDS = {
     "task_created": "wanted: {description}",
+    "task_imported": "brought here with {handoffs} hand-offs, of which {runs_elsewhere} have their runs elsewhere",
     "task_planned": "planned: {summary}",
     "status_changed": "{from} → {to}",
     "agent_handoff_started": "handed to {agent_name}",

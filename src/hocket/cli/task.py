@@ -329,7 +329,7 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     client = access.connect()
     refs = [one["id"] for one in reversed(pages(client, None, None)[0])] if ref is None else [ref]
     for one in refs:
-        found = client.request("GET", path_of(one))
+        found = client.request("GET", path_of(one, "export"))
         if output is None:
             access.write(taskfiles.spelled(found))
         else:
@@ -346,7 +346,8 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
 def import_(places: tuple[str, ...], as_json: bool) -> int:
     """Take over tasks from files that export wrote, or that another program wrote in the same form.
 
-    A task keeps its id. What was at work in one when it was written is closed as lost.
+    A task keeps its id, its hand-offs, its queue and its history. What was at work in one when it was written is
+    closed as lost, and what is queued waits until you hand the task to an agent here.
     """
     from hocket.cli import taskfiles
 
