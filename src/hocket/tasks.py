@@ -24,6 +24,7 @@ from hocket.engine.bind import StartRequest, check_directory
 from hocket.engine.cycles import HINT, Open, is_cycle
 from hocket.engine.engine import Assignment, Engine
 from hocket.engine.journal import RETRY_AFTER
+from hocket.engine.ledger import FOLDER, Ledger
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.engine.runs import new_id
 from hocket.engine.tasks import Tasks as Background
@@ -71,7 +72,6 @@ from hocket.written import MAX_ATTACHMENT
 T = TypeVar("T")
 
 _NAME_LENGTH = 128
-_FOLDER = ("data", "tasks")
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
 """Names that are devices where others may save the file."""
 
@@ -113,6 +113,7 @@ class Tasks:
         self.read = engine.read
         self._number = self.read.last_task_number()
         self._background = Background()
+        self._ledger = Ledger(engine.home, self.read)
         self._requests: dict[str, asyncio.Task[Any]] = {}
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
@@ -121,11 +122,14 @@ class Tasks:
     def open(self) -> None:
         """Go on with what was queued when the server before this one went."""
         self._engine.listen(self._on_commit)
+        self._engine.listen(self._ledger.note)
+        self._background.spawn(self._ledger.catch_up())
         for task in self.read.queued_tasks():
             self._look_at_queue(task)
 
     async def close(self) -> None:
         await self._background.close()
+        self._ledger.close()
         self._looking.shutdown(wait=False, cancel_futures=True)
 
     # Who may
@@ -434,7 +438,7 @@ class Tasks:
         return self._folder(task) / found.sha256
 
     def _folder(self, task: Task) -> Path:
-        return self._engine.home.joinpath(*_FOLDER, task.id)
+        return self._engine.home.joinpath(*FOLDER, task.id)
 
 
 def _check_circle(open_: Sequence[Handoff], agent: str, now: Evidence) -> None:

@@ -123,7 +123,7 @@ class Handoff:
     """Whether its run stayed where the task came from. Then this is all that is known of it."""
     prompt: str | None = None
     session: str | None = None
-    """What such a run was asked, and the session that it had."""
+    """What a run was asked, and the session that it had, where it cannot be asked itself."""
 
 
 MOST_QUEUED = 100
@@ -196,6 +196,22 @@ class Create:
             away = sum(one.elsewhere for one in self.handoffs)
             told += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
         return Change(self.new, told, opened=self.handoffs, past=self.history)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Put a task back that was lost, as it was: nothing happens to it by that."""
+
+    new: Task
+    handoffs: tuple[Handoff, ...] = ()
+    history: tuple[Past, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return self.new.id
+
+    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+        return Change(self.new, (), opened=self.handoffs, past=self.history)
 
 
 @dataclass(frozen=True, slots=True)

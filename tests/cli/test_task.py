@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -472,10 +473,15 @@ def test_what_a_file_has_queued_starts_nobody_until_somebody_hands_the_task_over
     for name in ("with", "without"):
         assert len(json.loads(hocket("task", "queue", name, "--json").stdout)) == 2
         assert hocket("handoff", name, "echo", "go").stdout == "go\n"
-        until(lambda name=name: not json.loads(hocket("task", "queue", name, "--json").stdout))
-        until(lambda name=name: json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None)
+        until(partial(is_done, hocket, name))
         shown = json.loads(hocket("task", "show", name, "--json").stdout)
         assert [one["output"] for one in shown["agentChain"][-3:]] == ["go", "first", "second"]
+
+
+def is_done(hocket: Hocket, name: str) -> bool:
+    """Whether nobody is at work and nothing waits."""
+    waits = json.loads(hocket("task", "queue", name, "--json").stdout)
+    return not waits and json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None
 
 
 def until(condition: Callable[[], bool], seconds: float = 15) -> None:

@@ -239,5 +239,5 @@ def _detail(tasks: Tasks, record: Handoff) -> dict[str, Any]:
     run = tasks.read.run(record.run) if record.run else None
     if run is None:
         return names.handoff_detail(record, None, record.prompt, record.session)
-    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt")
+    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt") or record.prompt
     return names.handoff_detail(record, run.status, prompt, run.session_id)
