@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -228,6 +229,20 @@ class Tasks:
                 raise
             return self._known(task, known)
         return self._begun(task, run, seen_from)
+
+    async def resume(
+        self, run: Run, prompt: str | None, key: str | None, session: bool, start_at: int | str | None
+    ) -> Run:
+        """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
+        going_on = partial(self._engine.resume, run, prompt, key, session, start_at)
+        task = self.read.task(run.task) if run.task and run.handoff else None
+        if task is None or (key is not None and self.read.by_request(key) is not None):
+            return await going_on()
+        check_free(task, self.read.open_handoffs(task.id), None)
+        self._check_lingering(task, None)
+        resumed = await going_on(Assignment(task.id, _id("h")))
+        self._begun(task, resumed, Sight(resumed.cwd, self._engine.environment(resumed)))
+        return resumed
 
     def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
         given = self._known(task, run)

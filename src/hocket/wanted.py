@@ -355,7 +355,8 @@ class Begin:
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
     """Raise unless this caller may hand the task to an agent now."""
     if task.status.is_over:
-        hint = "make it pending first" if task.status is TaskStatus.FAILED else "make a new task"
+        again = f"`hocket task status {task.number} pending` opens it again"
+        hint = again if task.status is TaskStatus.FAILED else '`hocket handoff AGENT "PROMPT"` makes a new one'
         raise Conflict(f"the task is {task.status}; it is handed to nobody any more", hint)
     if open_ and (caller is None or open_[-1].run != caller):
         raise Conflict(
