@@ -54,7 +54,7 @@ tasks = st.builds(
     Task, texts, st.integers(1, 99), texts, times, times, maybe, st.none() | st.dictionaries(texts, texts), maybe,
     st.sampled_from(TaskStatus), maybe, st.none() | st.builds(Planning, maybe, lists, lists, lists), maybe,
     st.integers(0, 9), st.lists(st.builds(Attachment, texts, st.integers(0, 9), texts, times), max_size=2).map(tuple),
-    st.lists(st.builds(Queued, texts, texts, maybe, times), max_size=2).map(tuple),
+    st.lists(st.builds(Queued, texts, texts, maybe, times), max_size=2).map(tuple), st.none() | times,
 )  # fmt: skip
 
 
@@ -76,6 +76,7 @@ def test_the_agent_at_work_is_known_of_either_kind_of_task(planning: Planning | 
     task, record = begun(replace(TASK, planning=planning))
     assert (task.current_agent, task.handoffs, task.planning) == ("developer", 1, planning)
     assert (record.agent, record.started_at, record.completed_at, record.output) == ("developer", 2.0, None, "")
+    assert task.current_since == 2.0
 
 
 @pytest.mark.req("S2-15", "S2-85")
@@ -197,6 +198,7 @@ def test_whatever_is_ordered_the_task_tells_the_truth_about_its_records(sequence
         world.give(order_of(world, move, number))
         open_ = world.open_
         assert world.task.current_agent == (open_[-1].agent if open_ else None)
+        assert world.task.current_since == (open_[-1].started_at if open_ else None)
         assert world.task.handoffs == len(world.records)
         assert sorted(one.number for one in world.records.values()) == list(range(1, len(world.records) + 1))
         for id_, record in records.items():

@@ -75,6 +75,7 @@ def test_forkhestra_explains_itself(first_on_path: Path, project: Path) -> None:
     assert "--chain" in _run(first_on_path / "bin/forkhestra", "--help", cwd=project)
 
 
+@pytest.mark.req("S2-86")
 def test_a_run_completes_with_nothing_but_the_wheel(
     first_on_path: Path, hocket: Hocket, agent: Bin, home: Path
 ) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from hocket.engine.bind import StartRequest, check_directory
 from hocket.engine.cycles import HINT, Open, is_cycle
 from hocket.engine.engine import Assignment, Engine
 from hocket.engine.journal import RETRY_AFTER
+from hocket.engine.ledger import FOLDER, Ledger
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.engine.runs import new_id
 from hocket.engine.tasks import Tasks as Background
@@ -54,6 +56,7 @@ from hocket.wanted import (
     Handoff,
     Note,
     Order,
+    Past,
     Plan,
     Planning,
     Queued,
@@ -70,7 +73,6 @@ from hocket.written import MAX_ATTACHMENT
 T = TypeVar("T")
 
 _NAME_LENGTH = 128
-_FOLDER = ("data", "tasks")
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
 """Names that are devices where others may save the file."""
 
@@ -112,6 +114,7 @@ class Tasks:
         self.read = engine.read
         self._number = self.read.last_task_number()
         self._background = Background()
+        self._ledger = Ledger(engine.home, self.read)
         self._requests: dict[str, asyncio.Task[Any]] = {}
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
@@ -120,11 +123,14 @@ class Tasks:
     def open(self) -> None:
         """Go on with what was queued when the server before this one went."""
         self._engine.listen(self._on_commit)
+        self._engine.listen(self._ledger.note)
+        self._background.spawn(self._ledger.catch_up())
         for task in self.read.queued_tasks():
             self._look_at_queue(task)
 
     async def close(self) -> None:
         await self._background.close()
+        self._ledger.close()
         self._looking.shutdown(wait=False, cancel_futures=True)
 
     # Who may
@@ -178,11 +184,14 @@ class Tasks:
         task = Task(**{**made, **new, "cwd": cwd, "owner": caller.id if caller else None})
         return await self._ordered(Create(task), key=key)
 
-    async def adopt(self, task: Task, handoffs: list[Handoff], key: str | None) -> Task:
-        """A task that was kept elsewhere until now, under its own id."""
+    async def adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+        """A task that was kept elsewhere until now, under its own id. Its runs stayed there, unless they are known."""
         known = self.read.task_by_request(key) if key else None
-        numbered = replace(task, number=self._next_number())
-        return known or await self._ordered(Create(numbered, tuple(handoffs)), key)
+        if known is not None:
+            return known
+        records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
+        create = Create(replace(task, number=self._next_number()), tuple(records), tuple(history))
+        return await self._ordered(create, key)
 
     def _next_number(self) -> int:
         self._number += 1
@@ -220,6 +229,20 @@ class Tasks:
                 raise
             return self._known(task, known)
         return self._begun(task, run, seen_from)
+
+    async def resume(
+        self, run: Run, prompt: str | None, key: str | None, session: bool, start_at: int | str | None
+    ) -> Run:
+        """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
+        going_on = partial(self._engine.resume, run, prompt, key, session, start_at)
+        task = self.read.task(run.task) if run.task and run.handoff else None
+        if task is None or (key is not None and self.read.by_request(key) is not None):
+            return await going_on()
+        check_free(task, self.read.open_handoffs(task.id), None)
+        self._check_lingering(task, None)
+        resumed = await going_on(Assignment(task.id, _id("h")))
+        self._begun(task, resumed, Sight(resumed.cwd, self._engine.environment(resumed)))
+        return resumed
 
     def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
         given = self._known(task, run)
@@ -430,7 +453,7 @@ class Tasks:
         return self._folder(task) / found.sha256
 
     def _folder(self, task: Task) -> Path:
-        return self._engine.home.joinpath(*_FOLDER, task.id)
+        return self._engine.home.joinpath(*FOLDER, task.id)
 
 
 def _check_circle(open_: Sequence[Handoff], agent: str, now: Evidence) -> None:

@@ -92,6 +92,12 @@ class Task:
     """How many there were."""
     attachments: tuple[Attachment, ...] = ()
     queue: tuple[Queued, ...] = ()
+    current_since: float | None = None
+    """When the turn of the agent that has it began."""
+    brought: bool = False
+    """Whether it was kept elsewhere before it came here."""
+    session: str | None = None
+    """The one that it had there last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +119,11 @@ class Handoff:
     output: str = ""
     evidence: str | None = None
     """What its working directory looked like when it began."""
+    elsewhere: bool = False
+    """Whether its run stayed where the task came from. Then this is all that is known of it."""
+    prompt: str | None = None
+    session: str | None = None
+    """What a run was asked, and the session that it had, where it cannot be asked itself."""
 
 
 MOST_QUEUED = 100
@@ -122,7 +133,16 @@ MOST_QUEUED_TEXT = 1_000_000
 Told = tuple[str, dict[str, Any]]
 """One line of a task's history: what happened, and more about it."""
 
-CREATED, PLANNED, STATUS = "task_created", "task_planned", "status_changed"
+
+class Past(NamedTuple):
+    """A line of a task's history that was written elsewhere."""
+
+    ts: float
+    kind: str
+    data: Mapping[str, Any]
+
+
+CREATED, IMPORTED, PLANNED, STATUS = "task_created", "task_imported", "task_planned", "status_changed"
 STARTED, COMPLETED = "agent_handoff_started", "agent_handoff_completed"
 ATTACHED, QUEUED, UNQUEUED, REFUSED = "attachment_added", "queued", "unqueued", "queue_refused"
 
@@ -136,6 +156,8 @@ class Change(NamedTuple):
     closed: tuple[Handoff, ...] = ()
     noted: tuple[Handoff, ...] = ()
     """Records about which more is known, and nothing else has changed."""
+    past: tuple[Past, ...] = ()
+    """What happened before all that is told here."""
 
 
 class Order(Protocol):
@@ -156,10 +178,11 @@ def there(task: Task | None, name: str) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a task, also one that was somebody else's until now: then with its hand-offs, all closed."""
+    """Make a task, also one that was kept elsewhere until now: then with its hand-offs, all closed, and its history."""
 
     new: Task
     handoffs: tuple[Handoff, ...] = ()
+    history: tuple[Past, ...] = ()
 
     @property
     def task(self) -> str:
@@ -168,7 +191,27 @@ class Create:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         if task is not None:
             raise Conflict(f"there is a task {task.id} already", f"`hocket task show {task.number}` shows it")
-        return Change(self.new, ((CREATED, {"description": self.new.description}),), opened=self.handoffs)
+        told: tuple[Told, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
+        if self.new.brought:
+            away = sum(one.elsewhere for one in self.handoffs)
+            told += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
+        return Change(self.new, told, opened=self.handoffs, past=self.history)
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Put a task back that was lost, as it was: nothing happens to it by that."""
+
+    new: Task
+    handoffs: tuple[Handoff, ...] = ()
+    history: tuple[Past, ...] = ()
+
+    @property
+    def task(self) -> str:
+        return self.new.id
+
+    def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
+        return Change(self.new, (), opened=self.handoffs, past=self.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +322,10 @@ class Refuse:
     why: str
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        left, _, *_ = Unqueue(self.task, self.item).on(task, open_, now)
-        return Change(replace(left, message=self.why), ((REFUSED, {"id": self.item, "message": self.why}),))
+        left, ((_, taken),), *_ = Unqueue(self.task, self.item).on(task, open_, now)
+        # With its words: nobody else has them any more.
+        told = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
+        return Change(replace(left, message=self.why), ((REFUSED, told),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +345,7 @@ class Begin:
         check_free(task, open_, self.caller)
         record = Handoff(self.id, task.id, task.handoffs + 1, self.run, self.agent, self.depth, now)
         told: tuple[Told, ...] = ((STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),)
-        after = replace(task, current_agent=self.agent, handoffs=record.number, updated_at=now)
+        after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
         if task.status is not TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.ACTIVE, None)
             told += became
@@ -310,7 +355,8 @@ class Begin:
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
     """Raise unless this caller may hand the task to an agent now."""
     if task.status.is_over:
-        hint = "make it pending first" if task.status is TaskStatus.FAILED else "make a new task"
+        again = f"`hocket task status {task.number} pending` opens it again"
+        hint = again if task.status is TaskStatus.FAILED else '`hocket handoff AGENT "PROMPT"` makes a new one'
         raise Conflict(f"the task is {task.status}; it is handed to nobody any more", hint)
     if open_ and (caller is None or open_[-1].run != caller):
         raise Conflict(
@@ -351,7 +397,8 @@ class Close:
         left = [one for one in open_ if one.id != self.handoff]
         about: dict[str, Any] = {"agent_name": record.agent, "output_length": str(len(self.output))}
         about |= {"handoff": record.id, "run": record.run, "status": self.status, "reason": self.reason}
-        after = replace(task, current_agent=left[-1].agent if left else None, updated_at=now)
+        agent, since = (left[-1].agent, left[-1].started_at) if left else (None, None)
+        after = replace(task, current_agent=agent, current_since=since, updated_at=now)
         told: tuple[Told, ...] = ((COMPLETED, about),)
         if not left and task.status is TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.WAITING, None)
@@ -375,8 +422,12 @@ def output_of(run: Run) -> str:
 
 
 def next_queued(task: Task, last: Handoff | None) -> Queued | None:
-    """What is to be handed over now by itself: the first in the queue, if the turn before it ended well."""
+    """What is to be handed over now by itself: the first in the queue, if the turn before it ended well.
+
+    What a task brought along from elsewhere waits until somebody has handed it over here: a file starts no agents.
+    """
     is_free = task.status in (TaskStatus.PENDING, TaskStatus.WAITING) and task.current_agent is None
     went_well = last is None or last.status is Status.DONE
+    moves = not task.brought or (last is not None and not last.elsewhere)
     head = task.queue[0] if task.queue else None
-    return head if head and head.agent and is_free and went_well else None
+    return head if head and head.agent and is_free and went_well and moves else None

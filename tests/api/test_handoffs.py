@@ -6,7 +6,7 @@ import sqlite3
 import sys
 import threading
 from collections import Counter
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import httpx
@@ -246,6 +246,45 @@ def test_the_agent_at_work_hands_on_and_has_the_task_again_afterwards(shared: Se
     stop(shared, outer["run"])
     assert show(shared, task)["currentAgent"] is None
     assert show(shared, task)["status"]["type"] == "waiting"
+
+
+def stop_unheard(server: Server, run: str) -> None:
+    with suppress(httpx.HTTPError):
+        stop(server, run)
+
+
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.7), exit(1)))\nsignal.pause()"
+
+
+@pytest.mark.req("S2-45", "S2-88")
+@pytest.mark.parametrize("how", ["stop", "timeout", "kill"])
+def test_who_is_stopped_with_those_below_gets_its_record_closed_after_theirs(server: Server, how: str) -> None:
+    """Its process may well be gone first: an agent that takes its time to end must not be left with the task."""
+    task = make(server)
+    server.agent("stubborn", STUBBORN)
+    limit = {"timeout": 3} if how == "timeout" else {}
+    body = {"agentName": "sleeper", "prompt": "x", **limit}
+    outer = server.post(f"/api/tasks/{task['id']}/handoff", body).json()["meta"]
+    middle = hand(server, task, "stubborn", token=token_of(server, {"id": outer["run"]}))["meta"]
+    server.agent("last", STUBBORN)
+    inner = hand(server, task, "last", token=token_of(server, {"id": middle["run"]}))["meta"]
+    wait_for(lambda: server.show(inner["run"])["status"] == "running", "all of them")
+    if how == "stop":
+        stop(server, outer["run"])
+    elif how == "kill":
+        asking = threading.Thread(target=stop_unheard, args=(server, outer["run"]))
+        asking.start()
+        wait_for(lambda: list(server.home.glob(f"runs/*/{outer['run']}/exit")), "the end of the outermost process")
+        server.kill()
+        asking.join()
+        server.start()
+    wait_for(lambda: show(server, task)["currentAgent"] is None, "all ends")
+    told = [event for event in history(server, task) if event["eventType"] == "agent_handoff_completed"]
+    assert [event["data"]["agentName"] for event in told] == ["last", "stubborn", "sleeper"]
+    ended = [one["completedAt"] for one in show(server, task)["agentChain"]]
+    assert ended == sorted(ended, reverse=True)
+    reasons = {one["reason"] for one in show(server, task)["agentChain"]}
+    assert reasons == {"timeout" if how == "timeout" else "stopped"}
 
 
 @pytest.mark.parametrize("is_new", [True, False])

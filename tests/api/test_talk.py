@@ -239,3 +239,61 @@ def test_a_run_resumes_nothing(shared: Server) -> None:
     assert shared.post(f"/api/runs/{child['id']}/resume", {}, token=token).status_code == 403
     assert shared.count() == before
     shared.post(f"/api/runs/{parent['id']}/stop", {})
+
+
+# --- Hand-offs that are gone on with ---
+
+
+def handed(server: Server, **more: Any) -> tuple[str, Run]:
+    """A task that the agent had, and the run of that."""
+    task = server.post("/api/tasks", {"description": "a wish", "cwd": str(server.project)}).json()["data"]["id"]
+    body = {"agentName": "claude", "prompt": "first", **more}
+    meta = server.post(f"/api/tasks/{task}/handoff", body).json()["meta"]
+    return task, server.ended(meta["run"])
+
+
+def chain_of(server: Server, task: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = server.get(f"/api/tasks/{task}").json()["data"]["agentChain"]
+    return found
+
+
+@pytest.mark.req("S2-50", "S2-90")
+def test_a_hand_off_that_is_gone_on_with_gets_a_record_of_its_own(shared: Server) -> None:
+    task, first = handed(shared)
+    before = chain_of(shared, task)
+    path = f"/api/runs/{first['id']}/resume"
+    made = [shared.post(path, {"prompt": "second"}, headers={"idempotency-key": f"r-{task}"}) for _ in range(2)]
+    assert [response.status_code for response in made] == [201, 201]
+    again = shared.ended(made[0].json()["data"]["id"])
+    assert (again["task"], again["resumed_from"]) == (task, first["id"])
+    old, new = chain_of(shared, task)
+    assert [old] == before, "the first record is as it was"
+    assert (new["run"], new["agentName"], new["status"], new["output"]) == (
+        again["id"],
+        "claude",
+        "done",
+        "you said: second",
+    )
+    now = shared.get(f"/api/tasks/{task}").json()["data"]
+    assert (now["currentAgent"], now["status"]["type"]) == (None, "waiting")
+
+
+def test_a_hand_off_is_not_gone_on_with_while_another_agent_has_the_task_or_when_it_is_over(shared: Server) -> None:
+    task, first = handed(shared)
+    path = f"/api/runs/{first['id']}/resume"
+    body = {"agentName": "sleeper", "prompt": "x"}
+    busy = shared.post(f"/api/tasks/{task}/handoff", body).json()["meta"]["run"]
+    before = shared.count()
+    refused = shared.post(path, {"prompt": "second"})
+    assert refused.status_code == 409
+    assert "sleeper is at work on this task" in refused.json()["error"]["message"]
+    shared.post(f"/api/runs/{busy}/stop", {})
+    for statuses, hint in ((["failed"], "hocket task status"), (["pending", "active", "completed"], "hocket handoff")):
+        for status in statuses:
+            change = shared.request("PUT", f"/api/tasks/{task}/status", json={"status": {"type": status}})
+            assert change.status_code == 200
+        refused = shared.post(path, {"prompt": "second"})
+        assert refused.status_code == 409
+        assert hint in refused.json()["error"]["hint"]
+    assert shared.count() == before
+    assert len(chain_of(shared, task)) == 2

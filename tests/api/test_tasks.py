@@ -220,6 +220,7 @@ def test_the_queue_stops_after_a_failure_and_names_what_cannot_be_done(shared: S
     put(shared, task, "handoff/complete", {"output": "well done"})
     assert shared.ended(busy["run"])["status"] == "stopped"
     told = wait_for(lambda: [e for e in history(shared, task) if e["eventType"] == "queue_refused"], "a refusal")
+    assert told[0]["data"]["prompt"], "what nobody could be asked is not lost"
     assert "soon-gone" in told[0]["data"]["message"]
     wait_for(lambda: len(show(shared, task)["agentChain"]) == 2, "the next one")
     wait_for(lambda: show(shared, task)["currentAgent"] is None, "a failure")

@@ -155,7 +155,7 @@ def test_with_a_server_there_nothing_is_imported_that_is_not_needed(hocket: Hock
     agent("quick", "print('done')")
     hocket("run", "quick")  # starting a server may cost what it likes
     everyday = ("run quick", "run quick --json", "spawn quick", "ps -a", "wait 1")
-    of_tasks = ("handoff quick x", "task show 1", "task list --json")
+    of_tasks = ("handoff quick x", "task show 1", "task list --json", "task board")
     for words in map(str.split, (*everyday, *of_tasks)):
         code, modules = imported_by(*words)
         assert (code, "hocket.cli.quick" in modules) == (0, True)

@@ -6,10 +6,14 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.columns import lines_at, too_wide
 from world import Bin, Hocket
 
 from hocket.cli.story import happened, history_lines, levels, queue_lines, size, story, task_table
@@ -115,7 +119,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
 
 def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
     task = wish(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
-    lines = story(task, {"h1": "do\nit"}, 100.0, 60, verbose=True)
+    lines = story(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
     place = next(number for number, line in enumerate(lines) if "developer" in line)
     margin = " " * 6
     assert lines[place + 1 :] == [
@@ -127,11 +131,82 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
 
 def test_the_list_fits_the_terminal() -> None:
     tasks = [wish(description="x" * 500, current_agent="qa", handoff_count=3)]
-    head, row = task_table(tasks, 120.0, 60)
-    assert head.split() == ["TASK", "STATE", "AGENT", "HAND-OFFS", "CHANGED", "WANTED"]
-    assert row.startswith("7     ● active  qa     3          1:00 ago  xxx")
-    assert len(row) == 60
+    head, row = task_table(tasks, 120.0, 80)
+    assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]
+    assert row.startswith("7     ● active  qa     1:00 ago  3          xxx")
+    assert len(row) == 80
+    assert task_table(tasks, 120.0, 60)[0].split() == ["TASK", "STATE", "AGENT", "CHANGED", "WANTED"]
+    head, row = task_table(tasks, 120.0, 40)
+    assert head.split() == ["TASK", "STATE", "WANTED"]
+    assert row == "7     ● active  " + "x" * 23 + "…"
     assert queue_lines([], 60) == []
+
+
+def everything(words: str) -> dict[str, Any]:
+    """A task that has all that a task can have, and everywhere these words."""
+    nested = [
+        record(number, number, None, agent_name=words, output=f"  {words}\n\t{words}\n\n{words}", status="failed",
+               reason="start_failed", run="r" + "x" * 15)
+        for number in range(1, 9)
+    ]  # fmt: skip
+    return wish(
+        current_agent=words,
+        description=f"{words}\n        {words}",
+        status={"type": "failed", "message": words},
+        source={"source_type": words},
+        cwd="/" + words,
+        session_id="5f3a" * 9,
+        summary=words,
+        requirements=[words, words],
+        acceptance_criteria=words,
+        plan=words,
+        agent_chain=nested,
+        queue=[{"id": "q" * 25, "agent_name": words, "prompt": words, "created_at": 0}],
+        attachments=[{"name": words, "size": 2**30, "sha256": "x", "created_at": 0}],
+    )
+
+
+@pytest.mark.parametrize("columns", [20, 40, 41, 80, 120])
+@pytest.mark.parametrize(
+    "words", ["x" * 300, "世界" * 150, "to be or not " * 30, "é\u0301 \uff57\uff49\uff44\uff45 " * 40, "a"]
+)
+def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: str, columns: int) -> None:
+    task = everything(words)
+    prompts = {f"h{number}": words for number in range(1, 9)}
+    history = [{"event_type": "task_created", "timestamp": 0, "data": {"description": words}}]
+    for verbose in (False, True):
+        assert too_wide(story(task, prompts, 100.0, columns, verbose), columns) == []
+    assert too_wide(task_table([task], 100.0, columns), columns) == []
+    assert too_wide(history_lines(history, columns), columns) == []
+    assert too_wide(queue_lines(task["queue"], columns), columns) == []
+
+
+def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() -> None:
+    said = "".join(chr(ord("a") + place % 26) for place in range(200))
+    lines = story(wish(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True)
+    place = next(number for number, line in enumerate(lines) if "code" in line)
+    assert all(line.startswith(" " * 10) for line in lines[place:])  # its own indentation goes on
+    assert "".join(line.strip() for line in lines[place:]) == f"code ={said}"
+
+
+def test_on_a_narrow_terminal_a_hand_off_still_tells_its_run() -> None:
+    lines = story(wish(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
+    place = lines.index("hand-offs")
+    assert lines[place + 1] == "  1  developer  ✓ done"
+    assert lines[-1].endswith("  0:12  run r1")
+
+
+def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1] * 3)")
+    agent("an-agent-with-a-long-name-of-its-own", "import sys; sys.exit(sys.argv[-1])")
+    hocket("handoff", "echo", "世界のすべてのセッションを一日で期限切れにする方法を考えて書く")
+    hocket("handoff", "1", "an-agent-with-a-long-name-of-its-own", "It has to be said at some length, too")
+    hocket("task", "queue", "1", "echo", "and then 世界のすべてのセッションを一日で期限切れにする")
+    hocket("task", "status", "1", "failed", "-m", "because it cannot be done in so little time as that")
+    for words in (["list"], ["show", "1"], ["show", "1", "-v"], ["history", "1"], ["queue", "1"], ["board"]):
+        lines = lines_at(40, project, "task", *words)
+        assert lines
+        assert too_wide(lines, 40) == [], words
 
 
 @pytest.mark.parametrize(
@@ -316,10 +391,11 @@ def test_a_plain_usage_needs_no_framework(hocket: Hocket) -> None:
 
 
 def stable(task: dict[str, Any]) -> dict[str, Any]:
-    """A task without what belongs to one home: its number, the ids of runs there, and when files came."""
-    chain = [{name: value for name, value in one.items() if name not in ("id", "run")} for one in task["agentChain"]]
+    """A task without what belongs to one home: its number, where its runs are, and when files came."""
+    chain = [{name: value for name, value in one.items() if name != "elsewhere"} for one in task["agentChain"]]
     files = [{name: one[name] for name in ("name", "size", "sha256")} for one in task["attachments"]]
-    return {**task, "number": 0, "agentChain": chain, "attachments": files, "updatedAt": 0, "sessionId": None}
+    kept = {**task, "number": 0, "agentChain": chain, "attachments": files, "updatedAt": 0}
+    return {name: value for name, value in kept.items() if name != "history"}
 
 
 @pytest.mark.req("S2-08", "S2-09", "S2-82")
@@ -331,28 +407,87 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
     plain = hocket("task", "new", 'Grüße\n𝄞 \\ "').stdout.strip()
     hocket("handoff", "1", "echo", '- a\n\x01 "b" \\ 世界')
     hocket("handoff", "echo", "planned")
-    hocket("task", "plan", "2", "--summary", "s", "--requirement", "r", "--plan", "p")
+    agent("broken", "import sys; sys.exit(3)")
+    hocket("task", "plan", "2", "--summary", "s", "--requirement", "r", "--plan", "p" * 100_000)
     (project / "notes.bin").write_bytes(bytes(range(256)))
     hocket("task", "attach", "1", "notes.bin")
+    # It ends with an error, so that what is queued stays queued.
+    hocket("handoff", "2", "broken", "Fail, please")
+    hocket("task", "queue", "2", "echo", "queued 世界")
+    hocket("task", "queue", "2", "nobody-here", "x")  # refused: nothing of that name is there
+    hocket("task", "queue", "2", "echo", "the second")
     exported = hocket("task", "export", "--all", "-o", "out").stdout.splitlines()
     assert exported[0] == f"out/{plain}/task.json"
     assert sorted(os.listdir(project / "out" / plain)) == ["attachments", "task.json"]
     before = [json.loads((project / path).read_text(encoding="utf-8")) for path in exported]
-    assert before[0] == json.loads(hocket("task", "show", "1", "--json").stdout)
+    shown = json.loads(hocket("task", "show", "1", "--json").stdout)
+    chain = [{name: one[name] for name in shown["agentChain"][0]} for one in before[0]["agentChain"]]
+    assert {**before[0], "agentChain": chain} == {**before[0], **shown}
+    assert [one["prompt"] for one in before[1]["agentChain"]] == ["planned", "Fail, please"]
+    assert [(one["agentName"], one["prompt"]) for one in before[1]["queue"]] == [
+        ("echo", "queued 世界"),
+        ("echo", "the second"),
+    ]
+    assert before[1]["history"] == json.loads(hocket("task", "history", "2", "--json").stdout)
     hocket("server", "stop")
 
     elsewhere = {"HOCKET_HOME": str(world / "h2")}
     try:
         # Folders are read in the order of their names, which is that of nothing else.
-        taken = json.loads(hocket("task", "import", "out", "--json", env=elsewhere).stdout)
-        after = sorted(taken, key=lambda task: [one["id"] for one in before].index(task["id"]))
+        imported = hocket("task", "import", "out", env=elsewhere)
+        assert sorted(imported.stdout.split()) == sorted(one["id"] for one in before)
+        assert "its 2 runs stayed where the task was" in imported.stderr
+        assert "2 queued, which waits until you hand it over" in imported.stderr
+        after = [json.loads(hocket("task", "export", one["id"], env=elsewhere).stdout) for one in before]
         assert [stable(one) for one in after] == [stable(one) for one in before]
         assert [one["taskType"] for one in after] == ["descriptionOnly", "planned"]
+        assert [record["elsewhere"] for one in after for record in one["agentChain"]] == [True, True, True]
+        for old, new in zip(before, after, strict=True):
+            assert new["history"][: len(old["history"])] == old["history"]
+            assert new["history"][len(old["history"])]["eventType"] == "task_imported"
         kept = hocket("task", "attach", plain, "--get", "notes.bin", "-o", "back.bin", env=elsewhere)
         assert kept.returncode == 0
         assert (project / "back.bin").read_bytes() == bytes(range(256))
+        told = hocket("task", "show", before[1]["id"], "-v", env=elsewhere).stdout
+        assert f"run {before[1]['agentChain'][0]['run']} (elsewhere)" in told
+        assert "asked: planned" in told
     finally:
         hocket("server", "stop", env=elsewhere)
+
+
+@pytest.mark.timeout(60)  # agents that must not be started are waited for
+def test_what_a_file_has_queued_starts_nobody_until_somebody_hands_the_task_over(
+    hocket: Hocket, agent: Bin, project: Path
+) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
+    done = {"agentName": "planner", "startedAt": 1_000, "completedAt": 2_000, "output": "a plan", "status": "done"}
+    queue = [{"agentName": "echo", "prompt": "first"}, {"id": "q-2", "agentName": "echo", "prompt": "second"}]
+    session = {"sessionId": "5f3a-1"}
+    for name, chain in (("with", [done]), ("without", [])):
+        content = {"id": name, "description": "x", "cwd": str(project), "agentChain": chain, "queue": queue, **session}
+        (project / f"{name}.json").write_text(json.dumps(content))
+    taken = json.loads(hocket("task", "import", "with.json", "without.json", "--json").stdout)
+    assert [one["sessionId"] for one in taken] == ["5f3a-1", "5f3a-1"]
+    hocket("server", "stop")  # the next one looks at every queue when it comes up
+    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
+    for name in ("with", "without"):
+        assert len(json.loads(hocket("task", "queue", name, "--json").stdout)) == 2
+        assert hocket("handoff", name, "echo", "go").stdout == "go\n"
+        until(partial(is_done, hocket, name))
+        shown = json.loads(hocket("task", "show", name, "--json").stdout)
+        assert [one["output"] for one in shown["agentChain"][-3:]] == ["go", "first", "second"]
+
+
+def is_done(hocket: Hocket, name: str) -> bool:
+    """Whether nobody is at work and nothing waits."""
+    waits = json.loads(hocket("task", "queue", name, "--json").stdout)
+    return not waits and json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None
+
+
+def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 def test_a_task_is_written_to_standard_output_as_to_a_file_and_is_not_taken_over_twice(

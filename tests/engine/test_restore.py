@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from world import Bin, Hocket
@@ -73,3 +77,98 @@ def test_nothing_is_restored_under_a_living_server(hocket: Hocket, home: Path) -
     assert refused.returncode == 1
     assert str(pid) in refused.stderr
     assert os.path.exists(home / DATABASE)
+
+
+# --- Tasks ---
+
+
+def lose(home: Path) -> None:
+    """Overwrite the database, as a bad disk might."""
+    for part in home.glob(f"{DATABASE}*"):
+        part.unlink()
+    (home / DATABASE).write_bytes(GARBAGE)
+
+
+def exported(hocket: Hocket, *names: str) -> list[dict[str, Any]]:
+    return [json.loads(hocket("task", "export", name).stdout) for name in names]
+
+
+@pytest.mark.timeout(60)
+def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_history(
+    hocket: Hocket, agent: Bin, home: Path, project: Path
+) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
+    agent("broken", "import sys; sys.exit('no 世界')")
+    agent("boss", "#!/bin/sh\nhocket handoff echo 'from below'\n")
+    hocket("task", "new", 'Grüße\n𝄞 \\ "')
+    for who, words in (("echo", "one"), ("boss", "two"), ("broken", "three")):
+        hocket("handoff", "1", who, words)
+    hocket("task", "plan", "1", "--summary", "s", "--requirement", "r", "--plan", "p")
+    hocket("task", "queue", "1", "echo", "later")
+    (project / "notes.bin").write_bytes(bytes(range(256)))
+    hocket("task", "attach", "1", "notes.bin")
+    hocket("task", "new", "Another")
+    hocket("task", "status", "2", "failed", "-m", "not worth it")
+    (project / "old.json").write_text(
+        '{"id": "old-1", "description": "from elsewhere", "agentChain": [{"agentName": "qa", "startedAt": 1,'
+        ' "completedAt": 2, "output": "well", "run": "r-elsewhere", "prompt": "asked"}], "sessionId": "s-1"}'
+    )
+    hocket("task", "import", "old.json")
+    before = exported(hocket, "1", "2", "3")
+    assert len(before[0]["agentChain"]) == 4
+    hocket("server", "stop")
+    lose(home)
+    told = json.loads(hocket("doctor", "--restore", "--json").stdout)
+    assert (told["tasks"], told["runs"], told["unreadable"]) == (3, 4, 0)
+    until(lambda: not json.loads(hocket("ps", "--json").stdout))  # all have been read to their ends again
+    assert exported(hocket, "1", "2", "3") == before
+    assert hocket("task", "attach", "1", "--get", "notes.bin", "-o", "back.bin").returncode == 0
+    assert (project / "back.bin").read_bytes() == bytes(range(256))
+    # It goes on as if nothing had been: the next hand-off is the fifth, a new task has a number of its own.
+    assert hocket("handoff", "1", "echo", "after all").stdout == "after all\n"
+    assert len(json.loads(hocket("task", "show", "1", "--json").stdout)["agentChain"]) >= 5
+    new = hocket("task", "new", "New").stdout.strip()
+    assert json.loads(hocket("task", "show", new, "--json").stdout)["number"] == 4
+
+
+@pytest.mark.timeout(60)
+def test_a_hand_off_that_was_open_is_closed_by_the_end_of_its_run_also_one_below_another(
+    hocket: Hocket, agent: Bin, home: Path, world: Path
+) -> None:
+    gate = world / "gate"
+    agent("worker", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\nprint('worked')")
+    agent("boss", "#!/bin/sh\nexec hocket handoff worker 'from below'\n")
+    hocket("handoff", "boss", "a wish", "--detach")
+    until(lambda: [one["agentName"] for one in shown(hocket)["agentChain"]] == ["boss", "worker"])
+    until(lambda: [run["status"] for run in json.loads(hocket("ps", "--json").stdout)] == ["running", "running"])
+    kill_server(hocket)
+    lose(home)
+    told = json.loads(hocket("doctor", "--restore", "--json").stdout)
+    assert (told["tasks"], told["runs"]) == (1, 2)
+    task = shown(hocket)
+    assert (task["currentAgent"], task["status"]["type"]) == ("worker", "active")
+    runs = {run["agent"]: run for run in json.loads(hocket("ps", "--json").stdout)}
+    assert (runs["worker"]["parent"], runs["worker"]["root"]) == (runs["boss"]["id"], runs["boss"]["id"])
+    gate.touch()
+    until(lambda: shown(hocket)["currentAgent"] is None)
+    boss, worker = shown(hocket)["agentChain"]
+    assert (worker["output"], worker["status"]) == ("worked\n", "done")
+    assert (boss["output"], boss["status"]) == ("worked\n", "done")
+    assert shown(hocket)["status"]["type"] == "waiting"
+
+
+def shown(hocket: Hocket) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(hocket("task", "show", "1", "--json").stdout)
+    return found
+
+
+def kill_server(hocket: Hocket) -> None:
+    pid = json.loads(hocket("server", "status", "--json").stdout)["pid"]
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not json.loads(hocket("server", "status", "--json").stdout)["running"])
+
+
+def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline

@@ -284,13 +284,17 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
 async def resume_run(
     request: Request, ref: str, body: wire.ResumeBody | None = None, idempotency_key: Key = None
 ) -> Response:
-    """Go on, in a new run, where one that has ended stopped: with its session, or with what is left of a chain."""
+    """Go on, in a new run, where one that has ended stopped: with its session, or with what is left of a chain.
+
+    A run that was a hand-off has its task again, by another record.
+    """
     run = _run(request, ref)
     if caller_of(request.scope).run is not None:
         raise Forbidden("only the operator resumes runs; what a run starts belongs below it")
     engine = _engine(request)
     wanted = body or wire.ResumeBody()
-    resumed = await engine.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at)
+    tasks = cast(Tasks, request.app.state.tasks)
+    resumed = await tasks.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at)
     return wire.answer(_face(engine, resumed), 201)
 
 

@@ -35,6 +35,7 @@ def add_routes(app: FastAPI) -> None:
     add("/api/handoffs", hand_off_new, methods=["POST"], response_model=names.Handed, status_code=201)
     one = "/api/tasks/{ref}"
     add(one, show_task, methods=["GET"], response_model=whole)
+    add(f"{one}/export", export_task, methods=["GET"], response_model=wire.Answer[names.TaskExport])
     add(f"{one}/status", set_status, methods=["PUT"], response_model=whole)
     add(f"{one}/planning", plan_task, methods=["PUT"], response_model=whole)
     add(f"{one}/history", show_history, methods=["GET"], response_model=wire.Answer[names.History])
@@ -66,14 +67,14 @@ def _task(request: Request, ref: str) -> Task:
 def _face(tasks: Tasks, task: Task) -> dict[str, Any]:
     chain = tasks.read.handoffs(task.id)
     runs = (tasks.read.run(one.run) for one in chain if one.run and one.completed_at is None)
-    return names.task_out(task, chain, _session(tasks, chain), {run.id: run.status for run in runs if run})
+    return names.task_out(task, chain, _session(tasks, task, chain), {run.id: run.status for run in runs if run})
 
 
-def _session(tasks: Tasks, chain: list[Handoff]) -> str | None:
+def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
     """That of the agent who has the task, or had it last."""
     latest = next((one for one in reversed(chain) if one.completed_at is None), chain[-1] if chain else None)
     run = tasks.read.run(latest.run) if latest and latest.run else None
-    return run.session_id if run else None
+    return run.session_id if run else (latest.session if latest else None) or task.session
 
 
 async def list_tasks(
@@ -108,7 +109,10 @@ async def create_task(request: Request, body: names.NewTask, idempotency_key: Ke
 
 
 async def import_task(request: Request, body: names.ImportBody, idempotency_key: Key = None) -> Response:
-    """Take over a task that was kept elsewhere, under its own id; its open hand-offs are closed as lost."""
+    """Take over a task that was kept elsewhere, under its own id; its open hand-offs are closed as lost.
+
+    What is queued with it waits until somebody hands it over here.
+    """
     if _caller(request) is not None:
         raise Forbidden("only the operator imports tasks")
     tasks = _tasks(request)
@@ -119,6 +123,13 @@ async def import_task(request: Request, body: names.ImportBody, idempotency_key:
 async def show_task(request: Request, ref: str) -> Response:
     """One task by id, unique prefix or number, with all of its hand-offs."""
     return wire.answer(_face(_tasks(request), _task(request, ref)))
+
+
+async def export_task(request: Request, ref: str) -> Response:
+    """All of a task but the bytes of its attachments, in the form that ``import`` takes: with queue and history."""
+    tasks, task = _tasks(request), _task(request, ref)
+    details = [_detail(tasks, one) for one in tasks.read.handoffs(task.id)]
+    return wire.answer(names.export_out(_face(tasks, task), details, task.queue, tasks.read.events(task.id)))
 
 
 async def set_status(request: Request, ref: str, body: names.StatusBody) -> Response:
@@ -221,7 +232,12 @@ async def complete(request: Request, ref: str, body: names.CompleteBody) -> Resp
 async def show_handoff(request: Request, ref: str, handoff: str) -> Response:
     """One hand-off by its id or its run's, with its result: the same, however often it is asked for."""
     tasks = _tasks(request)
-    record = tasks.handoff(_task(request, ref), handoff)
+    return wire.answer(_detail(tasks, tasks.handoff(_task(request, ref), handoff)))
+
+
+def _detail(tasks: Tasks, record: Handoff) -> dict[str, Any]:
     run = tasks.read.run(record.run) if record.run else None
-    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt") if run else None
-    return wire.answer(names.handoff_detail(record, run, prompt))
+    if run is None:
+        return names.handoff_detail(record, None, record.prompt, record.session)
+    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt") or record.prompt
+    return names.handoff_detail(record, run.status, prompt, run.session_id)

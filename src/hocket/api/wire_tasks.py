@@ -13,12 +13,26 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from hocket.api.wire import Dollars, Meta, Seconds, Text, Word
 from hocket.errors import UsageError
-from hocket.model import Event, Reason, Run, Status
-from hocket.wanted import COMPLETED, STARTED, UNQUEUED, Attachment, Handoff, Planning, Queued, Task, TaskStatus
+from hocket.model import Event, Reason, Status
+from hocket.wanted import (
+    COMPLETED,
+    MOST_QUEUED,
+    MOST_QUEUED_TEXT,
+    STARTED,
+    UNQUEUED,
+    Attachment,
+    Handoff,
+    Past,
+    Planning,
+    Queued,
+    Task,
+    TaskStatus,
+)
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
 Line = Annotated[StrictStr, Field(max_length=64 * 1024)]
+PlanText = Annotated[StrictStr, Field(max_length=1024 * 1024)]
 Lines = Annotated[list[Line], Field(max_length=10_000)]
 RecordId = Annotated[StrictStr, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")]
 Millis = Annotated[int, Field(ge=0, le=2**53)]
@@ -44,13 +58,16 @@ class HandoffOut(BaseModel):
     output: str
     status: str
     reason: str | None
+    elsewhere: bool
+    """Whether its run stayed where the task was brought from."""
 
 
 class HandoffDetail(HandoffOut):
-    """The same, with its task and what the agent was asked."""
+    """The same, with its task, what the agent was asked, and its session."""
 
     task: str
     prompt: str | None
+    session_id: str | None = Field(alias="sessionId")
 
 
 class AttachmentOut(BaseModel):
@@ -71,7 +88,9 @@ class TaskSummary(BaseModel):
     description: str
     status: StatusOut
     current_agent: str | None = Field(alias="currentAgent")
+    current_since: int | None = Field(alias="currentSince")
     handoff_count: int = Field(alias="handoffCount")
+    queued: int
     cwd: str | None
     source: dict[str, Any] | None
     created_at: int = Field(alias="createdAt")
@@ -162,6 +181,14 @@ class Attachments(BaseModel):
     items: list[AttachmentOut]
 
 
+class TaskExport(TaskOut):
+    """All of a task, as it is written out."""
+
+    agent_chain: list[HandoffDetail] = Field(alias="agentChain")  # type: ignore[assignment]
+    queue: list[QueuedOut]
+    history: list[HistoryEvent]
+
+
 # --- What is taken ------------------------------------------------------------------------------------------
 
 
@@ -214,7 +241,7 @@ class PlanBody(BaseModel):
     summary: Line | None = None
     requirements: Lines | Line | None = None
     acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
-    plan: Lines | Annotated[StrictStr, Field(max_length=1024 * 1024)] | None = None
+    plan: Lines | PlanText | None = None
 
     @model_validator(mode="after")
     def _says_something(self) -> PlanBody:
@@ -297,12 +324,25 @@ class HandoffIn(BaseModel):
     output: Text = ""
     status: Literal["starting", "running", "waiting", "done", "failed", "stopped", "lost"] | None = None
     reason: Reason | None = None
+    prompt: Text | None = None
+    session_id: Line | None = Field(None, alias="sessionId")
 
 
-class AttachmentIn(BaseModel):
-    """What is known of a file that stayed where it was."""
+class QueuedIn(BaseModel):
+    """Something that waited elsewhere."""
 
-    name: Line
+    id: RecordId | None = None
+    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] | None = Field(None, alias="agentName")
+    prompt: Annotated[Text, Field(strict=True, min_length=1)]
+    created_at: Millis | None = Field(None, alias="createdAt", strict=True)
+
+
+class HistoryIn(BaseModel):
+    """Something that happened elsewhere."""
+
+    event_type: Annotated[StrictStr, Field(pattern="^[a-z][a-z0-9_]{0,63}$")] = Field(alias="eventType")
+    timestamp: Annotated[Millis, Field(strict=True)]
+    data: dict[str, Any] = {}
 
 
 class TaskIn(BaseModel):
@@ -315,21 +355,30 @@ class TaskIn(BaseModel):
     cwd: Word | None = None
     current_agent: Line | None = Field(None, alias="currentAgent")
     agent_chain: list[HandoffIn] | None = Field(None, alias="agentChain", max_length=100_000)
+    session_id: Line | None = Field(None, alias="sessionId")
+    queue: list[QueuedIn] | None = Field(None, max_length=MOST_QUEUED)
+    history: list[HistoryIn] | None = Field(None, max_length=500_000)
     created_at: Millis | None = Field(None, alias="createdAt", strict=True)
     updated_at: Millis | None = Field(None, alias="updatedAt", strict=True)
     summary: Line | None = None
     requirements: Lines | Line | None = None
     acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
-    plan: Lines | Line | None = None
+    plan: Lines | PlanText | None = None
 
     @model_validator(mode="after")
     def _can_be_kept(self) -> TaskIn:
         if self.id.isdigit():
             raise ValueError("an id of digits alone would be taken for a task's number")
-        try:
-            msgspec.json.encode(self.source)
-        except (UnicodeEncodeError, TypeError, ValueError) as error:
-            raise ValueError(f"source: {error}") from error
+        named = [one.id for one in self.queue or () if one.id is not None]
+        if len(set(named)) < len(named):
+            raise ValueError("queue: two items have the same id")
+        if sum(len(one.prompt) for one in self.queue or ()) > MOST_QUEUED_TEXT:
+            raise ValueError(f"queue: it holds {MOST_QUEUED_TEXT:,} characters at most")
+        for name, value in (("source", self.source), ("history", [one.data for one in self.history or ()])):
+            try:
+                msgspec.json.encode(value)
+            except (UnicodeEncodeError, TypeError, ValueError) as error:
+                raise ValueError(f"{name}: {error}") from error
         return self
 
 
@@ -341,8 +390,8 @@ class ImportBody(BaseModel):
     task: TaskIn
 
 
-def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff]]:
-    """The task and its closed hand-offs. One that was open has nobody left who could close it."""
+def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]:
+    """The task, its closed hand-offs, and its history. One that was open has nobody left who could close it."""
     parts = (body.requirements, body.acceptance_criteria, body.plan)
     planning = Planning(body.summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
     records = [_imported(one, body.id, number, now) for number, one in enumerate(body.agent_chain or (), 1)]
@@ -359,8 +408,21 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff]]:
         message=body.status.message if body.status else None,
         planning=None if planning == Planning() else planning,
         handoffs=len(records),
+        queue=tuple(_waiting(one, number, now) for number, one in enumerate(body.queue or (), 1)),
+        brought=True,
+        session=body.session_id,
     )
-    return task, records
+    return task, records, [_past(one) for one in body.history or ()]
+
+
+def _waiting(body: QueuedIn, number: int, now: float) -> Queued:
+    since = now if body.created_at is None else body.created_at / 1000
+    return Queued(body.id or f"q{number}", body.prompt, body.agent_name, since)
+
+
+def _past(body: HistoryIn) -> Past:
+    told = {_snake(name): value for name, value in body.data.items() if name != "event"}
+    return Past(body.timestamp / 1000, body.event_type, told)
 
 
 def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
@@ -378,6 +440,8 @@ def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
         status=known if is_closed and known.ended else Status.LOST,
         reason=body.reason if is_closed else Reason.LOST,
         output=body.output if is_closed else body.output or "interrupted: nobody was left to finish it",
+        prompt=body.prompt,
+        session=body.session_id,
     )
 
 
@@ -396,7 +460,9 @@ def summary_out(task: Task) -> dict[str, Any]:
         "description": task.description,
         "status": _status(task),
         "currentAgent": task.current_agent,
+        "currentSince": None if task.current_since is None else millis(task.current_since),
         "handoffCount": task.handoffs,
+        "queued": len(task.queue),
         "cwd": task.cwd,
         "source": task.source,
         "createdAt": millis(task.created_at),
@@ -452,11 +518,20 @@ def handoff_out(record: Handoff, now: str | None = None) -> dict[str, Any]:
         "output": record.output,
         "status": now if now is not None and record.completed_at is None else record.status,
         "reason": record.reason,
+        "elsewhere": record.elsewhere,
     }
 
 
-def handoff_detail(record: Handoff, run: Run | None, prompt: str | None) -> dict[str, Any]:
-    return handoff_out(record, run.status if run else None) | {"task": record.task, "prompt": prompt}
+def handoff_detail(record: Handoff, now: str | None, prompt: str | None, session: str | None) -> dict[str, Any]:
+    """``now``: how its run stands; None where there is no such run here."""
+    return handoff_out(record, now) | {"task": record.task, "prompt": prompt, "sessionId": session}
+
+
+def export_out(
+    face: dict[str, Any], details: list[dict[str, Any]], queue: Iterable[Queued], events: Iterable[Event]
+) -> dict[str, Any]:
+    waiting = [queued_out(one) for one in queue]
+    return face | {"agentChain": details, "queue": waiting, "history": history_out(events)}
 
 
 def attachment_out(one: Attachment) -> dict[str, Any]:
@@ -484,6 +559,10 @@ def _history_event(data: Mapping[str, Any], ts: float) -> dict[str, Any]:
     told = {name: value for name, value in data.items() if name != "event"}
     told = {name: told.get(name) for name in _DOCUMENTED[kind]} if kind in _DOCUMENTED else told
     return {"eventType": kind, "timestamp": millis(ts), "data": {_camel(name): value for name, value in told.items()}}
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _camel(name: str) -> str:

@@ -119,7 +119,7 @@ def _restore(home: str, as_json: bool) -> int:
     if as_json:
         access.write_json({**restored._asdict(), "aside": str(restored.aside), "trouble": trouble})
         return 0
-    access.write(f"{restored.runs} runs were restored from their directories")
+    access.write(f"{restored.runs} runs and {restored.tasks} tasks were restored from their directories")
     access.write(f", {restored.unreadable} directories could not be read\n" if restored.unreadable else "\n")
     access.write(f"the damaged database is in {restored.aside}\n")
     return 0

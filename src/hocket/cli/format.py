@@ -9,7 +9,7 @@ import time
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
 WORDS = {
@@ -185,6 +185,34 @@ def fit(text: str, columns: int) -> str:
             break
         kept.append(letter)
     return "".join(kept) + "…"
+
+
+def painted(text: str, style: str | None, colour: bool) -> str:
+    """The text in a style (the number that a terminal knows it by), where there are colours."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """Lines of at most so many columns, broken between words where that is possible; letters may be two wide."""
+    lines = [""]
+    for word in text.split(" "):
+        joined = f"{lines[-1]} {word}" if lines[-1] else word
+        if width(joined) <= columns:
+            lines[-1] = joined
+        else:
+            lines += _chunks(word, columns)
+    return lines[1:] if len(lines) > 1 and not lines[0] else lines
+
+
+def _chunks(word: str, columns: int) -> Iterator[str]:
+    begin = taken = 0
+    for place, letter in enumerate(word):
+        wide = width(letter)
+        if taken + wide > columns and place > begin:
+            yield word[begin:place]
+            begin, taken = place, 0
+        taken += wide
+    yield word[begin:]
 
 
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:

@@ -28,7 +28,7 @@ from hocket.catalog.report import (
     summary,
     trust_line,
 )
-from hocket.cli.format import fit, harmless, one_line, width
+from hocket.cli.format import fit, harmless, one_line, painted, width, wrapped
 
 Table = Mapping[str, Any]
 Agent = Mapping[str, Any]
@@ -63,7 +63,7 @@ class Page(NamedTuple):
     shown: Callable[[str], str] = str
 
     def paint(self, text: str, style: str | None) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if self.colour and style and text else text
+        return painted(text, style, self.colour)
 
     def told(self, text: str) -> str:
         """A sentence of ours, on one line, its paths written as all others are."""
@@ -71,29 +71,7 @@ class Page(NamedTuple):
 
     def wrapped(self, text: str, indent: int) -> list[str]:
         """The lines of a text that is to stand so far to the right; one line where there is no width."""
-        return [text] if self.columns is None else _wrap(text, max(16, self.columns - indent))
-
-
-def _wrap(text: str, columns: int) -> list[str]:
-    """Lines of at most so many columns, broken between words where that is possible; letters may be two wide."""
-    lines = [""]
-    for word in text.split(" "):
-        joined = f"{lines[-1]} {word}" if lines[-1] else word
-        if width(joined) <= columns:
-            lines[-1] = joined
-        else:
-            lines += _chunks(word, columns)
-    return lines[1:] if len(lines) > 1 and not lines[0] else lines
-
-
-def _chunks(word: str, columns: int) -> Iterator[str]:
-    chunk = ""
-    for letter in word:
-        if width(chunk + letter) > columns:
-            yield chunk
-            chunk = ""
-        chunk += letter
-    yield chunk
+        return [text] if self.columns is None else wrapped(text, max(16, self.columns - indent))
 
 
 def listing(table: Table, page: Page) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hocket.cli.format import WORDS, clock, duration, fit, harmless, moment, one_line, table
+from hocket.cli.format import WORDS, clock, duration, fit, harmless, moment, one_line, table, width, wrapped
 from hocket.client import ENDED
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -20,26 +20,37 @@ STATES = {
     "completed": "✓ completed",
     "failed": "✗ failed",
 }
+ROOM = 20
+"""The narrowest column of somebody's words that is worth having."""
+DEEPEST = 40
+"""So far to the right hand-offs inside of others go, and no further."""
 SHORT_LINES = 3
 SHORT_WIDTH = 120
 """How much of a message is shown where nobody asked for all of it."""
 
 
 def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
-    """The lines of ``task list``."""
-    rows = [["TASK", "STATE", "AGENT", "HAND-OFFS", "CHANGED", "WANTED"]]
+    """The lines of ``task list``. Where there is little room, columns go until there is some for what is wanted."""
+    rows = [["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]]
     rows += [
         [
             str(one["number"]),
             STATES.get(one["status"]["type"], one["status"]["type"]),
             fit(one_line(one["current_agent"] or ""), 24),
-            str(one["handoff_count"]),
             f"{duration(now - one['updated_at'] / 1000)} ago",
+            str(one["handoff_count"]),
             fit(one_line(one["description"]), 200),
         ]
         for one in tasks
     ]
+    while columns is not None and len(rows[0]) > 3 and _room_left(rows, columns) < ROOM:
+        rows = [[*row[:-2], row[-1]] for row in rows]
     return table(rows, columns)
+
+
+def _room_left(rows: list[list[str]], columns: int) -> int:
+    """What the last column has, beside the others."""
+    return columns - sum(2 + max(width(cell) for cell in cells) for cells in list(zip(*rows, strict=True))[:-1])
 
 
 # --- The story of one ---------------------------------------------------------------------------------------
@@ -47,21 +58,20 @@ def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
 
 def story(task: Task, prompts: dict[str, str], now: float, columns: int | None, verbose: bool) -> list[str]:
     """The lines of ``task show``: what is wanted, what it was planned to be, and who had it."""
-    wide = columns if columns is not None else SHORT_WIDTH
     return [
-        *table([[name, value] for name, value in _facts(task).items() if value]),
-        *_section("wanted", _indented(task["description"], 2)),
-        *_section("planned", _planned(task)),
-        *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, wide, verbose)),
+        *_facts(task, columns),
+        *_section("wanted", _indented(task["description"], 2, columns)),
+        *_section("planned", _planned(task, columns)),
+        *_section("hand-offs", _handoffs(task["agent_chain"], prompts, now, columns, verbose)),
         *_section("queue", [f"  {line}" for line in queue_lines(task["queue"], columns and columns - 2)]),
-        *_section("attachments", [f"  {one_line(one['name'])}  {size(one['size'])}" for one in task["attachments"]]),
+        *_section("attachments", [line for one in task["attachments"] for line in _attachment(one, columns)]),
     ]
 
 
-def _facts(task: Task) -> dict[str, str]:
+def _facts(task: Task, columns: int | None) -> list[str]:
     status = task["status"]
     word = STATES.get(status["type"], status["type"])
-    return {
+    told = {
         "task": f"{task['number']}  {task['id']}",
         "state": word + (f"  {one_line(status['message'])}" if status.get("message") else ""),
         "agent": one_line(task["current_agent"] or ""),
@@ -71,30 +81,64 @@ def _facts(task: Task) -> dict[str, str]:
         "session": task.get("session_id") or "",
         "cwd": one_line(task.get("cwd") or ""),
     }
+    margin = max(len(name) for name, value in told.items() if value) + 2
+    return [line for name, value in told.items() if value for line in _behind(name, margin, value, columns)]
+
+
+def _behind(head: str, margin: int, text: str, columns: int | None) -> list[str]:
+    """A text behind its head, and if need be below itself."""
+    first, *more = set_in(text, margin, columns)
+    return [head + first[len(head) :], *more]
+
+
+def _attachment(one: dict[str, Any], columns: int | None) -> list[str]:
+    return _parted([one_line(one["name"]), size(one["size"])], 2, 4, columns)
 
 
 def _section(title: str, lines: list[str]) -> list[str]:
     return ["", title, *lines] if lines else []
 
 
-def _indented(text: str, columns: int) -> list[str]:
-    margin = " " * columns
-    return [f"{margin}{line}".rstrip() for line in harmless(text).strip("\n").split("\n")]
+def _indented(text: str, margin: int, columns: int | None) -> list[str]:
+    lines = harmless(text).strip("\n").split("\n")
+    return [piece for line in lines for piece in set_in(line, margin, columns)]
 
 
-def _planned(task: Task) -> list[str]:
-    lines = _indented(task["summary"], 2) if task.get("summary") else []
+def set_in(line: str, margin: int, columns: int | None) -> list[str]:
+    """A line so far to the right, in as many lines as that takes: what it is set in by itself holds for all of them."""
+    if columns is None:
+        return [f"{' ' * margin}{line}".rstrip()]
+    line = line.expandtabs()
+    bare = line.lstrip(" ")
+    left = " " * (margin + min(len(line) - len(bare), max(0, columns // 2 - margin)))
+    return [f"{left}{piece}".rstrip() for piece in wrapped(bare, max(1, columns - len(left)))]
+
+
+def _parted(parts: list[str], margin: int, hanging: int, columns: int | None) -> list[str]:
+    """Parts in a row; those for which there is no room stand below, each whole as long as it can be."""
+    lines: list[str] = []
+    for part in parts:
+        joined = f"{lines[-1]}  {part}" if lines else f"{' ' * margin}{part}"
+        if not lines or columns is None or width(joined) <= columns:
+            lines[-1:] = [joined]
+        else:
+            lines.append(f"{' ' * hanging}{part}")
+    return lines if columns is None else [fit(line, columns) for line in lines]
+
+
+def _planned(task: Task, columns: int | None) -> list[str]:
+    lines = _indented(task["summary"], 2, columns) if task.get("summary") else []
     for name, title in (("requirements", "has to hold"), ("acceptance_criteria", "is done when"), ("plan", "how")):
         told = task.get(name)
         if told:
-            lines += [f"  {title}", *_listed(told)]
+            lines += [f"  {title}", *_listed(told, columns)]
     return lines
 
 
-def _listed(told: str | list[str]) -> list[str]:
+def _listed(told: str | list[str], columns: int | None) -> list[str]:
     if isinstance(told, str):
-        return _indented(told, 4)
-    return [line for one in told for line in _bullet(_indented(one, 6))]
+        return _indented(told, 4, columns)
+    return [line for one in told for line in _bullet(_indented(one, 6, columns))]
 
 
 def _bullet(lines: list[str]) -> list[str]:
@@ -113,11 +157,15 @@ def levels(records: Iterable[Record]) -> list[int]:
     return found
 
 
-def _handoffs(records: list[Record], prompts: dict[str, str], now: float, columns: int, verbose: bool) -> list[str]:
+def _handoffs(
+    records: list[Record], prompts: dict[str, str], now: float, columns: int | None, verbose: bool
+) -> list[str]:
     lines: list[str] = []
+    deepest = DEEPEST if columns is None else columns // 3
     for number, (record, level) in enumerate(zip(records, levels(records), strict=True), 1):
-        margin = 2 + 4 * level
-        lines.append(fit(" " * margin + f"{number}  {_headline(record, now)}", max(columns, 40)))
+        margin = min(2 + 4 * level, deepest)
+        first, *more = _headline(record, now)
+        lines += _parted([f"{number}  {first}", *more], margin, margin + 4, columns)
         if record["id"] in prompts:
             lines += _said("asked: " + prompts[record["id"]], margin + 4, columns, True)
         if record["output"]:
@@ -125,25 +173,27 @@ def _handoffs(records: list[Record], prompts: dict[str, str], now: float, column
     return lines
 
 
-def _headline(record: Record, now: float) -> str:
-    """``developer  ✓ done  05:40:01  0:12  run r01j…``."""
+def _headline(record: Record, now: float) -> list[str]:
+    """``developer``, ``✓ done``, ``2026-01-01 05:40:01``, ``0:12``, ``run r01j…``."""
     begun, ended = record["started_at"] / 1000, record["completed_at"]
     state = WORDS.get(record["status"], str(record["status"]))
     is_over = record["status"] in ENDED
     reason = record.get("reason")
     why = f" ({reason})" if is_over and record["status"] != "done" and reason not in (None, record["status"]) else ""
     taken = duration((now if ended is None else ended / 1000) - begun)
-    run = f"  run {record['run']}" if record.get("run") else ""
-    return f"{one_line(record['agent_name'])}  {state}{why}  {moment(begun)}  {taken}{run}"
+    away = " (elsewhere)" if record.get("elsewhere") else ""
+    run = [f"run {record['run']}{away}"] if record.get("run") else []
+    return [one_line(record["agent_name"]), f"{state}{why}", moment(begun), taken, *run]
 
 
-def _said(text: str, margin: int, columns: int, whole: bool) -> list[str]:
-    lines = _indented(text, margin)
+def _said(text: str, margin: int, columns: int | None, whole: bool) -> list[str]:
     if whole:
-        return lines
-    shown = [fit(line, max(columns, margin + 20)) for line in lines if line][:SHORT_LINES]
-    cut = len([line for line in lines if line]) > SHORT_LINES or any(line.endswith("…") for line in shown)
-    return [*shown, *([f"{' ' * margin}… (-v shows all of it)"] if cut else [])]
+        return _indented(text, margin, columns)
+    lines = [line.expandtabs() for line in _indented(text, margin, None) if line]
+    shown = [fit(line, SHORT_WIDTH if columns is None else columns) for line in lines[:SHORT_LINES]]
+    cut = len(lines) > SHORT_LINES or shown != lines
+    more = fit(f"{' ' * margin}… (-v shows all of it)", columns or SHORT_WIDTH)
+    return [*shown, more] if cut else shown
 
 
 def size(count: int) -> str:
@@ -158,13 +208,16 @@ def queue_lines(items: list[dict[str, Any]], columns: int | None) -> list[str]:
     if not items:
         return []
     rows = [[one["id"], one_line(one["agent_name"] or "-"), fit(one_line(one["prompt"]), 200)] for one in items]
-    return table(rows, columns)
+    if columns is None or _room_left(rows, columns) >= ROOM:
+        return table(rows, columns)
+    below = [(_parted(row[:-1], 0, 2, columns), fit(f"  {row[-1]}", columns)) for row in rows]
+    return [line for head, prompt in below for line in (*head, prompt)]
 
 
 # --- What happened ------------------------------------------------------------------------------------------
 
 
-def history_lines(events: list[dict[str, Any]]) -> list[str]:
+def history_lines(events: list[dict[str, Any]], columns: int | None = None) -> list[str]:
     """The lines of ``task history``; the day is told when it is another one."""
     lines: list[str] = []
     day = ""
@@ -174,7 +227,8 @@ def history_lines(events: list[dict[str, Any]]) -> list[str]:
         if today != day:
             lines.append(today)
             day = today
-        lines.append(f"  {clock(ts)}  {fit(one_line(happened(event['event_type'], event['data'])), 400)}")
+        told = fit(one_line(happened(event["event_type"], event["data"])), 400)
+        lines += _behind(f"  {clock(ts)}", 12, told, columns)
     return lines
 
 
@@ -192,6 +246,7 @@ def happened(kind: str, data: dict[str, Any]) -> str:
 
 _WORDS = {
     "task_created": "wanted: {description}",
+    "task_imported": "brought here with {handoffs} hand-offs, of which {runs_elsewhere} have their runs elsewhere",
     "task_planned": "planned: {summary}",
     "status_changed": "{from} → {to}",
     "agent_handoff_started": "handed to {agent_name}",

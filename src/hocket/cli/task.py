@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, Group, Misused, Option, command
 from hocket.client import camel_keys, quote, snake_keys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 STATUSES = ("pending", "active", "waiting", "completed", "failed")
 LISTED = 20
+NO_TASK = 'No task. Make one: hocket task new "What is wanted"'
 TASK = Argument("ref", "TASK")
 
 
@@ -70,7 +72,7 @@ def list_(status: str | None, limit: int, as_json: bool) -> None:
         if more:
             print(f"There are more: hocket task list --limit {limit * 5}", file=sys.stderr)
     else:
-        print('No task. Make one: hocket task new "What is wanted"', file=sys.stderr)
+        print(NO_TASK, file=sys.stderr)
 
 
 PAGE = 1000
@@ -91,6 +93,44 @@ def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[T
         if before is None:
             return found, False
     return found, True
+
+
+@command(
+    Option("--all", name="everything", kind=FLAG, help="Also what was finished more than a day ago, and every card."),
+    JSON,
+    examples=("hocket task board", "hocket task board --all --json"),
+    quick=True,
+)
+def board(everything: bool, as_json: bool) -> None:
+    """Show who has which task for how long: a column for each state, or one below the other on a narrow terminal."""
+    from hocket.cli import board as drawing
+
+    client = access.connect(talk=not as_json)
+    now = time.time()
+    tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE)[0]]
+    asked = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
+    columns = drawing.on_board(snake_keys(tasks), asked, now, everything)
+    shown = [task for column in columns.values() for task in column]
+    if as_json:
+        as_given = {task["id"]: task for task in tasks}
+        needy = {task["id"] for task in columns[drawing.ASKED]}
+        needs = [camel_keys({"needs_you": task["id"] in needy}) for task in shown]
+        access.write_json([as_given[task["id"]] | need for task, need in zip(shown, needs, strict=True)])
+    elif shown:
+        lines = drawing.board(columns, asked, now, access.terminal_width(), everything)
+        write_lines(drawing.spelled(lines, config.colour_wanted(sys.stdout.isatty())))
+    _tell_board(len(shown), len(tasks), as_json)
+
+
+def _tell_board(shown: int, found: int, as_json: bool) -> None:
+    """Where the board is empty, or not all, the command that helps."""
+    if as_json:
+        return
+    if not found:
+        print(NO_TASK, file=sys.stderr)
+    elif found > shown:
+        some = "1 task was" if found - shown == 1 else f"{found - shown} tasks were"
+        print(f"{some} finished more than a day ago: hocket task board --all", file=sys.stderr)
 
 
 @command(
@@ -184,7 +224,7 @@ def history(ref: str, as_json: bool) -> None:
     from hocket.cli.story import history_lines
 
     events = access.connect(talk=not as_json).request("GET", path_of(ref, "history"))["events"]
-    access.write_json(events) if as_json else write_lines(history_lines(snake_keys(events)))
+    access.write_json(events) if as_json else write_lines(history_lines(snake_keys(events), access.terminal_width()))
 
 
 @command(
@@ -289,7 +329,7 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     client = access.connect()
     refs = [one["id"] for one in reversed(pages(client, None, None)[0])] if ref is None else [ref]
     for one in refs:
-        found = client.request("GET", path_of(one))
+        found = client.request("GET", path_of(one, "export"))
         if output is None:
             access.write(taskfiles.spelled(found))
         else:
@@ -306,7 +346,8 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
 def import_(places: tuple[str, ...], as_json: bool) -> int:
     """Take over tasks from files that export wrote, or that another program wrote in the same form.
 
-    A task keeps its id. What was at work in one when it was written is closed as lost.
+    A task keeps its id, its hand-offs, its queue and its history. What was at work in one when it was written is
+    closed as lost, and what is queued waits until you hand the task to an agent here.
     """
     from hocket.cli import taskfiles
 
@@ -318,6 +359,7 @@ task = Group(
     {
         "new": new,
         "list": list_,
+        "board": board,
         "show": show,
         "plan": plan,
         "status": status,

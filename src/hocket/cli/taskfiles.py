@@ -16,7 +16,7 @@ from typing import Any
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import Misused
-from hocket.client import Client
+from hocket.client import Client, snake_keys
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.written import MAX_ATTACHMENT
 
@@ -140,9 +140,22 @@ def take_over(client: Client, places: tuple[str, ...], as_json: bool) -> int:
         taken.append(task)
         if not as_json:
             access.write(f"{task['id']}\n")
+            _tell_left(snake_keys(task), client)
     if as_json:
         access.write_json(taken)
     return code
+
+
+def _tell_left(task: dict[str, Any], client: Client) -> None:
+    """What stayed where the task came from, and what waits for somebody here."""
+    away = sum(one["elsewhere"] and one["run"] is not None for one in task["agent_chain"])
+    if away:
+        runs = "its run" if away == 1 else f"its {away} runs"
+        print(f"hocket: {runs} stayed where the task was; what came of them is in its records", file=sys.stderr)
+    waiting = len(client.request("GET", f"/api/tasks/{task['id']}/queue")["items"])
+    if waiting:
+        hint = f'hocket handoff {task["number"]} AGENT "PROMPT"'
+        print(f"hocket: {waiting} queued, which waits until you hand it over: {hint}", file=sys.stderr)
 
 
 def task_files(place: str) -> list[str]:

@@ -147,10 +147,11 @@ class Engine:
         key: str | None = None,
         session: bool = False,
         start_at: int | str | None = None,
+        assignment: Assignment | None = None,
     ) -> Run:
         """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain."""
         wish = going_on.Wish(prompt, session, start_at)
-        return await self._once(key, lambda: self._resume(run, wish, key))
+        return await self._once(key, lambda: self._resume(run, wish, key, assignment))
 
     async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
         if key is None:
@@ -200,10 +201,10 @@ class Engine:
         catalog = partial(self.catalogs.get, request.cwd, request.env, config)
         return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
 
-    async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
+    async def _resume(self, run: Run, wish: going_on.Wish, key: str | None, assignment: Assignment | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
-            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
+            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0, assignment)
 
     async def _begin(
         self,

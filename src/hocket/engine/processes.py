@@ -62,6 +62,8 @@ LINGER = 600.0
 program itself waits for such commands."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""
+_WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
+"""Why a run is ended together with what it started."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 """Refusals of a fork that time may heal."""
 
@@ -165,6 +167,8 @@ class Processes:
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
+        self._an_end = asyncio.Event()
+        """Set at the next end of a run."""
         self.allowance: Callable[[Run], float | None] = lambda run: None
         """What a run may spend, asked when it is started."""
         self.is_over_budget: Callable[[Run], bool] = lambda run: False
@@ -711,6 +715,8 @@ class Processes:
         if leaf.ending:
             return
         leaf.ending = True
+        while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
+            await self._an_end.wait()
         now = _after(self._journal.live[leaf.id], events)
         tail = covered(read_tail(os.path.join(leaf.place, files.OUT), RESULT_LIMIT), leaf.secrets)
         last_words = leaf.provider.result_of(tail)
@@ -724,6 +730,8 @@ class Processes:
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:
+        self._an_end.set()
+        self._an_end = asyncio.Event()
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
         self._talk.unheard.discard(leaf.id)
@@ -780,6 +788,11 @@ class Processes:
             await self._journal.write(events, durable=True)
         for run in runs:
             self.stop(run.id)
+
+
+def _ends_before(run: Run, other: Run) -> bool:
+    """Whether it was handed the task by the other one, and is ended with it: then its record is closed first."""
+    return run.parent == other.id and run.handoff is not None and other.stop_reason in _WITH_ALL_BELOW
 
 
 def _argv(leaf: Leaf) -> tuple[str, ...]:

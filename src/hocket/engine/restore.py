@@ -1,26 +1,35 @@
 """After the database was lost: a new one, written from the run directories, which nobody but their keepers touch.
 
 Every leaf gets its record back under its own id and number; the next server reads its output and its exit status as if
-it had just come back from a crash. What only the database knew is gone: which chain a run belonged to, and gates.
+it had just come back from a crash. Tasks come back from their own files, with their hand-offs; one that was open is
+closed by the end of its run, as ever. What only the database knew is gone: which chain a run belonged to, and gates.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from hocket.engine import ledger
 from hocket.engine.home import DATABASE
+from hocket.engine.ledger import Kept
 from hocket.errors import StoreError
 from hocket.keeper import files
-from hocket.model import Event, Kind, Spec
+from hocket.model import Event, Kind, Reason, Spec, Status
 from hocket.store import Batch, NewRun, check, open_store
+from hocket.wanted import Handoff, Restore
 
 _AT_ONCE = 200
+NOBODY = "lost (lost): its run left nothing behind"
+
+Birth = tuple[Event, NewRun]
+"""A run's first event, and its specification."""
 
 
 class Restored(NamedTuple):
@@ -28,6 +37,7 @@ class Restored(NamedTuple):
 
     aside: Path
     runs: int
+    tasks: int
     unreadable: int
 
 
@@ -37,10 +47,53 @@ def restore(home: Path) -> Restored:
     aside.mkdir(mode=0o700)
     for part in home.glob(f"{DATABASE}*"):
         part.rename(aside / part.name)
-    found = [_birth(path) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
+    kept, untold = ledger.read_all(home)
+    turns = _turns(kept)
+    found = [_birth(path, turns.get(path.name)) for path in sorted((home / "runs").glob("*/*")) if path.is_dir()]
     births = sorted((birth for birth in found if birth), key=lambda birth: int(birth[0].data["number"]))
-    _write(home / DATABASE, births)
-    return Restored(aside, len(births), len(found) - len(births))
+    runs = frozenset(event.run for event, _ in births)
+    ledger.forget_mark(home)
+    _write(home / DATABASE, births, [_put_back(one, runs, time.time()) for one in kept])
+    return Restored(aside, len(births), len(kept), len(found) - len(births) + untold)
+
+
+class Turn(NamedTuple):
+    """Whose hand-off a run is, and below which run it was made, as far as that is still of use."""
+
+    task: str
+    handoff: str
+    depth: int = 0
+    parent: str | None = None
+    root: str | None = None
+
+
+def _turns(kept: Sequence[Kept]) -> dict[str, Turn]:
+    """By run. Of those that were open each was handed over by the one before it."""
+    turns: dict[str, Turn] = {}
+    for one in kept:
+        above: Handoff | None = None
+        for record in one.handoffs:
+            if record.run is None or record.elsewhere:
+                continue
+            turn = Turn(one.task.id, record.id)
+            if record.completed_at is None:
+                if above is not None and above.run is not None:
+                    root = turns[above.run].root or above.run
+                    turn = turn._replace(depth=record.depth, parent=above.run, root=root)
+                above = record
+            turns[record.run] = turn
+    return turns
+
+
+def _put_back(one: Kept, runs: frozenset[str], now: float) -> Restore:
+    """A hand-off that is open and whose run nobody knows has nobody left who could close it."""
+    records = tuple(
+        replace(record, completed_at=now, status=Status.LOST, reason=Reason.LOST, output=NOBODY)
+        if record.completed_at is None and record.run not in runs
+        else record
+        for record in one.handoffs
+    )
+    return Restore(ledger.told_by(one.task, records), records, one.history)
 
 
 def damage(home: Path) -> str | None:
@@ -53,7 +106,7 @@ def damage(home: Path) -> str | None:
     return check(path)
 
 
-def _birth(path: Path) -> tuple[Event, NewRun] | None:
+def _birth(path: Path, turn: Turn | None) -> Birth | None:
     """A run's first event and its specification, from the file that its keeper was started with."""
     written = files.read_spec(str(path))
     if written is None or "record" not in written:
@@ -85,19 +138,22 @@ def _birth(path: Path) -> tuple[Event, NewRun] | None:
         unvouched=record.get("unvouched", False),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
-    data |= {"parent": None, "depth": 0, "cwd": spec.cwd, "step": None, "iteration": None}
+    data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
+    data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
+    data |= {"cwd": spec.cwd, "step": None, "iteration": None}
     data |= {"budget_usd": spec.budget_usd, "budget_tokens": spec.budget_tokens, "idle_timeout": spec.idle_timeout}
     data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
-    event = Event(0, record["created_at"], path.name, path.name, "run.created", data)
+    root = (turn.root if turn else None) or path.name
+    event = Event(0, record["created_at"], path.name, root, "run.created", data)
     return event, NewRun(msgspec.json.encode(spec))
 
 
-def _write(path: Path, births: list[tuple[Event, NewRun]]) -> None:
+def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> None:
     with closing(open_store(path)) as store:
-        store.write_all(list(_batches(births)))
+        store.write_all([*_batches(births), *(Batch([], orders=[one], durable=True) for one in tasks)])
 
 
-def _batches(births: list[tuple[Event, NewRun]]) -> Iterator[Batch]:
+def _batches(births: list[Birth]) -> Iterator[Batch]:
     for first in range(0, len(births), _AT_ONCE):
         some = births[first : first + _AT_ONCE]
         yield Batch([event for event, _ in some], {event.run: birth for event, birth in some}, durable=True)

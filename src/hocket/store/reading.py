@@ -235,6 +235,14 @@ class Reading:
         sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
         return self._tasks(sql, (status, top, limit))
 
+    def tasks_changed_since(self, seq: int) -> list[str]:
+        """Those to which anything has happened after this event, by their ids; after none: all of them."""
+        if seq == 0:
+            return [name for (name,) in self._connection.execute("SELECT id FROM tasks ORDER BY number")]
+        sql = """SELECT DISTINCT tasks.id FROM events JOIN tasks ON tasks.id = events.run
+            WHERE events.seq > ? AND events.type = 'task.changed'"""
+        return [name for (name,) in self._connection.execute(sql, (seq,))]
+
     def queued_tasks(self) -> list[Task]:
         """Those for which something waits to be done."""
         return self._tasks("SELECT state FROM tasks WHERE queued > 0 ORDER BY number", ())

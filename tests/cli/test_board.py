@@ -1,0 +1,179 @@
+"""The board of tasks: who has which for how long, on wide and on narrow terminals."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.columns import lines_at, too_wide
+from world import Bin, Hocket
+
+from hocket.cli.board import MOST_CARDS, RECENT, board, card, on_board, spelled
+from hocket.cli.format import width
+
+NOW = 1_000_000.0
+
+
+def task(number: int, state: str, ago: float = 0.0, **more: Any) -> dict[str, Any]:
+    return {
+        "id": f"t{number}",
+        "number": number,
+        "description": f"wish {number}",
+        "status": {"type": state},
+        "current_agent": None,
+        "current_since": None,
+        "handoff_count": 0,
+        "queued": 0,
+        "updated_at": (NOW - ago) * 1000,
+        **more,
+    }
+
+
+def drawn(tasks: list[dict[str, Any]], wide: int | None, asked: dict[str, float] | None = None) -> list[str]:
+    asked = asked or {}
+    return spelled(board(on_board(tasks, asked, NOW, False), asked, NOW, wide, False), colour=False)
+
+
+def numbers(column: list[dict[str, Any]]) -> list[int]:
+    return [one["number"] for one in column]
+
+
+@pytest.mark.req("S2-87")
+def test_a_card_tells_who_has_the_task_for_how_long_how_often_it_was_handed_over_and_what_waits() -> None:
+    one = task(7, "active", current_agent="developer", current_since=(NOW - 34) * 1000, handoff_count=3, queued=2)
+    assert card(one, {}, NOW, 30) == [
+        ("7  wish 7", ""),
+        ("   ● developer 0:34", "34"),
+        ("   3 hand-offs · 2 queued", "2"),
+    ]
+
+
+def test_where_there_is_little_room_the_time_stays_and_the_name_gives_way() -> None:
+    one = task(7, "active", current_agent="a-very-long-name-of-an-agent", current_since=(NOW - 34) * 1000, queued=2)
+    lines = [line for line, _ in card(one, {}, NOW, 17)]
+    assert lines[1] == "   ● a-very… 0:34"
+    assert lines[2:] == ["   0 hand-offs", "   2 queued"]
+
+
+def test_each_task_is_in_the_column_of_its_state_and_those_come_first_that_changed_last() -> None:
+    tasks = [
+        *(task(1, "pending", 9), task(2, "pending", 3), task(3, "active"), task(4, "active", current_agent="qa")),
+        *(task(5, "waiting"), task(6, "completed", 5), task(7, "failed", 2), task(8, "completed", RECENT + 1)),
+    ]
+    columns = on_board(tasks, {"t4": NOW - 5}, NOW, everything=False)
+    assert {name: numbers(column) for name, column in columns.items()} == {
+        "pending": [2, 1],
+        "asked": [4],
+        "active": [3],
+        "waiting": [5],
+        "over": [7, 6],
+    }
+    assert numbers(on_board(tasks, {}, NOW, everything=True)["over"]) == [7, 6, 8]
+
+
+def test_a_task_that_is_over_needs_nobody_whatever_its_agent_asked_last() -> None:
+    assert numbers(on_board([task(1, "completed")], {"t1": NOW}, NOW, everything=False)["over"]) == [1]
+
+
+@pytest.mark.parametrize("wide", [1, 8, 20, 40, 80, 99, 100, 101, 120, 200])
+def test_no_line_is_wider_than_the_terminal(wide: int) -> None:
+    long = "世界のすべての\x1b[31mセッション" * 9
+    tasks = [
+        task(number * 1111, state, current_agent=long, description=long, handoff_count=12345, queued=99)
+        for number, state in enumerate(("pending", "active", "waiting", "completed", "failed", "active"), 1)
+    ]
+    lines = drawn(tasks, wide, {"t6666": NOW - 100_000})
+    assert too_wide(lines, wide) == []
+    assert "\x1b" not in "".join(lines)
+
+
+def test_columns_stand_side_by_side_where_there_is_room_and_below_each_other_where_there_is_none() -> None:
+    tasks = [task(1, "pending"), task(2, "active", current_agent="世界", current_since=NOW * 1000), task(3, "waiting")]
+    side_by_side = drawn(tasks, 120)
+    assert side_by_side[0].split() == ["PENDING", "1", "ACTIVE", "1", "WAITING", "1", "DONE", "·", "FAILED", "0"]
+    at = side_by_side[0].index("WAITING")
+    assert width(side_by_side[2][: side_by_side[2].index("○")]) == at + 3  # letters of two columns move nothing
+    stacked = drawn(tasks, 99)
+    assert [line for line in stacked if line.endswith(" 1") and line.isupper()] == [
+        "PENDING 1",
+        "ACTIVE 1",
+        "WAITING 1",
+    ]
+    assert drawn(tasks, None) == stacked
+
+
+def test_a_long_column_says_how_to_see_the_rest() -> None:
+    tasks = [task(number, "pending") for number in range(MOST_CARDS + 5)]
+    lines = drawn(tasks, 80)
+    assert lines[0] == f"PENDING {MOST_CARDS + 5}"
+    assert lines[-1] == "… 5 more: --all"
+    everything = board(on_board(tasks, {}, NOW, True), {}, NOW, 80, True)
+    assert len([line for line in spelled(everything, False) if "wish" in line]) == MOST_CARDS + 5
+
+
+def test_colours_are_only_added_to_words_that_say_the_same() -> None:
+    lines = board(on_board([task(1, "failed")], {}, NOW, False), {}, NOW, 120, False)
+    assert "\x1b[31m   ✗ failed 0:00 ago\x1b[0m" in "".join(spelled(lines, colour=True))
+    assert "   ✗ failed 0:00 ago" in "".join(spelled(lines, colour=False))
+
+
+# --- From outside ---
+
+
+def test_an_empty_board_says_what_to_type(hocket: Hocket) -> None:
+    done = hocket("task", "board")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "hocket task new" in done.stderr
+    assert json.loads(hocket("task", "board", "--json").stdout) == []
+
+
+def age(home: Path, seconds: float) -> None:
+    """Make every task older, as time would."""
+    with sqlite3.connect(home / "hocket.db") as database:
+        for name, state in database.execute("SELECT id, state FROM tasks").fetchall():
+            old = json.loads(state) | {"updated_at": time.time() - seconds}
+            database.execute("UPDATE tasks SET state = ? WHERE id = ?", (json.dumps(old), name))
+    database.close()
+
+
+@pytest.mark.req("S2-87")
+@pytest.mark.timeout(60)
+def test_the_board_shows_who_is_at_work_who_needs_somebody_and_what_was_done_lately(
+    hocket: Hocket, agent: Bin, home: Path, project: Path
+) -> None:
+    agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
+    agent("sleeper", "import time\ntime.sleep(600)")
+    agent("asker", "#!/bin/sh\nexec hocket ask 'Which colour?'\n")
+    hocket("handoff", "echo", "Long ago 世界")
+    hocket("task", "status", "1", "completed")
+    hocket("server", "stop")
+    age(home, RECENT + 60)
+    hocket("handoff", "sleeper", "Hammer at it", "--detach")
+    hocket("task", "queue", "2", "echo", "then this")
+    asker = hocket("handoff", "asker", "Paint it", "--detach").stdout.strip()
+    hocket("task", "new", "Nobody has this")
+    deadline = time.monotonic() + 15
+    while not json.loads(hocket("inbox", "--json").stdout):
+        assert time.monotonic() < deadline, hocket("show", asker).stdout
+
+    listed = {one["number"]: one for one in json.loads(hocket("task", "board", "--json").stdout)}
+    assert set(listed) == {2, 3, 4}
+    about = [(one["currentAgent"], one["handoffCount"], one["queued"], one["needsYou"]) for one in listed.values()]
+    assert sorted(about, key=str) == [("asker", 1, 0, True), ("sleeper", 1, 1, False), (None, 0, 0, False)]
+    assert listed[2]["currentSince"] >= listed[2]["createdAt"]
+
+    for columns in (40, 80, 120, 200):
+        lines = lines_at(columns, project, "task", "board")
+        text = "\n".join(lines)
+        assert too_wide(lines, columns) == []
+        assert "● sleeper 0:" in text
+        assert "1 hand-off · 1 queued" in text or ("1 hand-off" in text and "1 queued" in text)
+        assert "◆ asker 0:" in text
+        assert "Long ago" not in text
+    done = hocket("task", "board")
+    assert "1 task was finished more than a day ago: hocket task board --all" in done.stderr
+    assert "Long ago 世界" in hocket("task", "board", "--all").stdout
