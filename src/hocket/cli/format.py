@@ -187,6 +187,31 @@ def fit(text: str, columns: int) -> str:
     return "".join(kept) + "…"
 
 
+def folded(text: str, columns: int) -> list[str]:
+    """The text in lines that are no wider, broken between words where that is possible; nothing is left out."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if width(joined) <= columns:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        *whole, line = _pieces(word, columns)
+        lines += whole
+    return [*lines, line]
+
+
+def _pieces(word: str, columns: int) -> list[str]:
+    """A word that is too long for one line."""
+    pieces = [""]
+    for letter in word:
+        if pieces[-1] and width(pieces[-1]) + width(letter) > columns:
+            pieces.append("")
+        pieces[-1] += letter
+    return pieces
+
+
 def table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
     """Aligned lines. With ``columns`` the last cell gives way first, and no line is wider."""
     widths = [max(width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]

@@ -207,7 +207,8 @@ def _view(live: bool, options: dict[str, Any]) -> View:
     if live:
         from hocket.cli.terminal import LiveView
 
-        return LiveView(options["verbose"], config.colour_wanted(True))
+        answering = sys.stdin is not None and sys.stdin.isatty()
+        return LiveView(options["verbose"], config.colour_wanted(True), keys=answering)
     from hocket.cli.plain import PlainView
 
     return PlainView(options["quiet"], options["verbose"], config.folds_logs())
