@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,7 +80,7 @@ def imported(told: str) -> set[str]:
 
 @pytest.mark.req("S1-B21", "S1-B17")
 def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: Bin) -> None:
-    done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace", env={"FORCE_COLOR": "1"})
+    done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace")
     assert (done.returncode, done.stdout) == (0, "fine\n")
     assert "\x1b" not in done.stderr
     lines = done.stderr.splitlines()
@@ -91,6 +92,15 @@ def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: 
         ["✓", "done", "builder", "2/3", "marker"],
         ["✓", "done", "reviewer", "1/1", "single_run"],
     ]
+
+
+def test_colour_in_a_pipe_is_for_those_who_force_it_and_moves_no_cursor(hocket: Hocket, agents: Bin) -> None:
+    forced = hocket("run", "failing", "--until", "exit 3", env={"FORCE_COLOR": "1"})
+    assert forced.stdout == "half\n"
+    assert "\x1b[31m✗ failed\x1b[0m" in forced.stderr
+    assert set(re.findall(r"\x1b[^m]*.", forced.stderr)) <= {f"\x1b[{style}m" for style in ("0", "31", "33", "2")}
+    for env in ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, {"FORCE_COLOR": "0"}, {}):
+        assert "\x1b" not in hocket("run", "failing", env=env).stderr
 
 
 @pytest.mark.req("S1-B17", "S1-B16")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hocket import config
 from hocket.cli import access
 from hocket.cli.dispatch import run_command
-from hocket.cli.format import cost, fit
+from hocket.cli.format import cost, fit, painted
 from hocket.cli.usage import FLAG, Option, command
 from hocket.errors import HocketError
 
@@ -244,7 +244,7 @@ class Tour:
         self._print(fit(f"  {line}", self._columns), style)
 
     def _print(self, text: str, style: str | None) -> None:
-        print(f"\x1b[{style}m{text}\x1b[0m" if style and self._colour else text, flush=True)
+        print(painted(text, style or "") if self._colour else text, flush=True)
 
     def _run(self, *words: str) -> None:
         for line in self._captured(*words).splitlines():
@@ -265,6 +265,7 @@ class View:
 
     tick = 0.25
     box = None
+    colour = False
 
     def __init__(self, tour: Tour) -> None:
         self._tour = tour

@@ -1,12 +1,12 @@
-"""Append-only lines for pipes, files and continuous integration: no colour, no cursor, nothing rewritten."""
+"""Append-only lines for pipes, files and continuous integration: no cursor, nothing rewritten, colour if forced."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from hocket.cli.format import clock, duration, one_line
-from hocket.cli.words import THOUGHT, WAYS, parking, wish
+from hocket.cli.format import clock, duration, one_line, painted
+from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
+_COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
+"""Of lines, where somebody wants colours in them; what agents say has none."""
 
 
 def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -> list[str]:
@@ -61,8 +63,9 @@ class PlainView:
     tick = 0.25
     box = None
 
-    def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False) -> None:
+    def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
+        self.colour = colour
         self._verbose = verbose
         self._folding = folding
         """Whether whoever shows the log later can fold away what lies between two lines made for that."""
@@ -81,7 +84,8 @@ class PlainView:
             self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
         lines = lines_of(progress, event, self._verbose)
         if lines:
-            self.say("\n".join(lines))
+            style = _COLOURS.get(tone_of(event) or "", "") if self.colour else ""
+            self.say("\n".join(painted(line, style) for line in lines))
 
     def _begin_fold(self, title: str) -> None:
         """The lines of one step, or of all that work at the same time, belong together."""

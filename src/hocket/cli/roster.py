@@ -28,7 +28,7 @@ from hocket.catalog.report import (
     summary,
     trust_line,
 )
-from hocket.cli.format import fit, harmless, one_line, width
+from hocket.cli.format import fit, harmless, one_line, painted, width
 
 Table = Mapping[str, Any]
 Agent = Mapping[str, Any]
@@ -63,7 +63,7 @@ class Page(NamedTuple):
     shown: Callable[[str], str] = str
 
     def paint(self, text: str, style: str | None) -> str:
-        return f"\x1b[{style}m{text}\x1b[0m" if self.colour and style and text else text
+        return painted(text, style or "") if self.colour else text
 
     def told(self, text: str) -> str:
         """A sentence of ours, on one line, its paths written as all others are."""

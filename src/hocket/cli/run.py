@@ -211,7 +211,8 @@ def _view(live: bool, options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True), keys=answering)
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
+    # Not for a terminal's sake: there, whoever asks for plain lines wants no more than letters.
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
 def _report(
@@ -236,7 +237,8 @@ def _report(
     access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not quiet:
-        _summarise(progress)
+        # A live view on standard output says nothing about where standard error goes.
+        _summarise(progress, view.colour if sys.stderr.isatty() else config.colour_wanted(False))
     return _code(last, signals)
 
 
@@ -249,8 +251,9 @@ def _say_where_it_is(progress: Progress) -> None:
         print("\n".join(whereabouts(progress)), file=sys.stderr, flush=True)
 
 
-def _summarise(progress: Progress) -> None:
+def _summarise(progress: Progress, colour: bool) -> None:
+    from hocket.cli.format import tinted
     from hocket.cli.progress import summary
 
     for line in summary(progress, time.time(), access.terminal_width(sys.stderr)):
-        print(line, file=sys.stderr)
+        print(tinted(line) if colour else line, file=sys.stderr)

@@ -49,6 +49,7 @@ class LiveView:
 
     def __init__(self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None) -> None:
         self._verbose = verbose
+        self.colour = colour
         self.box = Box() if keys else None
         """Where questions are answered by keys; without it, each is told with the command that answers it."""
         self._untold: dict[tuple[str, str], AskedView] = {}

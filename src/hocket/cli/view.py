@@ -14,6 +14,7 @@ from hocket.cli.progress import Progress
 class View(Protocol):
     """Shows what happens as it happens."""
 
+    colour: bool
     tick: float
     """So often, in seconds, ``idle`` is called while nothing happens."""
 
