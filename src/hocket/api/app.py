@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response, StreamingResponse
 
@@ -25,6 +27,7 @@ from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.tasks import Tasks
+from hocket.written import NOT_TEXT, odd_text
 
 _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
@@ -55,6 +58,31 @@ RUN_BYTES = 1024
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
 
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""How JSON spells half of a character. Most bodies have none, so that nothing in them needs to be looked at."""
+
+
+class TextRequest(Request):
+    """A request whose JSON has no text that could not be kept."""
+
+    async def json(self) -> Any:
+        value = await super().json()
+        if _HALF.search(await self.body()) and (where := odd_text(value)):
+            # Of this kind, because the framework takes any other error here for a body that is no JSON.
+            raise HTTPException(400, f"{where} {NOT_TEXT}")
+        return value
+
+
+class TextRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_text(request: Request) -> Response:
+            return await handle(TextRequest(request.scope, request.receive))
+
+        return handle_text
+
+
 def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
     """The app of one server."""
     app = FastAPI(
@@ -65,6 +93,7 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
         redirect_slashes=False,
         responses=_FAILURES,
     )
+    app.router.route_class = TextRoute
     app.state.engine = engine
     app.state.tasks = wanted
     app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)

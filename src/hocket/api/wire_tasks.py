@@ -328,7 +328,7 @@ class TaskIn(BaseModel):
             raise ValueError("an id of digits alone would be taken for a task's number")
         try:
             msgspec.json.encode(self.source)
-        except (UnicodeEncodeError, TypeError, ValueError) as error:
+        except (TypeError, ValueError) as error:
             raise ValueError(f"source: {error}") from error
         return self
 

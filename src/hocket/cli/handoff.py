@@ -137,12 +137,8 @@ def _placed(words: tuple[str, ...]) -> tuple[str | None, str, str]:
 
 
 def _text(given: str, place: str) -> str:
-    """The prompt itself: text that can be sent, and something to do."""
+    """The prompt itself, which has to say something."""
     prompt = access.pick_prompt(given, None, place) or ""
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise PromptError("the prompt is not UTF-8 text") from None
     if not prompt.strip():
         raise PromptError("the prompt is empty")
     return prompt
