@@ -17,7 +17,7 @@ from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
 from hocket.engine import ceilings, going_on
-from hocket.engine.bind import StartRequest, bind
+from hocket.engine.bind import StartRequest, bind, check_directory
 from hocket.engine.budgets import Budgets
 from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
@@ -194,7 +194,16 @@ class Engine:
     async def _resume(self, run: Run, wish: going_on.Wish, key: str | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
-            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0)
+            bound = going_on.bound(self.read, run, wish)
+            if isinstance(bound, Spec):
+                await self._come_home(bound)
+            return await self._begin(bound, key, None, 0)
+
+    async def _come_home(self, spec: Spec) -> None:
+        """Have the directory of a session there: the worktree of a step may have been removed since."""
+        if (home := going_on.lost_home(self.read, spec)) is not None:
+            await self._chains.restore_home(home, spec)
+        check_directory(spec.cwd)
 
     async def _begin(
         self,

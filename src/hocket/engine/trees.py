@@ -61,6 +61,10 @@ class Trees:
         finally:
             self._busy.discard(cookie)
 
+    async def restore(self, cookie: str, step: Step, tree: Worktree) -> Prepared:
+        """Have a worktree there again that was removed: of its branch, or, without that, as it began."""
+        return await self.prepare(cookie, step, tree, fresh=not await self.exists(step, tree))
+
     async def look(self, step: Step, tree: Worktree, *, tidy: bool) -> Standing:
         """How a worktree stands. With ``tidy`` one that is spent is taken away, and is None afterwards."""
         async with self._locks.setdefault(tree.repository, asyncio.Lock()):
