@@ -118,6 +118,9 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
     add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
     add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
     add("/api/chains", catalog.list_chains, methods=["GET"], response_model=wire.Answer[wire.ChainsOut])
+    listed = wire.Answer[list[wire.WorktreeOut]]
+    add("/api/worktrees", list_worktrees, methods=["GET"], response_model=listed)
+    add("/api/worktrees/prune", prune_worktrees, methods=["POST"], response_model=listed)
     tasks.add_routes(app)
     mcp.add_routes(app)
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
@@ -330,10 +333,27 @@ async def show_health(request: Request) -> Response:
 
 async def stop_server(request: Request, body: wire.Empty | None = None) -> Response:
     """Let the server go. Runs live on and are taken over by the next one."""
-    if caller_of(request.scope).run is not None:
-        raise Forbidden("only the operator can stop the server")
+    _check_operator(request, "stop the server")
     request.app.state.stop()
     return wire.answer({"pid": os.getpid()}, 202)
+
+
+async def list_worktrees(request: Request) -> Response:
+    """The worktrees that chains have left, what each holds, and why it would stay."""
+    _check_operator(request, "look at all worktrees")
+    return wire.answer([one.row for one in await _engine(request).worktrees()])
+
+
+async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
+    """Take away the worktrees that hold nothing, of some runs or of all."""
+    _check_operator(request, "take worktrees away")
+    found = await _engine(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
+    return wire.answer([one.row for one in found])
+
+
+def _check_operator(request: Request, what: str) -> None:
+    if caller_of(request.scope).run is not None:
+        raise Forbidden(f"only the operator can {what}")
 
 
 # --- Errors -------------------------------------------------------------------------------------------------

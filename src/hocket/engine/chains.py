@@ -28,6 +28,7 @@ from hocket.engine.course import Course, hash_of, recalled, told_of
 from hocket.engine.going_on import Home
 from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.leftovers import Leftovers
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
 from hocket.engine.worktrees import Beginning, Standing
@@ -121,6 +122,15 @@ class Chains:
                 f"the settings in {tree.path} are not those that its agent was started with",
                 f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
             )
+
+    def leftovers(self, home: str) -> Leftovers:
+        """The worktrees that chains have left."""
+        return Leftovers(home, self._journal.read, self._trees, self._folders_in_use)
+
+    def _folders_in_use(self) -> set[str]:
+        """Where somebody works, and every worktree that a live chain may still want to look into."""
+        trees_known = (tree.path for course in self._courses.values() for tree in course.all_trees())
+        return {*trees_known, *(run.cwd for run in self._journal.live.values())}
 
     def child_ended(self, run: Run) -> None:
         """Told of every run that ended; those of our chains move them on."""

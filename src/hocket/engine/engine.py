@@ -24,6 +24,7 @@ from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.journal import Journal
+from hocket.engine.leftovers import Leftover
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
@@ -198,6 +199,16 @@ class Engine:
             if isinstance(bound, Spec):
                 await self._come_home(bound)
             return await self._begin(bound, key, None, 0)
+
+    async def worktrees(self) -> list[Leftover]:
+        """What chains have left in worktrees."""
+        return await self._chains.leftovers(str(self.home)).listed()
+
+    async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[Leftover]:
+        """Take away those worktrees that hold nothing, of some runs or of all."""
+        runs = {self.find(ref).id for ref in refs}
+        async with self._resuming:  # Nobody goes on in what is just taken away.
+            return await self._chains.leftovers(str(self.home)).prune(runs, older, dry=dry)
 
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
