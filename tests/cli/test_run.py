@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
 COUNTING = """
@@ -313,3 +314,44 @@ def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> 
     inner = next(run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["depth"] == 1)
     assert inner["parent"] == listed["outer"]["id"]
     assert inner["root"] == listed["outer"]["root"]
+
+
+INNER = """
+import subprocess, sys
+def dry(*words):
+    command = [sys.executable, "-m", "hocket", "run", "planner", "--dry-run", "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return f"{done.returncode} {done.stdout}{done.stderr}"
+"""
+
+
+def test_a_dry_run_inside_a_run_has_that_runs_time_and_no_more(hocket: Hocket, agent: Bin, agents: Bin) -> None:
+    agent("outer", INNER + "print(dry())")
+    code, _, said = hocket("run", "outer", "--timeout", "60").stdout.partition(" ")
+    (step,) = json.loads(said)
+    assert code == "0"
+    assert 0 < step["chain_limits"]["timeout"] <= 60
+
+
+def test_a_dry_run_inside_a_run_is_refused_what_the_run_would_be(hocket: Hocket, agent: Bin, agents: Bin) -> None:
+    agent(
+        "claude",
+        PROGRAM.replace('reply = f"you said: {words}"', 'reply = dry("--until", "true")').replace(
+            "\nsession =", INNER + "\nsession =", 1
+        ),
+    )
+    told = hocket("run", "claude", "-p", "x").stdout
+    assert told.startswith("2 ")
+    assert "may not give a gate" in told
+    assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 2, "nothing was started by it"
+
+
+def test_a_dry_run_inside_a_run_brings_no_server_up(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
+    """Both ends of a FIFO wait for each other, so that nobody brings one up before it was tried."""
+    door = world / "door"
+    os.mkfifo(door)
+    agent("outer", INNER + f"open({str(door)!r}).read()\nsaid = dry()\nopen({str(door)!r}, 'w').write(said)")
+    hocket("spawn", "outer")
+    hocket("server", "stop")
+    door.write_text("now")
+    assert door.read_text().startswith("2 hocket: no server is running")

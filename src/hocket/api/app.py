@@ -104,6 +104,7 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
     add = app.add_api_route
     add("/api/runs", list_runs, methods=["GET"], response_model=wire.Answer[list[wire.RunOut]])
     add("/api/runs", start_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201)
+    add("/api/plans", plan_run, methods=["POST"], response_model=wire.Answer[list[dict[str, Any]]])
     add("/api/runs/{ref}", show_run, methods=["GET"], response_model=wire.Answer[wire.RunDetail])
     add("/api/runs/{ref}/events", run_events, methods=["GET"], response_class=Response, responses=_EVENTS)
     add("/api/runs/{ref}/output", run_output, methods=["GET"], response_class=Response, responses=_BYTES)
@@ -185,6 +186,14 @@ async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key
         return await _start_for_task(request, body, body.task, idempotency_key)
     run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
     return wire.answer(_face(engine, run), 201)
+
+
+async def plan_run(request: Request, body: wire.StartBody) -> Response:
+    """What the same start would begin, step by step. Nothing is started."""
+    engine, parent = _engine(request), _parent(request, body)
+    if body.task is not None:
+        raise UsageError("a hand-off cannot be planned", "leave out `task`")
+    return wire.answer(await engine.plan(_start_request(engine, body, parent), parent))
 
 
 async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Response:

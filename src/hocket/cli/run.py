@@ -78,7 +78,7 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     if options["dry_run"]:
         return _dry_run(request, options["as_json"])
     if options["verbose"] and not options["as_json"]:
-        for line in _described(request):
+        for line in _described(_bound(request, starting=True)):
             print(line, file=sys.stderr)
     return start_and_watch("/api/runs", request, options)
 
@@ -128,15 +128,19 @@ def _substituted(file: str, variables: dict[str, str]) -> str:
 
 
 def _dry_run(request: dict[str, Any], as_json: bool) -> int:
+    steps = _bound(request, starting=False)
     if as_json:
-        access.write_json(_bound(request))
+        access.write_json(steps)
     else:
-        access.write("".join(f"{line}\n" for line in _described(request)))
+        access.write("".join(f"{line}\n" for line in _described(steps)))
     return 0
 
 
-def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each step with nothing left to look up, found here and not by the server."""
+def _bound(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
+    """Each step with nothing left to look up, found here; for a run by the server, which knows what it may start."""
+    if (client := access.connect_as_run(starting)) is not None:
+        steps: list[dict[str, Any]] = client.request("POST", "/api/plans", request)
+        return steps
     from hocket.config.loading import load
     from hocket.engine.bind import StartRequest, bind, describe
 
@@ -144,10 +148,10 @@ def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
     return describe(bind(StartRequest(**request), load(cwd, config.home())))
 
 
-def _described(request: dict[str, Any]) -> list[str]:
+def _described(steps: list[dict[str, Any]]) -> list[str]:
     from hocket.cli.chains import described
 
-    return described(_bound(request))
+    return described(steps)
 
 
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:

@@ -17,7 +17,7 @@ from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
 from hocket.engine import ceilings, going_on
-from hocket.engine.bind import StartRequest, bind, check_directory
+from hocket.engine.bind import StartRequest, bind, check_directory, describe
 from hocket.engine.budgets import Budgets
 from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
@@ -160,17 +160,25 @@ class Engine:
         self, request: StartRequest, key: str | None, parent: Run | None, assignment: Assignment | None
     ) -> Run:
         check_disk(self.home, self.limits)
+        bound = await self._bound(request, parent)
+        return await self._begin(bound, key, parent, depth_below(parent, self.limits), assignment)
+
+    async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
+        """What a start would begin, step by step; raises what the start would raise. Nothing is started."""
+        return describe(await self._bound(request, parent))
+
+    async def _bound(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
+        """A request with nothing left to look up, and nothing in it that the run which asks may not have."""
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
-        depth = depth_below(parent, self.limits)
+        depth_below(parent, self.limits)
         if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
             request = replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
         bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceiling)
-        bound = ceilings.in_time(bound, ceiling, time.monotonic())
-        return await self._begin(bound, key, parent, depth, assignment)
+        return ceilings.in_time(bound, ceiling, time.monotonic())
 
     async def check(self, request: StartRequest) -> None:
         """Raise unless this could be started now, by a person."""
