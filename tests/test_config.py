@@ -415,6 +415,8 @@ def test_an_unknown_chain_lists_the_available_ones(project: Path, home: Path) ->
         ({"agents": {"a": {"path": "/x\0y"}}}, ['agent "a", "path"', "NUL", r"'/x\x00y'"]),
         ({"agents": {"a": {"path": "/x\ud800"}}}, ['agent "a", "path"', "halves", r"'/x\ud800'"]),
         ({"agents": {"a": {"model": "\udfff"}}}, ['agent "a", "model"']),
+        ({"chains": {"c": {"steps": [{"agent": "a", "args": ["\ud800"]}]}}}, ["step 1", '"args"', "halves"]),
+        ({"chains": {"c": {"prompt": "\ud800", "steps": [{"agent": "a"}]}}}, ['"prompt"', "halves"]),
         ({"chains": {"c": {"steps": [{"agent": "a\0"}]}}}, ["step 1", '"agent"']),
         ({"chains": {"c": {"steps": [{"agent": "a", "promptFile": "\0"}]}}}, ["step 1", '"promptFile"']),
         ({"projects": {"p": "/x\0"}}, ['project "p"', "NUL"]),

@@ -181,6 +181,40 @@ BAD_BODIES: dict[str, bytes] = {
 }
 
 
+@pytest.mark.parametrize("half", [b"\\ud800", b"\\uDFFF", b"\xed\xa0\x80"])
+@pytest.mark.parametrize(
+    ("method", "path", "body", "named"),
+    [
+        ("POST", "/api/runs", b'{"dsl":"echo-args","cwd":"/","prompt":"%s"}', "prompt"),
+        ("POST", "/api/runs", b'{"dsl":"echo-args","cwd":"/","until":"test %s"}', "until"),
+        ("POST", "/api/runs", b'{"dsl":"echo-args","cwd":"/","variables":{"A":"%s"}}', "variables.A"),
+        ("POST", "/api/runs", b'{"dsl":"echo-args","cwd":"/","env":{"LANG":"%s"}}', "env.LANG"),
+        ("POST", "/api/runs", b'{"agent":"echo-args","cwd":"/","args":["%s"]}', "args"),
+        ("POST", "/api/tasks", b'{"description":"%s"}', "description"),
+        ("POST", "/api/tasks", b'{"description":"x","source":{"sourceType":"%s"}}', "source.sourceType"),
+        ("PUT", "/api/tasks/1/planning", b'{"plan":["%s"]}', "plan"),
+        ("PUT", "/api/tasks/1/handoff/complete", b'{"output":"%s"}', "output"),
+        ("POST", "/api/tasks/1/queue", b'{"agentName":"echo-args","prompt":"%s"}', "prompt"),
+        ("POST", "/api/handoffs", b'{"agentName":"echo-args","cwd":"/","prompt":"%s"}', "prompt"),
+        ("POST", "/api/runs/1/messages", b'{"text":"%s"}', "text"),
+        ("POST", "/api/runs/1/answer", b'{"allow":true,"text":"%s"}', "text"),
+    ],
+)
+def test_text_that_is_none_is_400_at_every_door_and_named(
+    shared: Server, method: str, path: str, body: bytes, named: str, half: bytes
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    response = shared.request(method, path, content=body % (b"x" + half), headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith(f"{named} is no text: ")
+
+
+def test_whole_characters_are_kept_however_they_are_spelled(shared: Server) -> None:
+    body = b'{"description":"\\ud83c\\udfb5 \xf0\x9f\x8e\xb5 \\\\ud800"}'
+    made = shared.request("POST", "/api/tasks", content=body, headers={"Content-Type": "application/json"})
+    assert made.json()["data"]["description"] == "🎵 🎵 \\ud800"
+
+
 @pytest.mark.parametrize("body", BAD_BODIES.values(), ids=list(BAD_BODIES))
 def test_a_start_that_cannot_work_is_400_and_leaves_nothing(shared: Server, body: bytes) -> None:
     before = shared.count()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.fake_claude import PROGRAM
 from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
@@ -108,3 +110,35 @@ def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Pat
     commit_all(repository)
     assert hocket("rehearse", "--chain", "ship", timeout=60).returncode == 0
     assert (branches(repository), git(repository, "worktree", "list").count("\n")) == ([], 0)
+
+
+def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
+    hocket: Hocket, agent: Bin, repository: Path
+) -> None:
+    agent("claude", PROGRAM)
+    before = picture(repository)
+    assert hocket("run", "reader -> claude", "-p", "first", "--isolation", "worktree").returncode == 0
+    assert worktrees(repository) == []
+    first = next(one for one in json.loads(hocket("ps", "-a", "--json").stdout) if one["agent"] == "claude")
+    again = hocket("resume", first["id"], "-p", "second")
+    assert (again.returncode, again.stdout) == (0, "you said: second\n")
+    assert worktrees(repository) == [first["cwd"]]
+    (branch,) = branches(repository)
+    assert git(first["cwd"], "symbolic-ref", "--short", "HEAD") == branch
+    # And once more, of the session that went on, when only the folder was taken away.
+    git(repository, "worktree", "remove", first["cwd"])
+    second = json.loads(hocket("ps", "-a", "--json").stdout)[-1]
+    assert hocket("resume", second["id"], "-p", "third").stdout == "you said: third\n"
+    assert branches(repository) == [branch]
+    assert picture(repository) == before
+
+
+def test_a_session_whose_repository_is_gone_is_refused_in_words(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("claude", PROGRAM)
+    make_repository(world / "other")
+    where = ("--cwd", str(world / "other"))
+    assert hocket("run", "claude", "-p", "x", "--isolation", "worktree", *where).returncode == 0
+    shutil.rmtree(world / "other")
+    refused = hocket("resume", "2", "-p", "more")
+    assert refused.returncode == 2
+    assert str(world / "other") in refused.stderr

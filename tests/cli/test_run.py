@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
 COUNTING = """
@@ -79,7 +81,7 @@ def imported(told: str) -> set[str]:
 
 @pytest.mark.req("S1-B21", "S1-B17")
 def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: Bin) -> None:
-    done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace", env={"FORCE_COLOR": "1"})
+    done = hocket("run", "planner -> builder:3 -> reviewer", "-p", "peace")
     assert (done.returncode, done.stdout) == (0, "fine\n")
     assert "\x1b" not in done.stderr
     lines = done.stderr.splitlines()
@@ -91,6 +93,15 @@ def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: 
         ["✓", "done", "builder", "2/3", "marker"],
         ["✓", "done", "reviewer", "1/1", "single_run"],
     ]
+
+
+def test_colour_in_a_pipe_is_for_those_who_force_it_and_moves_no_cursor(hocket: Hocket, agents: Bin) -> None:
+    forced = hocket("run", "failing", "--until", "exit 3", env={"FORCE_COLOR": "1"})
+    assert forced.stdout == "half\n"
+    assert "\x1b[31m✗ failed\x1b[0m" in forced.stderr
+    assert set(re.findall(r"\x1b[^m]*.", forced.stderr)) <= {f"\x1b[{style}m" for style in ("0", "31", "33", "2")}
+    for env in ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, {"FORCE_COLOR": "0"}, {}):
+        assert "\x1b" not in hocket("run", "failing", env=env).stderr
 
 
 @pytest.mark.req("S1-B17", "S1-B16")
@@ -303,3 +314,44 @@ def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> 
     inner = next(run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["depth"] == 1)
     assert inner["parent"] == listed["outer"]["id"]
     assert inner["root"] == listed["outer"]["root"]
+
+
+INNER = """
+import subprocess, sys
+def dry(*words):
+    command = [sys.executable, "-m", "hocket", "run", "planner", "--dry-run", "--json", *words]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return f"{done.returncode} {done.stdout}{done.stderr}"
+"""
+
+
+def test_a_dry_run_inside_a_run_has_that_runs_time_and_no_more(hocket: Hocket, agent: Bin, agents: Bin) -> None:
+    agent("outer", INNER + "print(dry())")
+    code, _, said = hocket("run", "outer", "--timeout", "60").stdout.partition(" ")
+    (step,) = json.loads(said)
+    assert code == "0"
+    assert 0 < step["chain_limits"]["timeout"] <= 60
+
+
+def test_a_dry_run_inside_a_run_is_refused_what_the_run_would_be(hocket: Hocket, agent: Bin, agents: Bin) -> None:
+    agent(
+        "claude",
+        PROGRAM.replace('reply = f"you said: {words}"', 'reply = dry("--until", "true")').replace(
+            "\nsession =", INNER + "\nsession =", 1
+        ),
+    )
+    told = hocket("run", "claude", "-p", "x").stdout
+    assert told.startswith("2 ")
+    assert "may not give a gate" in told
+    assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 2, "nothing was started by it"
+
+
+def test_a_dry_run_inside_a_run_brings_no_server_up(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
+    """Both ends of a FIFO wait for each other, so that nobody brings one up before it was tried."""
+    door = world / "door"
+    os.mkfifo(door)
+    agent("outer", INNER + f"open({str(door)!r}).read()\nsaid = dry()\nopen({str(door)!r}, 'w').write(said)")
+    hocket("spawn", "outer")
+    hocket("server", "stop")
+    door.write_text("now")
+    assert door.read_text().startswith("2 hocket: no server is running")

@@ -14,12 +14,13 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyte
 import pytest
 from cli.fake_claude import PROGRAM
 from rich.console import Console
-from world import Bin
+from world import Bin, Hocket
 
 from hocket.cli.progress import Progress
 from hocket.cli.terminal import frame
@@ -30,20 +31,29 @@ Start = Callable[..., "Terminal"]
 
 def _control_terminal() -> None:
     os.setsid()
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+
+
+def _readable(text: bytes) -> int:
+    """A descriptor from which this and nothing more is read."""
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    return reading
 
 
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, *args: str, cwd: Path, **env: str) -> None:
-        self.screen = pyte.Screen(COLUMNS, ROWS)
+    def __init__(self, *args: str, cwd: Path, rows: int = ROWS, stdin: bytes | None = None, **env: str) -> None:
+        self.screen = pyte.Screen(COLUMNS, rows)
         self._stream = pyte.ByteStream(self.screen)
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
+        given = slave if stdin is None else _readable(stdin)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "hocket", *args],
-            stdin=slave,
+            stdin=given,
             stdout=slave,
             stderr=slave,
             cwd=cwd,
@@ -52,16 +62,33 @@ class Terminal:
             preexec_fn=_control_terminal,  # noqa: PLW1509 - one thread, and nothing but two system calls
         )
         os.close(slave)
+        if stdin is not None:
+            os.close(given)
         self.received = b""
 
     def text(self) -> str:
         return "\n".join(line.rstrip() for line in self.screen.display).rstrip()
 
-    def wait_for(self, wanted: str, seconds: float = 12) -> None:
+    def wait_for(self, wanted: str) -> None:
+        self.wait_until(lambda: wanted in self.text(), f"{wanted!r} is not on the screen")
+
+    def wait_until(self, is_so: Callable[[], bool], complaint: str = "it is not so", seconds: float = 12) -> None:
         deadline = time.monotonic() + seconds
-        while wanted not in self.text():
-            assert time.monotonic() < deadline, f"{wanted!r} is not on the screen:\n{self.text()}"
+        while not is_so():
+            assert time.monotonic() < deadline, f"{complaint}:\n{self.text()}"
             self._read(0.1)
+
+    def read_for(self, seconds: float) -> bool:
+        """Show what comes within so many seconds; whether more may come."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            if not self._read(left):
+                return False
+        return True
+
+    def is_canonical(self) -> bool:
+        """Whether the terminal hands out whole lines, as it does unless somebody wants single keys."""
+        return bool(termios.tcgetattr(self._master)[3] & termios.ICANON)
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._master], [], [], seconds)[0]:
@@ -97,8 +124,8 @@ def terminal(home: Path, project: Path, agent: Bin) -> Iterator[Start]:
     agent("forever", "import time\nprint('hammering', flush=True)\ntime.sleep(600)")
     started: list[Terminal] = []
 
-    def start(*args: str, **env: str) -> Terminal:
-        started.append(Terminal(*args, cwd=project, **env))
+    def start(*args: str, **more: Any) -> Terminal:
+        started.append(Terminal(*args, cwd=project, **more))
         return started[-1]
 
     yield start
@@ -135,6 +162,28 @@ def test_the_second_interrupt_stops(terminal: Start) -> None:
     view.wait_for("hammering")
     view.press(b"\x03")
     view.wait_for("d detach")
+    view.press(b"\x03")
+    assert view.end() == 130
+
+
+def test_a_key_right_behind_the_interrupt_counts(terminal: Start) -> None:
+    """The offer is on the screen before the terminal is taken, so taking it must not drop what is typed."""
+    view = terminal("run", "forever")
+    view.wait_for("hammering")
+    view.press(b"\x03d")
+    assert view.end() == 0
+    assert "run 1 goes on" in view.text()
+
+
+def test_lines_on_a_terminal_make_the_offer_too(terminal: Start) -> None:
+    view = terminal("run", "forever", "--plain")
+    view.wait_for("hammering")
+    view.press(b"\x03")
+    view.wait_for("d detach, s stop, Enter to go on")
+    view.press(b"\r")
+    view.wait_for("run 1 goes on")
+    view.press(b"\x03")
+    view.wait_until(lambda: view.text().count("d detach") == 2)
     view.press(b"\x03")
     assert view.end() == 130
 
@@ -176,19 +225,119 @@ def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list
     assert "quick a plan of six steps" in view.text()
 
 
-def test_a_question_stands_out_and_is_never_cut_off(terminal: Start, agent: Bin) -> None:
+def asking(terminal: Start, agent: Bin, words: str = "ask me", **size: int) -> Terminal:
+    agent("claude", PROGRAM)
+    view = terminal("run", "claude", "-p", words, **size)  # on a terminal somebody is there to be asked
+    view.wait_for("waiting 0:00")
+    return view
+
+
+def press_when_it_counts(view: Terminal, key: bytes, until: str) -> None:
+    """Right after a question has appeared keys mean nothing, so it is pressed again until something happens."""
+    deadline = time.monotonic() + 10
+    while until not in view.text():
+        view.press(key)
+        assert (view.read_for(0.3) and time.monotonic() < deadline) or until in view.text(), view.text()
+
+
+def test_a_question_stands_in_a_box_and_a_key_answers_it(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent)
+    lines = view.text().splitlines()
+    top = next(place for place, line in enumerate(lines) if line.startswith("╭"))
+    assert lines[top - 1].startswith("◆  claude")
+    assert lines[top + 1].startswith("│ claude wants to run Bash: touch x0 ")
+    assert lines[top + 2].startswith("│ [a] allow once   [d] deny…   waiting 0:00")
+    assert lines[top + 3] == "╰" + lines[top][1:-1] + "╯"
+    assert "^C detach" in lines[top + 4]
+    assert b"\x07" in view.received
+    press_when_it_counts(view, b"a", "allowed by you")
+    assert view.end() == 0
+    text = view.text()
+    assert "? claude wants to run Bash: touch x0\n" in text
+    assert "claude allowed by you" in text
+    assert "you said: ask me [allow touch x0]" in text
+    assert "╭" not in text
+
+
+def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent)
+    press_when_it_counts(view, b"d", "deny, because:")
+    view.press("nöt therez\x7f".encode())
+    view.wait_for("deny, because: nöt there▏")
+    view.press(b"\r")
+    assert view.end() == 0
+    assert "claude denied by you: nöt there" in view.text()
+    assert "[deny nöt there]" in view.text()
+
+
+def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent, "choose")
+    assert "│ claude asks: Which colour? (1 Red, 2 Blue) " in view.text()
+    assert "│ [1-2] choose   [t] answer…   [d] deny…" in view.text()
+    press_when_it_counts(view, b"t", "answer: ▏")
+    view.press(b"\x1b")
+    view.wait_for("[1-2] choose")
+    view.press(b"2")
+    assert view.end() == 0
+    assert "[allow {'Which colour?': 'Blue'}]" in view.text()
+
+
+def test_whoever_answers_elsewhere_takes_the_box_away_and_is_named(terminal: Start, agent: Bin, hocket: Hocket) -> None:
+    view = asking(terminal, agent, "ask me hold")
+    hocket("answer", "2", "deny", "-m", "not today")
+    view.wait_for("claude denied by operator: not today")
+    view.wait_until(lambda: "╭" not in view.text())
+    view.press(b"\x03")
+    view.wait_for("d detach")
+    view.press(b"s")
+    assert view.end() == 130
+
+
+def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent, "ask twice")
+    view.wait_for("[n] next of 2")
+    assert "│ claude wants to run Bash: touch x0" in view.text()
+    press_when_it_counts(view, b"n", "│ claude wants to run Bash: touch x1")
+    press_when_it_counts(view, b"a", "│ claude wants to run Bash: touch x0")
+    press_when_it_counts(view, b"a", "claude allowed by you\n? claude wants to run Bash: touch x0")
+    assert view.end() == 0
+    assert "[allow touch x1] [allow touch x0]" in view.text()
+
+
+def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
+    agent("claude", PROGRAM.replace("touch x", "touch " + 150 * "xy " + "the end of it "))
+    view = terminal("run", "claude", "-p", "ask me", rows=12)
+    view.wait_for("… all of it is above")
+    assert "the end of it" in " ".join(view.text().split())
+    assert "[a] allow once" in view.text()
+    assert "^C detach" in view.text().splitlines()[-1]
+
+
+def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(terminal: Start, agent: Bin) -> None:
     agent("claude", PROGRAM.replace("touch x", "touch " + 50 * "xy " + "the end of it "))
-    view = terminal("run", "claude", "-p", "ask me")  # on a terminal somebody is there to be asked
+    view = terminal("run", "claude", "-p", "-", stdin=b"ask me")
     view.wait_for("◆  claude")
     text = view.text()
     assert "? claude wants to run Bash: touch xy xy" in text
     assert "the end of it" in " ".join(text.split())
     assert "\n    hocket answer 2 allow/deny\n" in text
     assert next(line for line in text.splitlines() if line.startswith("◆")).endswith("hocket answer 2 allow/deny")
+    assert "╭" not in text
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 0
+    assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()
+
+
+def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent)
+    assert not view.is_canonical()
+    view.press(b"\x03")
+    view.wait_for("d detach, s stop, Enter to go on")
+    view.press(b"d")
+    assert view.end() == 0
+    assert view.is_canonical()
     assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()
 
 

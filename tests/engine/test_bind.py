@@ -65,6 +65,13 @@ class Place:
         return caught.value
 
 
+@pytest.mark.parametrize("wish", ["prompt", "until", "marker", "dsl"])
+def test_text_that_is_none_is_refused_without_a_server_as_well(place: Place, wish: str) -> None:
+    wishes: dict[str, Any] = {"dsl": "builder", wish: "x\udcff"}
+    error = place.refused(**wishes)
+    assert error.message.startswith(f"{wish} is no text: ")
+
+
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)

@@ -114,6 +114,26 @@ def test_who_works_through_others_is_at_work_while_they_are(tmp_path: Path) -> N
     asyncio.run(scene())
 
 
+def test_what_an_ended_helper_said_last_counts_and_so_does_who_it_left_at_work(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("rtop", 1, idle_timeout=0.4)
+            await heard.born("rmiddle", 2, "rtop")
+            await heard.born("rbelow", 3, "rmiddle")
+            for run in ("rtop", "rmiddle", "rbelow"):
+                began = await heard.tell(run, "run.started")
+            await until(lambda: time.monotonic() > began + 0.3, "most of its time")
+            await heard.journal.write([ended("rmiddle")])
+            gone = time.monotonic()
+            await until(lambda: time.monotonic() > gone + 0.3, "more than the rest of it")
+            assert heard.ends == {}, "the end of one below is news"
+            last = await heard.tell("rbelow", "text", text="x")
+            assert await heard.ended("rtop") >= last + 0.39
+            assert set(heard.silence._heard) == {"rtop", "rbelow"}, "of those that are gone nothing is remembered"
+
+    asyncio.run(scene())
+
+
 def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_anew(tmp_path: Path) -> None:
     async def scene() -> None:
         async with listening_at(tmp_path / "db") as heard:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Annotated, Any, cast
 
 from fastapi import FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -25,6 +27,7 @@ from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.tasks import Tasks
+from hocket.written import NOT_TEXT, odd_text
 
 _REFUSALS: dict[int | str, str] = {
     400: "The request cannot be understood",
@@ -55,6 +58,31 @@ RUN_BYTES = 1024
 Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
 
 
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""How JSON spells half of a character. Most bodies have none, so that nothing in them needs to be looked at."""
+
+
+class TextRequest(Request):
+    """A request whose JSON has no text that could not be kept."""
+
+    async def json(self) -> Any:
+        value = await super().json()
+        if _HALF.search(await self.body()) and (where := odd_text(value)):
+            # Of this kind, because the framework takes any other error here for a body that is no JSON.
+            raise HTTPException(400, f"{where} {NOT_TEXT}")
+        return value
+
+
+class TextRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def handle_text(request: Request) -> Response:
+            return await handle(TextRequest(request.scope, request.receive))
+
+        return handle_text
+
+
 def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
     """The app of one server."""
     app = FastAPI(
@@ -65,6 +93,7 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
         redirect_slashes=False,
         responses=_FAILURES,
     )
+    app.router.route_class = TextRoute
     app.state.engine = engine
     app.state.tasks = wanted
     app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
@@ -75,6 +104,7 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
     add = app.add_api_route
     add("/api/runs", list_runs, methods=["GET"], response_model=wire.Answer[list[wire.RunOut]])
     add("/api/runs", start_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201)
+    add("/api/plans", plan_run, methods=["POST"], response_model=wire.Answer[list[dict[str, Any]]])
     add("/api/runs/{ref}", show_run, methods=["GET"], response_model=wire.Answer[wire.RunDetail])
     add("/api/runs/{ref}/events", run_events, methods=["GET"], response_class=Response, responses=_EVENTS)
     add("/api/runs/{ref}/output", run_output, methods=["GET"], response_class=Response, responses=_BYTES)
@@ -89,6 +119,9 @@ def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], s
     add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
     add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
     add("/api/chains", catalog.list_chains, methods=["GET"], response_model=wire.Answer[wire.ChainsOut])
+    listed = wire.Answer[list[wire.WorktreeOut]]
+    add("/api/worktrees", list_worktrees, methods=["GET"], response_model=listed)
+    add("/api/worktrees/prune", prune_worktrees, methods=["POST"], response_model=listed)
     tasks.add_routes(app)
     mcp.add_routes(app)
     add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
@@ -153,6 +186,14 @@ async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key
         return await _start_for_task(request, body, body.task, idempotency_key)
     run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
     return wire.answer(_face(engine, run), 201)
+
+
+async def plan_run(request: Request, body: wire.StartBody) -> Response:
+    """What the same start would begin, step by step. Nothing is started."""
+    engine, parent = _engine(request), _parent(request, body)
+    if body.task is not None:
+        raise UsageError("a hand-off cannot be planned", "leave out `task`")
+    return wire.answer(await engine.plan(_start_request(engine, body, parent), parent))
 
 
 async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Response:
@@ -305,10 +346,27 @@ async def show_health(request: Request) -> Response:
 
 async def stop_server(request: Request, body: wire.Empty | None = None) -> Response:
     """Let the server go. Runs live on and are taken over by the next one."""
-    if caller_of(request.scope).run is not None:
-        raise Forbidden("only the operator can stop the server")
+    _check_operator(request, "stop the server")
     request.app.state.stop()
     return wire.answer({"pid": os.getpid()}, 202)
+
+
+async def list_worktrees(request: Request) -> Response:
+    """The worktrees that chains have left, what each holds, and why it would stay."""
+    _check_operator(request, "look at all worktrees")
+    return wire.answer([one.row for one in await _engine(request).worktrees()])
+
+
+async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
+    """Take away the worktrees that hold nothing, of some runs or of all."""
+    _check_operator(request, "take worktrees away")
+    found = await _engine(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
+    return wire.answer([one.row for one in found])
+
+
+def _check_operator(request: Request, what: str) -> None:
+    if caller_of(request.scope).run is not None:
+        raise Forbidden(f"only the operator can {what}")
 
 
 # --- Errors -------------------------------------------------------------------------------------------------

@@ -416,6 +416,37 @@ class AnswerBody(BaseModel):
     text: Text | None = None
 
 
+class WorktreeOut(BaseModel):
+    """A worktree that a chain has left."""
+
+    run: str
+    number: int
+    status: str
+    ended_at: float | None
+    agent: str
+    repository: str
+    path: str
+    branch: str
+    uncommitted: int | None
+    commits: int | None
+    """Those that no branch but a worktree's has."""
+    why: str | None
+    """Why it stays; null when nothing would be lost with it."""
+    removed: bool
+    branch_removed: bool
+
+
+class PruneBody(BaseModel):
+    """Which worktrees may go. One that holds anything stays in any case."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    runs: list[Word] = Field(default=[], max_length=1000)
+    older: float = Field(default=0.0, ge=0, le=1e9)
+    """Seconds since the chain ended."""
+    dry_run: StrictBool = False
+
+
 class ResumeBody(BaseModel):
     """How to go on with a run that has ended: the session of an agent, or a chain."""
 

@@ -377,7 +377,7 @@ class TaskIn(BaseModel):
         for name, value in (("source", self.source), ("history", [one.data for one in self.history or ()])):
             try:
                 msgspec.json.encode(value)
-            except (UnicodeEncodeError, TypeError, ValueError) as error:
+            except (TypeError, ValueError) as error:
                 raise ValueError(f"{name}: {error}") from error
         return self
 

@@ -24,6 +24,7 @@ from hocket.config import PERMISSION_MODES
 from hocket.config.reading import read_bounded
 from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError
 from hocket.model import Definition
+from hocket.written import is_text
 
 MAX_CONFIG = 64 * 1024
 _NAME, _SPEC_PATH, _ALLOWED_TOOLS, _PERMISSION_MODE = "name", "specPath", "allowedTools", "permissionMode"
@@ -155,16 +156,11 @@ def _understood(values: Mapping[str, Any], stem: str) -> AgentFile | Fault:
     """The config that an object stands for. What is missing is missing; what is wrong is refused."""
     given = [values.get(key) for key in (_NAME, _SPEC_PATH, _ALLOWED_TOOLS, _PERMISSION_MODE)]
     for key, value in zip((_NAME, _SPEC_PATH, _ALLOWED_TOOLS, _PERMISSION_MODE), given, strict=True):
-        if value is not None and not (isinstance(value, str) and _is_text(value)):
+        if value is not None and not (isinstance(value, str) and is_text(value)):
             return Fault(1, f"{key} is {shown(value)}, which is not a text")
     name, spec_path, _, mode = given
     reason = _complaint(stem, name, spec_path, mode)
     return Fault(1, reason) if reason else AgentFile(stem, *given[1:])
-
-
-def _is_text(value: str) -> bool:
-    """Half of a character, which JSON can spell, can be handed to nobody."""
-    return not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _complaint(stem: str, name: str | None, spec_path: str | None, mode: str | None) -> str | None:

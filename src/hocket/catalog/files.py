@@ -31,6 +31,7 @@ from hocket.catalog.frontmatter import Fault, Head, gist, parse
 from hocket.catalog.look import Look, kind_of
 from hocket.catalog.names import address_of, is_address
 from hocket.errors import BadDirectory, UsageError
+from hocket.written import is_text
 
 MAX_FILES = 10_000
 """Files and folders looked at below one folder: more than anybody has, and an end to a strange one."""
@@ -169,7 +170,7 @@ def _kind(look: Look, entry: os.DirEntry[str], problems: list[Problem]) -> str:
     is_definition = _is_definition_name(entry.name)
     if entry.is_symlink():
         look.stat(entry.path)  # what it leads to may come to be, or become something else
-    if not _is_text(entry.name):
+    if not is_text(entry.name):
         if is_definition or _is(entry, os.DirEntry.is_dir):
             problems.append(Problem(printable(entry.path), None, "its file name is not UTF-8", False, REFUSED))
         return _NOTHING
@@ -203,10 +204,6 @@ def _is(entry: os.DirEntry[str], test: Callable[[os.DirEntry[str]], bool]) -> bo
         return test(entry)
     except OSError:  # a link in a circle
         return False
-
-
-def _is_text(name: str) -> bool:
-    return name.isascii() or printable(name) == name
 
 
 def _is_definition_name(name: str) -> bool:

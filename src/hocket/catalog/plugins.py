@@ -38,6 +38,7 @@ from hocket.catalog.sources import main_root
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition
 from hocket.model import Definition
+from hocket.written import is_text
 
 MANAGED_SETTINGS = "/etc/claude-code/managed-settings.json"
 MAX_DOCUMENT = 8 * 1024 * 1024
@@ -292,7 +293,7 @@ def _complaint(manifest: dict[str, Any] | Fault | None) -> str | None:
     if isinstance(manifest, Fault):
         return manifest.reason
     name, agents = manifest.get("name"), manifest.get("agents", [])
-    if not isinstance(name, str) or not name or re.search(r"\s", name) or not _is_text(name):
+    if not isinstance(name, str) or not name or re.search(r"\s", name) or not is_text(name):
         return "gives it no name that can be one"
     if not isinstance(manifest.get("version", ""), str):
         return "has a version that is not a text"
@@ -352,7 +353,7 @@ def _walk(look: Look, plugin: Plugin, problems: list[Problem]) -> Iterator[tuple
                 reason = f"has more than {MAX_FILES} files and folders below it, and the rest is not looked at"
                 problems.append(Problem(folder, None, reason, True, REFUSED))
                 return
-            if not _is_text(entry.name):
+            if not is_text(entry.name):
                 problems.append(Problem(printable(entry.path), None, "its file name is not UTF-8", False, REFUSED))
             elif entry.is_symlink():
                 if entry.name.lower().endswith(".md"):
@@ -398,12 +399,7 @@ def _remarks(head: Head, path: str) -> Iterator[Problem]:
 def _name(value: Any) -> str | None:
     """A value as the CLI makes a name of it, whatever it is; None where it takes the file's."""
     text = _as_text(value)
-    return text if text and len(text) <= MAX_NAME and _is_text(text) else None
-
-
-def _is_text(name: str) -> bool:
-    """Whether it can be written down: half of a character, or a byte of a strange file name, cannot."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    return text if text and len(text) <= MAX_NAME and is_text(text) else None
 
 
 def _as_text(value: Any) -> str:

@@ -47,6 +47,14 @@ def connect(starting: bool = True, talk: bool = True, start: Callable[[], None] 
     )
 
 
+def connect_as_run(starting: bool) -> Client | None:
+    """A client that speaks for the run which this process is part of; None where it is part of none of this home's."""
+    caller = config.caller()
+    if caller.run is None or caller.token is None or caller.url != f"unix:{config.socket_path(config.home())}":
+        return None
+    return connect(starting=starting)
+
+
 def _start_server(home: str) -> None:
     from pathlib import Path
 

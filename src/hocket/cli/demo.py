@@ -264,6 +264,8 @@ class View:
     """What a watched run is drawn on, handed through to the tour."""
 
     tick = 0.25
+    box = None
+    colour = False
 
     def __init__(self, tour: Tour) -> None:
         self._tour = tour
@@ -285,3 +287,6 @@ class View:
 
     def note(self, text: str) -> None:
         """There is no footer."""
+
+    def offer(self, progress: Progress, text: str) -> None:
+        """Whoever presses Ctrl-C ends the tour, and is asked nothing."""

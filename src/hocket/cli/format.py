@@ -24,6 +24,8 @@ WORDS = {
     "parked": "‖ waits",
 }
 NEEDS_YOU = "◆ needs you"
+STATE_COLOURS = {"✓": "32", "✗": "31", "●": "34", "◌": "34", "‖": "33", "◆": "1;33"}
+"""By a word's glyph; the others are dim."""
 _OWN_WORDS = frozenset([*WORDS.values(), NEEDS_YOU])
 """One column a letter: to know that of these, no table of all letters has to be loaded."""
 
@@ -50,6 +52,17 @@ def harmless(text: str) -> str:
 def one_line(text: str) -> str:
     """Harmless, and on one line."""
     return " ".join(harmless(text).split())
+
+
+def painted(text: str, style: str | None, colour: bool = True) -> str:
+    """In a terminal's own colours, which are numbers: ``1;33`` is bold and yellow. Nothing stays nothing."""
+    return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
+
+
+def tinted(line: str) -> str:
+    """A line that begins with a state's word, that word in its colour."""
+    word = next((one for one in (NEEDS_YOU, *WORDS.values()) if line.startswith(one)), "")
+    return painted(word, STATE_COLOURS.get(word[:1], "2")) + line[len(word) :]
 
 
 def state_word(run: dict[str, Any]) -> str:
@@ -185,11 +198,6 @@ def fit(text: str, columns: int) -> str:
             break
         kept.append(letter)
     return "".join(kept) + "…"
-
-
-def painted(text: str, style: str | None, colour: bool) -> str:
-    """The text in a style (the number that a terminal knows it by), where there are colours."""
-    return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
 
 
 def wrapped(text: str, columns: int) -> list[str]:

@@ -12,7 +12,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Misused, Option, command
-from hocket.cli.watch import ASKING, STOPPING, Keys, Leave, Signals, obey
+from hocket.cli.watch import Hands, Leave, Signals
 from hocket.client import ENDED, camel_keys, quote
 from hocket.errors import NotFound, PromptError
 
@@ -137,12 +137,8 @@ def _placed(words: tuple[str, ...]) -> tuple[str | None, str, str]:
 
 
 def _text(given: str, place: str) -> str:
-    """The prompt itself: text that can be sent, and something to do."""
+    """The prompt itself, which has to say something."""
     prompt = access.pick_prompt(given, None, place) or ""
-    try:
-        prompt.encode()
-    except UnicodeEncodeError:
-        raise PromptError("the prompt is not UTF-8 text") from None
     if not prompt.strip():
         raise PromptError("the prompt is empty")
     return prompt
@@ -190,17 +186,16 @@ class Teller:
         """
         if self._silent or (event is not None and (event["seq"] <= self.since or event["type"] == "question")):
             return
-        for run, leaf in progress.leaves.items():
-            for question in leaf.questions.values():
-                if (run, question["id"]) not in self._told:
-                    self._told.add((run, question["id"]))
-                    print(_asks(leaf.agent, question, leaf.number, len(leaf.questions) > 1), file=sys.stderr)
+        for key, asked in progress.questions.items():
+            if key not in self._told:
+                self._told.add(key)
+                print(_asks(asked.who, asked.data, progress.reply_line(asked)), file=sys.stderr)
 
 
-def _asks(agent: str, question: dict[str, Any], run: object, several: bool) -> str:
-    from hocket.cli.words import reply_line, wish
+def _asks(who: str, question: dict[str, Any], reply: str) -> str:
+    from hocket.cli.words import wish
 
-    return f"hocket: {agent} {wish(question)}; {reply_line(question, run, several)}"
+    return f"hocket: {who} {wish(question)}; {reply}"
 
 
 def _watched(client: Client, made: dict[str, Any], deadline: float | None, signals: Signals, teller: Teller) -> bool:
@@ -230,8 +225,7 @@ def _follow(
     deadline: float | None,
     signals: Signals,
 ) -> bool:
-    asked = False
-    with view, Keys() as keys:
+    with view, Hands(client, view, signals) as hands:
         for event in client.follow_ticking(progress.root, TICK_SECONDS):
             if event is None:
                 view.idle(progress)
@@ -241,17 +235,7 @@ def _follow(
                 if closes(event, record):
                     return True
             teller.look(progress, event)
-            if signals.asking != asked:
-                asked = signals.asking
-                if asked:
-                    keys.pressed()  # taking the terminal drops what was typed before: so first, and then the offer
-                else:
-                    keys.close()
-                view.say(f"^C  {ASKING}" if asked else STOPPING if signals.code else "waiting")
-            if asked:
-                obey(keys.pressed(), signals)
-            if signals.trouble:
-                raise signals.trouble
+            hands.look(progress)
             if deadline is not None and time.monotonic() > deadline:
                 return False
     return True
@@ -286,9 +270,12 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
 
 def _open_questions(client: Client, made: dict[str, Any]) -> list[str]:
     """What it or anybody below it waits for, with the line that answers it."""
+    from hocket.cli.words import reply_lines
+
     asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in {made["run"], *made["runs"]}]
-    runs = [one["run"] for one in asked]
-    return [_asks(one_line(str(one["agent"])), one, one["number"], runs.count(one["run"]) > 1) for one in asked]
+    return [
+        _asks(one_line(str(one["agent"])), one, reply) for one, reply in zip(asked, reply_lines(asked), strict=True)
+    ]
 
 
 def _record(client: Client, made: dict[str, Any], is_over: bool) -> Record:

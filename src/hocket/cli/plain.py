@@ -1,12 +1,12 @@
-"""Append-only lines for pipes, files and continuous integration: no colour, no cursor, nothing rewritten."""
+"""Append-only lines for pipes, files and continuous integration: no cursor, nothing rewritten, colour if forced."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from hocket.cli.format import clock, duration, one_line
-from hocket.cli.words import THOUGHT, WAYS, parking, reply_line, wish
+from hocket.cli.format import clock, duration, one_line, painted
+from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
+_COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
+"""Of lines, where somebody wants colours in them; what agents say has none."""
 
 
 def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -> list[str]:
     """What one event adds to the log, the event being part of ``progress`` already."""
     if event["type"] == "run.started" and event["run"] != progress.root and progress.step_of(event["run"]):
         # Of a chain it is worth a line: what begins may say nothing for long.
-        return [f"{clock(event['ts'])} {_speaker(progress, event)} begins"]
+        return [f"{clock(event['ts'])} {progress.named_speaker(event)} begins"]
     way = WAYS.get(event["type"])
     if way is None or (way.tone == THOUGHT and not verbose):
         return []
@@ -31,25 +33,14 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
         what, command = question_of(progress, event)
         return [f"{clock(event['ts'])} {what}    {command}"]
     said = way.words(event["data"])
-    head = f"{clock(event['ts'])} {_speaker(progress, event)}"
+    head = f"{clock(event['ts'])} {progress.named_speaker(event)}"
     return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]
 
 
 def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
     """What is asked, by whom, and the command that answers it."""
-    leaf = progress.leaves.get(event["run"])
-    known = leaf.number if leaf else progress.number if event["run"] == progress.root else None
-    name = event["run"] if known is None else known
-    several = leaf is not None and len(leaf.questions) > 1
-    return f"? {_speaker(progress, event)} {wish(event['data'])}", reply_line(event["data"], name, several)
-
-
-def _speaker(progress: Progress, event: dict[str, Any]) -> str:
-    """Whose words they are; those of an agent's own helper have both names."""
-    data = event["data"]
-    judged = data.get("run") if event["type"] in ("gate", "gate.started", "progress") else None
-    speaker = progress.speaker(judged or event["run"])
-    return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
+    asked = progress.questions[event["run"], event["data"]["id"]]
+    return f"? {asked.who} {wish(asked.data)}", progress.reply_line(asked)
 
 
 def heartbeat(progress: Progress, now: float) -> str:
@@ -70,9 +61,11 @@ class PlainView:
     """Writes to standard error, so that standard output carries the result alone."""
 
     tick = 0.25
+    box = None
 
-    def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False) -> None:
+    def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
+        self.colour = colour
         self._verbose = verbose
         self._folding = folding
         """Whether whoever shows the log later can fold away what lies between two lines made for that."""
@@ -91,7 +84,8 @@ class PlainView:
             self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
         lines = lines_of(progress, event, self._verbose)
         if lines:
-            self.say("\n".join(lines))
+            style = _COLOURS.get(tone_of(event) or "", "") if self.colour else ""
+            self.say("\n".join(painted(line, style) for line in lines))
 
     def _begin_fold(self, title: str) -> None:
         """The lines of one step, or of all that work at the same time, belong together."""
@@ -110,6 +104,10 @@ class PlainView:
 
     def note(self, text: str) -> None:
         """Lines that are written once have no footer."""
+
+    def offer(self, progress: Progress, text: str) -> None:
+        """What keys do now."""
+        self.say(text or f"{progress.name} goes on")
 
     def say(self, text: str) -> None:
         """Talk, unless asked to be quiet."""

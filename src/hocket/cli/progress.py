@@ -92,7 +92,7 @@ class StepView:
 class LeafView:
     """One process of the tree: whose words they are."""
 
-    __slots__ = ("agent", "cost", "iteration", "number", "parent", "questions", "step", "tokens")
+    __slots__ = ("agent", "cost", "iteration", "number", "parent", "step", "tokens")
 
     def __init__(self, event: Event) -> None:
         data = event["data"]
@@ -103,18 +103,6 @@ class LeafView:
         self.parent: str | None = data.get("parent")
         self.cost: float | None = None
         self.tokens: int | None = None
-        self.questions: dict[str, dict[str, Any]] = {}
-        """What it asked and nobody has answered."""
-
-    def ask(self, event: Event) -> None:
-        """Note a question, or that it was answered."""
-        data = event["data"]
-        if event["type"] == "question":
-            self.questions[data["id"]] = data
-        elif event["type"] == "answer":
-            self.questions.pop(data["id"], None)
-        elif event["type"] == "run.ended":
-            self.questions.clear()
 
     def use(self, data: dict[str, Any], step: StepView | None) -> None:
         """Note what it has used, and how much more that is for its step. A cost that was known stays known."""
@@ -129,11 +117,20 @@ class LeafView:
             if step is not None:
                 step.tokens = (step.tokens or 0) + more
 
-    def asks(self) -> str:
-        """The command that answers the oldest of its questions."""
-        if not self.questions:
-            return ""
-        return reply_line(next(iter(self.questions.values())), self.number, len(self.questions) > 1)
+
+class AskedView:
+    """A question that nobody has answered yet."""
+
+    __slots__ = ("data", "name", "run", "since", "who")
+
+    def __init__(self, event: Event, who: str, name: object) -> None:
+        self.run: str = event["run"]
+        self.data: dict[str, Any] = event["data"]
+        self.since: float = event["ts"]
+        self.who = who
+        """Whose question it is; that of an agent's own helper has both names."""
+        self.name = name
+        """What people call its run."""
 
 
 class Progress:
@@ -144,6 +141,8 @@ class Progress:
         self.number: int | None = None
         self.steps = [StepView(agent, maximum) for agent, maximum in steps or []]
         self.leaves: dict[str, LeafView] = {}
+        self.questions: dict[tuple[str, str], AskedView] = {}
+        """What is asked anywhere in the tree and not answered, the oldest first, by run and id."""
         self._own: set[str | None] = {root, None}
         """The chain, its groups and its loops: what these start are its steps, what anybody else starts is not."""
         self._loops: dict[str, int] = {}
@@ -160,10 +159,9 @@ class Progress:
         kind, run = event["type"], event["run"]
         if self.started_at is None:
             self.started_at = event["ts"]
-        if (leaf := self.leaves.get(run)) is not None:
-            leaf.ask(event)
-            if kind in ("usage", "run.ended"):
-                leaf.use(event["data"], self.step_of(run))
+        self._note_questions(event)
+        if kind in ("usage", "run.ended") and (leaf := self.leaves.get(run)) is not None:
+            leaf.use(event["data"], self.step_of(run))
         if kind == "run.created":
             self._created(event)
         elif kind in ("parked", "unparked") and run == self.root:
@@ -198,6 +196,39 @@ class Progress:
         if step is None or leaf.iteration is None or step.maximum == 1:
             return leaf.agent
         return f"{leaf.agent}[{leaf.iteration}{f'/{step.maximum}' if step.maximum else ''}]"
+
+    def named_speaker(self, event: Event) -> str:
+        """Whose words an event has; those of an agent's own helper have both names."""
+        data = event["data"]
+        judged = data.get("run") if event["type"] in ("gate", "gate.started", "progress") else None
+        speaker = self.speaker(judged or event["run"])
+        return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
+
+    def questions_of(self, run: str) -> list[AskedView]:
+        """What one run asks, the oldest first."""
+        return [asked for asked in self.questions.values() if asked.run == run]
+
+    def reply_line(self, asked: AskedView) -> str:
+        """The command that answers a question."""
+        return reply_line(asked.data, asked.name, len(self.questions_of(asked.run)) > 1)
+
+    def _note_questions(self, event: Event) -> None:
+        """A question, its answer, or an end after which nobody is to answer any more."""
+        kind, run, data = event["type"], event["run"], event["data"]
+        if kind == "question":
+            leaf = self.leaves.get(run)
+            known = leaf.number if leaf else self.number if run == self.root else None
+            name = run if known is None else known
+            self.questions[run, data["id"]] = AskedView(event, self.named_speaker(event), name)
+        elif kind == "answer":
+            self.questions.pop((run, data["id"]), None)
+        elif kind in ("turn.ended", "run.ended") and self.questions:
+            # A turn takes its own questions with it, and not those of helpers that go on.
+            self.questions = {
+                key: asked
+                for key, asked in self.questions.items()
+                if asked.run != run or (kind == "turn.ended" and asked.data.get("parent"))
+            }
 
     def at_work(self) -> list[StepView]:
         """The step that has begun last and is not over; of a group all such members."""
@@ -255,7 +286,8 @@ class Progress:
 
     def _changed(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
-        step.asks = self.leaves[event["run"]].asks()
+        asked = self.questions_of(event["run"])
+        step.asks = self.reply_line(asked[0]) if asked else ""
         if kind in ("text", "tool.started"):
             helper = step.helpers.get(str(data.get("parent")))
             step.say(_last_words(event, helper is None), event["ts"], helper)

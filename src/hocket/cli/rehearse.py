@@ -240,7 +240,7 @@ def _view(options: dict[str, Any]) -> View:
         return LiveView(options["verbose"], config.colour_wanted(True))
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
 def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:

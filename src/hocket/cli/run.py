@@ -78,7 +78,7 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     if options["dry_run"]:
         return _dry_run(request, options["as_json"])
     if options["verbose"] and not options["as_json"]:
-        for line in _described(request):
+        for line in _described(_bound(request, starting=True)):
             print(line, file=sys.stderr)
     return start_and_watch("/api/runs", request, options)
 
@@ -128,15 +128,19 @@ def _substituted(file: str, variables: dict[str, str]) -> str:
 
 
 def _dry_run(request: dict[str, Any], as_json: bool) -> int:
+    steps = _bound(request, starting=False)
     if as_json:
-        access.write_json(_bound(request))
+        access.write_json(steps)
     else:
-        access.write("".join(f"{line}\n" for line in _described(request)))
+        access.write("".join(f"{line}\n" for line in _described(steps)))
     return 0
 
 
-def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each step with nothing left to look up, found here and not by the server."""
+def _bound(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
+    """Each step with nothing left to look up, found here; for a run by the server, which knows what it may start."""
+    if (client := access.connect_as_run(starting)) is not None:
+        steps: list[dict[str, Any]] = client.request("POST", "/api/plans", request)
+        return steps
     from hocket.config.loading import load
     from hocket.engine.bind import StartRequest, bind, describe
 
@@ -144,10 +148,10 @@ def _bound(request: dict[str, Any]) -> list[dict[str, Any]]:
     return describe(bind(StartRequest(**request), load(cwd, config.home())))
 
 
-def _described(request: dict[str, Any]) -> list[str]:
+def _described(steps: list[dict[str, Any]]) -> list[str]:
     from hocket.cli.chains import described
 
-    return described(_bound(request))
+    return described(steps)
 
 
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:
@@ -207,10 +211,12 @@ def _view(live: bool, options: dict[str, Any]) -> View:
     if live:
         from hocket.cli.terminal import LiveView
 
-        return LiveView(options["verbose"], config.colour_wanted(True))
+        answering = sys.stdin is not None and sys.stdin.isatty()
+        return LiveView(options["verbose"], config.colour_wanted(True), keys=answering)
     from hocket.cli.plain import PlainView
 
-    return PlainView(options["quiet"], options["verbose"], config.folds_logs())
+    # Not for a terminal's sake: there, whoever asks for plain lines wants no more than letters.
+    return PlainView(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
 def _report(
@@ -235,7 +241,8 @@ def _report(
     access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not quiet:
-        _summarise(progress)
+        # A live view on standard output says nothing about where standard error goes.
+        _summarise(progress, view.colour if sys.stderr.isatty() else config.colour_wanted(False))
     return _code(last, signals)
 
 
@@ -248,8 +255,10 @@ def _say_where_it_is(progress: Progress) -> None:
         print("\n".join(whereabouts(progress)), file=sys.stderr, flush=True)
 
 
-def _summarise(progress: Progress) -> None:
+def _summarise(progress: Progress, colour: bool) -> None:
+    from hocket.cli.format import tinted
     from hocket.cli.progress import summary
 
     lines = summary(progress, time.time(), access.terminal_width(sys.stderr))
-    sys.stderr.write("".join(f"{line}\n" for line in lines))  # in one piece, where printing would take two for each
+    told = (tinted(line) if colour else line for line in lines)
+    sys.stderr.write("".join(f"{line}\n" for line in told))  # in one piece, where printing would take two for each

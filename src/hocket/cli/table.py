@@ -23,6 +23,7 @@ COMMANDS = {
     "ask": ("hocket.cli.inbox:ask", "Ask people something, from inside a run."),
     "resume": ("hocket.cli.talk:resume", "Go on with a run that has ended: a session, or a chain."),
     "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
+    "worktrees": ("hocket.cli.worktrees:worktrees", "List what chains have left in worktrees, and tidy up."),
     "task": ("hocket.cli.task:task", "Say what is wanted, and see what came of it."),
     "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent; prints its final message alone."),
     "trust": ("hocket.cli.trust:trust", "Approve what a project brings along, by its content."),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -15,10 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hocket.cli.box import Box, said
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width
 from hocket.cli.plain import lines_of, question_of
-from hocket.cli.progress import AGENT_COLUMNS, HelperView, Progress, StepView, arrows, joint
-from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
+from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
+from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of, wish
 
 FRAME_SECONDS = 0.125
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -45,13 +47,19 @@ class LiveView:
 
     tick = FRAME_SECONDS
 
-    def __init__(self, verbose: bool, colour: bool, console: Console | None = None) -> None:
+    def __init__(self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None) -> None:
         self._verbose = verbose
+        self.colour = colour
+        self.box = Box() if keys else None
+        """Where questions are answered by keys; without it, each is told with the command that answers it."""
+        self._untold: dict[tuple[str, str], AskedView] = {}
+        """What is asked in the box alone so far: once it is answered, it stays on the screen together with that."""
         self._console = console or Console(file=sys.stdout, no_color=not colour, highlight=False, emoji=False)
         self._live = Live(console=self._console, auto_refresh=False, transient=True, redirect_stderr=False)
         self._painted_at = 0.0
         self._headed = False
         self._note = ""
+        self._offer = ""
 
     def __enter__(self) -> LiveView:
         self._live.start()
@@ -73,11 +81,42 @@ class LiveView:
     def _tell(self, progress: Progress, event: dict[str, Any]) -> None:
         """What is worth a line of its own above the block."""
         tone = tone_of(event)
-        if tone == ALERT:
-            self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
+        if event["type"] == "question":
+            self._ask(progress, event)
         elif tone is not None and (self._verbose or tone in UNASKED):
-            for line in lines_of(progress, event, self._verbose):
+            if event["type"] == "answer":
+                self._recall(event)
+            for line in lines_of(progress, self._mine(event), self._verbose):
                 self._print(Text(line, style=TONES[tone]))
+
+    def _ask(self, progress: Progress, event: dict[str, Any]) -> None:
+        """Somebody is needed: once for all that is asked at the same time, the terminal says so aloud."""
+        if len(progress.questions) == 1:
+            self._console.bell()
+        if self.box is None:
+            self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
+            return
+        asked = progress.questions[event["run"], event["data"]["id"]]
+        self._untold[asked.run, asked.data["id"]] = asked
+        if len(said(asked, self._console.width - 4)) > self._box_lines():
+            self._recall(event)
+
+    def _recall(self, event: dict[str, Any]) -> None:
+        """Print a question, unless it has been."""
+        asked = self._untold.pop((event["run"], event["data"]["id"]), None)
+        if asked is not None:
+            self._console.print(Text(f"? {asked.who} {wish(asked.data)}", TONES[ALERT]), overflow="fold")
+
+    def _mine(self, event: dict[str, Any]) -> dict[str, Any]:
+        """The same event, with an answer that was given here known as the reader's own."""
+        data = event["data"]
+        if event["type"] != "answer" or self.box is None or data.get("key") not in self.box.own:
+            return event
+        return {**event, "data": {**data, "by": "you"}}
+
+    def _box_lines(self) -> int:
+        """How many lines a question in the box may have."""
+        return max(2, self._console.height // 3)
 
     def idle(self, progress: Progress) -> None:
         """Nothing came for a moment: the clock goes on."""
@@ -91,15 +130,26 @@ class LiveView:
         """What the footer says until the next note."""
         self._note = text
 
+    def offer(self, progress: Progress, text: str) -> None:
+        """What keys do now, in the place of the note, and at once."""
+        self._offer = text
+        self._painted_at = 0.0
+        self._paint(progress)
+
     def _print(self, line: Text) -> None:
         self._console.print(line, soft_wrap=False, no_wrap=True, overflow="ellipsis", crop=True)
 
     def _paint(self, progress: Progress) -> None:
         now = time.monotonic()
+        if self.box is not None:
+            self.box.look(progress, now)
         if now - self._painted_at < FRAME_SECONDS:
             return
         self._painted_at = now
-        self._live.update(frame(progress, time.time(), self._console.width, self._note), refresh=True)
+        columns, at = self._console.width, time.time()
+        box = self.box.lines(columns, self._box_lines(), at) if self.box is not None else []
+        painted = frame(progress, at, columns, self._offer or self._note, box, self._console.height)
+        self._live.update(painted, refresh=True)
 
 
 def heading(progress: Progress) -> Text:
@@ -114,26 +164,35 @@ def question(what: str, command: str, columns: int) -> Text:
     return Text.assemble((what, TONES[ALERT]), gap, (command, "bold"))
 
 
-def frame(progress: Progress, now: float, columns: int, note: str = "") -> Table:
-    """The block: the steps that are not over, and a footer."""
-    grid = Table.grid()
-    grid.add_column(no_wrap=True, overflow="ellipsis")
-    for step in progress.steps:
-        if not step.told:
-            grid.add_row(step_line(progress, step, now, columns))
-            for helper in step.helpers.values():
-                grid.add_row(helper_line(progress, helper, now, columns))
+def frame(
+    progress: Progress, now: float, columns: int, note: str = "", box: Sequence[str] = (), rows: int | None = None
+) -> Table:
+    """The block: the steps that are not over, what is asked, and a footer."""
+    lines = [line for step in progress.steps if not step.told for line in _step_lines(progress, step, now, columns)]
     if progress.parked is not None:
-        grid.add_row(
-            Text(
-                fit(f"{WORDS['parked'][0]}  {parking(progress.parked, now)}{_left(progress, now)}", columns),
-                TONES[NOTICE],
-            )
-        )
+        waits = f"{WORDS['parked'][0]}  {parking(progress.parked, now)}{_left(progress, now)}"
+        lines.append(Text(fit(waits, columns), TONES[NOTICE]))
     taken = duration(None if progress.started_at is None else now - progress.started_at)
     parts = [taken, *_spent(progress), note or KEYS]
-    grid.add_row(Text(fit("  ·  ".join(parts), columns), style="bold" if note else "dim"))
+    footer = Text(fit("  ·  ".join(parts), columns), style="bold" if note else "dim")
+    room = None if rows is None else max(1, rows - len(box) - 2)
+    grid = Table.grid()
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    for line in [*_fitted(lines, room), *(Text(line, TONES[ALERT]) for line in box), footer]:
+        grid.add_row(line)
     return grid
+
+
+def _step_lines(progress: Progress, step: StepView, now: float, columns: int) -> list[Text]:
+    helpers = step.helpers.values()
+    return [step_line(progress, step, now, columns), *(helper_line(progress, one, now, columns) for one in helpers)]
+
+
+def _fitted(lines: list[Text], room: int | None) -> list[Text]:
+    """As many as there is room for. The first are those at work: what is over stands above the block."""
+    if room is None or len(lines) <= room:
+        return lines
+    return [*lines[: room - 1], Text(f"·  … {len(lines) - room + 1} more", "dim")]
 
 
 def _spent(progress: Progress) -> list[str]:

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from hocket.cli.box import Box
 from hocket.cli.progress import Progress
 
 
 class View(Protocol):
     """Shows what happens as it happens."""
 
+    colour: bool
     tick: float
     """So often, in seconds, ``idle`` is called while nothing happens."""
+
+    @property
+    def box(self) -> Box | None:
+        """Where keys answer questions, if they do."""
 
     def __enter__(self) -> View: ...
     def __exit__(self, *_: object) -> None: ...
@@ -22,3 +28,4 @@ class View(Protocol):
     def idle(self, progress: Progress) -> None: ...
     def say(self, text: str) -> None: ...
     def note(self, text: str) -> None: ...
+    def offer(self, progress: Progress, text: str) -> None: ...

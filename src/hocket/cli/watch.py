@@ -5,6 +5,7 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 
 from __future__ import annotations
 
+import codecs
 import os
 import time
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
+    from hocket.cli.box import Box
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
     from hocket.client import Client
@@ -29,7 +31,7 @@ ASKING = "d detach, s stop, Enter to go on"
 STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
-STOP_ATTEMPTS = 600
+ATTEMPTS = 600
 FLUSH_SECONDS = 5.0
 
 
@@ -41,6 +43,29 @@ class Leave(Exception):
         self.code = code
 
 
+class Errand:
+    """A POST in a thread of its own. Whoever follows brings a lost server back; a thread must not, since that forks."""
+
+    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        import threading
+
+        self.key = os.urandom(16).hex()
+        self.trouble: HocketError | None = None
+        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
+
+    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        from contextlib import suppress
+
+        try:
+            for _ in range(ATTEMPTS):
+                with suppress(ServerUnreachable):
+                    client.request("POST", path, body, self.key)
+                    return
+                time.sleep(0.1)
+        except HocketError as error:
+            self.trouble = error
+
+
 class Signals:
     """What SIGINT, SIGTERM and SIGHUP mean while a run is watched."""
 
@@ -48,12 +73,12 @@ class Signals:
         self._client = client
         self._on_terminal = on_terminal
         self._run: str | None = None
-        self._stopping = False
+        self._errand: Errand | None = None
+        """The stop, once it was asked for."""
         self._further = 0
         self.asking = False
         self.code: int | None = None
         """130 or 143 once this client has asked for the end."""
-        self.trouble: HocketError | None = None
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -71,7 +96,7 @@ class Signals:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             raise Leave(128 + number)
-        if self._stopping or (self.code is not None and self._run is None):
+        if self._errand is not None or (self.code is not None and self._run is None):
             self._further += 1
             if self._further >= PATIENCE:
                 raise Leave(128 + number)
@@ -88,27 +113,14 @@ class Signals:
             self._begin_stop()
 
     def _begin_stop(self) -> None:
-        if not self._stopping:
-            import threading
-
-            self._stopping = True
+        if self._errand is None:
             # In a thread: a handler that waits for the answer would keep the last events from being shown.
-            threading.Thread(target=self._post_stop, args=(self._run,), daemon=True).start()
+            self._errand = Errand(self._client, f"/api/runs/{self._run}/stop", {})
 
-    def _post_stop(self, run: str) -> None:
-        """Whoever follows brings a lost server back; starting one forks, which a thread must not."""
-        from contextlib import suppress
-
-        client = self._client.never_starting()
-        key = os.urandom(16).hex()
-        try:
-            for _ in range(STOP_ATTEMPTS):
-                with suppress(ServerUnreachable):
-                    client.request("POST", f"/api/runs/{run}/stop", {}, key)
-                    return
-                time.sleep(0.1)
-        except HocketError as error:
-            self.trouble = error
+    @property
+    def trouble(self) -> HocketError | None:
+        """Why the run cannot be stopped."""
+        return self._errand.trouble if self._errand is not None else None
 
     def exit_code(self, status: str, code: int) -> int:
         """The run's own code, unless it ended because this client was told to end it."""
@@ -121,33 +133,44 @@ class Keys:
     def __init__(self) -> None:
         self._terminal: int | None = None
         self._before: list[Any] | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def __enter__(self) -> Keys:
-        return self
+    def pressed(self) -> list[str]:
+        """The keys that were pressed since the last look, and nothing of those that say more than one letter.
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def pressed(self) -> str | None:
-        """The key that was pressed since the last look, if any."""
+        The first look takes the terminal. What was typed before is left to be read: between an offer on the screen and
+        this look no key may get lost.
+        """
         import select
 
         if self._terminal is None:
             self._open()
-        if self._terminal is None or not select.select([self._terminal], [], [], 0)[0]:
-            return None
-        return os.read(self._terminal, 1).decode("latin-1").lower()
+        if self._terminal is None or not self._take() or not select.select([self._terminal], [], [], 0)[0]:
+            return []
+        return letters(self._decoder.decode(os.read(self._terminal, 4096)))
 
     def _open(self) -> None:
         import termios
-        import tty
 
         try:
             self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
             self._before = termios.tcgetattr(self._terminal)
-            tty.setcbreak(self._terminal)
         except (OSError, termios.error):
             self.close()
+
+    def _take(self) -> bool:
+        """Whether keys come one by one and to us: a shell that put us aside meanwhile has its own way with them."""
+        import termios
+        import tty
+
+        if self._terminal is None or not _in_front(self._terminal):
+            return False
+        try:
+            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
+                tty.setcbreak(self._terminal, termios.TCSADRAIN)
+        except termios.error:
+            return False
+        return True
 
     def close(self) -> None:
         """Give the terminal back as it was."""
@@ -156,12 +179,28 @@ class Keys:
         import termios
 
         try:
-            if self._before is not None:
+            if self._before is not None and _in_front(self._terminal):
                 termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
         except (OSError, termios.error):
             pass  # the terminal has gone, and its settings with it
         os.close(self._terminal)
         self._terminal = self._before = None
+
+
+def letters(text: str) -> list[str]:
+    """The keys in what a terminal sent. Arrows and their like begin with an escape and end with a letter, which must
+    not count as that letter's key."""
+    import re
+
+    return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", text))
+
+
+def _in_front(terminal: int) -> bool:
+    """Whether the terminal is ours to set and to read: a process in the background would be stopped for it."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def is_last(event: Event, run: str, session: bool) -> bool:
@@ -171,10 +210,52 @@ def is_last(event: Event, run: str, session: bool) -> bool:
     return event["type"] == "run.ended" or (session and event["type"] == "turn.ended" and bool(event["data"]["idle"]))
 
 
+class Hands:
+    """Whoever sits at the terminal: what they say to the offer that the first Ctrl-C makes, and to questions."""
+
+    def __init__(self, client: Client, view: View, signals: Signals) -> None:
+        self._client = client
+        self._view = view
+        self._signals = signals
+        self._keys = Keys()
+        self._offered = False
+        self._errand: Errand | None = None
+        """The last answer that was given."""
+
+    def __enter__(self) -> Hands:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keys.close()
+
+    def look(self, progress: Progress) -> None:
+        """After every event, and whenever there is none."""
+        signals, box = self._signals, self._view.box
+        if signals.asking != self._offered:
+            self._offered = signals.asking
+            self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
+        if self._offered:
+            for key in self._keys.pressed():
+                obey(key.lower(), signals)
+        elif box is not None and box.asked is not None and signals.code is None:
+            self._answer(box, progress)
+        else:
+            self._keys.close()
+        if signals.trouble:
+            raise signals.trouble
+
+    def _answer(self, box: Box, progress: Progress) -> None:
+        if box.sending and self._errand is not None and self._errand.trouble is not None:
+            box.failed(self._errand.trouble.message)
+        reply = box.press(self._keys.pressed(), progress, time.monotonic())
+        if reply is not None and box.asked is not None:
+            self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
+            box.own.add(self._errand.key)
+
+
 def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
     """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
-    asked = False
-    with view, Keys() as keys:
+    with view, Hands(client, view, signals) as hands:
         for event in client.follow_ticking(progress.root, view.tick):
             if event is None:
                 view.idle(progress)
@@ -183,19 +264,12 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals, sess
                 view.show(progress, event)
                 if is_last(event, progress.root, session):
                     return event
-            if signals.asking != asked:
-                asked = signals.asking
-                view.note(ASKING if asked else STOPPING if signals.code else "")
-                if not asked:
-                    keys.close()
-            if asked:
-                obey(keys.pressed(), signals)
-            if signals.trouble:
-                raise signals.trouble
+            hands.look(progress)
     raise AssertionError("following ends with the run's own end and with nothing else")
 
 
-def obey(key: str | None, signals: Signals) -> None:
+def obey(key: str, signals: Signals) -> None:
+    """What a key means while the offer stands."""
     if key == "d":
         raise Leave(0)
     if key == "s":

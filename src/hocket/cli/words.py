@@ -68,7 +68,7 @@ def wants_words(question: Data) -> bool:
 
 def _options(question: Data) -> str:
     """Of a question that an agent put itself; the CLI's own has them in its text."""
-    options = question.get("options") or ()
+    options = () if question.get("tool") else question.get("options") or ()
     numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
     return f" ({_shortened(numbered, ASK_LIMIT)})" if numbered else ""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 
 from hocket.errors import ConfigError, HomeError
+from hocket.written import is_text
 
 TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
 if TYPE_CHECKING:
@@ -316,7 +317,7 @@ def caller_environment(extra_names: Iterable[str] = (), environ: Environ | None 
 
 def named_programs(env: Environ) -> dict[str, str]:
     """Where a caller says that its CLIs are. A run's own starts look in the same places."""
-    return {name: env[name] for name in _PROGRAMS if name in env and _is_text(env[name])}
+    return {name: env[name] for name in _PROGRAMS if name in env and is_text(env[name])}
 
 
 def agent_environment(env: Environ, provider: str, extra_names: Iterable[str] = ()) -> dict[str, str]:
@@ -330,7 +331,7 @@ def _allowed(env: Environ, patterns: Iterable[str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if matches(name) and not never(name) and _is_text(name) and _is_text(value)
+        if matches(name) and not never(name) and is_text(name) and is_text(value)
     }
 
 
@@ -344,15 +345,6 @@ def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
 def may_be_passed(name: str) -> bool:
     """Whether a configuration may hand on this variable."""
     return name.isascii() and name.isidentifier() and not _matcher(_NEVER)(name)
-
-
-def _is_text(value: str) -> bool:
-    # Bytes that are no text arrive as lone surrogates, which neither JSON nor the store can keep.
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # --- Words that both the command line and the files know -----------------------------------------------------

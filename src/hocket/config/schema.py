@@ -8,7 +8,7 @@ from typing import Any
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
-from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS
+from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text
 
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
@@ -33,15 +33,11 @@ def _is_seconds(value: object, least: float) -> bool:
 
 def _is_filled(value: object) -> bool:
     # A path or a name with anything else in it could be given to nobody.
-    return isinstance(value, str) and value.strip() != "" and "\0" not in value and _is_encodable(value)
+    return isinstance(value, str) and value.strip() != "" and "\0" not in value and is_text(value)
 
 
 def _is_marker(value: object) -> bool:
     return _is_filled(value) and len(str(value).splitlines()) == 1 and str(value).strip(AROUND_A_MARKER) != ""
-
-
-def _is_encodable(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _is_simple(value: object) -> bool:
@@ -51,7 +47,7 @@ def _is_simple(value: object) -> bool:
 
 
 def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, list) and all(isinstance(item, str) and is_text(item) for item in value)
 
 
 def _is_passable(value: object) -> bool:
@@ -69,12 +65,12 @@ def _one_of(*words: str) -> _Kind:
     return _Kind(lambda value: isinstance(value, str) and value in words, " or ".join(f'"{word}"' for word in words))
 
 
-_TEXT = _Kind(lambda value: isinstance(value, str), "a text")
+_TEXT = _Kind(lambda value: isinstance(value, str) and is_text(value), "a text without halves of characters")
 _FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
 _MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks in it")
 _GATE = _Kind(_is_filled, "a shell command")
 _SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
-_TEXTS = _Kind(_is_texts, "a list of texts")
+_TEXTS = _Kind(_is_texts, "a list of texts without halves of characters")
 _TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
 _MEMBERS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one member")

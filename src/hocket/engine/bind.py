@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -33,6 +33,7 @@ from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptErro
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Isolation, Spec, Step, stages
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
+from hocket.written import NOT_TEXT, odd_text
 
 T = TypeVar("T", bound=Grouped)
 
@@ -161,6 +162,9 @@ def bind(
 
 
 def _check(request: StartRequest) -> None:
+    given = ((one.name, getattr(request, one.name)) for one in fields(request))
+    if where := next((found for name, value in given if (found := odd_text(value, name))), None):
+        raise UsageError(f"{where} {NOT_TEXT}")
     if sum(wish is not None for wish in (request.agent, request.dsl, request.chain)) != 1:
         raise UsageError("say what to run: an agent, a chain's text, or a chain's name, and only one of them")
     misplaced = next((words for name, words in _OF_CHAINS.items() if getattr(request, name) is not None), None)

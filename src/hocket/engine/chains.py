@@ -25,12 +25,14 @@ from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, St
 from hocket.engine import clock, gates, handing, progress, trees
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled, told_of
+from hocket.engine.going_on import Home
 from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.leftovers import Leftovers
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
 from hocket.engine.worktrees import Beginning, Standing
-from hocket.errors import HocketError, UsageError
+from hocket.errors import HocketError, NotTrusted, UsageError
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree
 
 LONGEST_NAP = 60.0
@@ -110,6 +112,25 @@ class Chains:
             log.exception(_STUMBLED, course.id)
             await asyncio.sleep(_pause(course))
         await self._advance(course)
+
+    async def restore_home(self, home: Home, before: Spec) -> None:
+        """Have the worktree of an ended step there again, for its agent's session to go on in."""
+        step, tree = home
+        prepared = await self._trees.restore(f"restore-{os.path.basename(tree.path)}", step, tree)
+        if not has_restrictions(before, step.spec, prepared.spec):
+            raise NotTrusted(
+                f"the settings in {tree.path} are not those that its agent was started with",
+                f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
+            )
+
+    def leftovers(self, home: str) -> Leftovers:
+        """The worktrees that chains have left."""
+        return Leftovers(home, self._journal.read, self._trees, self._folders_in_use)
+
+    def _folders_in_use(self) -> set[str]:
+        """Where somebody works, and every worktree that a live chain may still want to look into."""
+        trees_known = (tree.path for course in self._courses.values() for tree in course.all_trees())
+        return {*trees_known, *(run.cwd for run in self._journal.live.values())}
 
     def child_ended(self, run: Run) -> None:
         """Told of every run that ended; those of our chains move them on."""

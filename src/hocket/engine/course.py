@@ -126,6 +126,13 @@ class Course:
         kept = self.chain.kept_trees if steps.start == 0 else ()
         return (*kept, *(self.trees[step] for step in steps if step in self.trees))
 
+    def all_trees(self) -> Iterator[Worktree]:
+        """Every worktree that this chain has to do with: its own, and those of the chains that it goes on with."""
+        yield from self.trees.values()
+        yield from (tree for members in (*self.chain.trees, self.chain.kept_trees) for tree in members)
+        isolations = (step.isolation for step in self.chain.steps)
+        yield from (one.tree for one in isolations if one is not None and one.tree is not None)
+
     def peer(self, step: int) -> Worktree | None:
         """The worktree of another member of a step's group, of the same repository."""
         isolation = self.chain.steps[step].isolation

@@ -17,13 +17,14 @@ from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
 from hocket.engine import ceilings, going_on
-from hocket.engine.bind import StartRequest, bind
+from hocket.engine.bind import StartRequest, bind, check_directory, describe
 from hocket.engine.budgets import Budgets
 from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.journal import Journal
+from hocket.engine.leftovers import Leftover
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
@@ -169,17 +170,25 @@ class Engine:
         self, request: StartRequest, key: str | None, parent: Run | None, assignment: Assignment | None
     ) -> Run:
         check_disk(self.home, self.limits)
+        bound = await self._bound(request, parent)
+        return await self._begin(bound, key, parent, depth_below(parent, self.limits), assignment)
+
+    async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
+        """What a start would begin, step by step; raises what the start would raise. Nothing is started."""
+        return describe(await self._bound(request, parent))
+
+    async def _bound(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
+        """A request with nothing left to look up, and nothing in it that the run which asks may not have."""
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
-        depth = depth_below(parent, self.limits)
+        depth_below(parent, self.limits)
         if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
             request = replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
         # Looking for agents reads files, some of them perhaps on a disk that takes its time.
         bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceiling)
-        bound = ceilings.in_time(bound, ceiling, time.monotonic())
-        return await self._begin(bound, key, parent, depth, assignment)
+        return ceilings.in_time(bound, ceiling, time.monotonic())
 
     async def check(self, request: StartRequest) -> None:
         """Raise unless this could be started now, by a person."""
@@ -204,7 +213,26 @@ class Engine:
     async def _resume(self, run: Run, wish: going_on.Wish, key: str | None, assignment: Assignment | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
-            return await self._begin(going_on.bound(self.read, run, wish), key, None, 0, assignment)
+            bound = going_on.bound(self.read, run, wish)
+            if isinstance(bound, Spec):
+                await self._come_home(bound)
+            return await self._begin(bound, key, None, 0, assignment)
+
+    async def worktrees(self) -> list[Leftover]:
+        """What chains have left in worktrees."""
+        return await self._chains.leftovers(str(self.home)).listed()
+
+    async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[Leftover]:
+        """Take away those worktrees that hold nothing, of some runs or of all."""
+        runs = {self.find(ref).id for ref in refs}
+        async with self._resuming:  # Nobody goes on in what is just taken away.
+            return await self._chains.leftovers(str(self.home)).prune(runs, older, dry=dry)
+
+    async def _come_home(self, spec: Spec) -> None:
+        """Have the directory of a session there: the worktree of a step may have been removed since."""
+        if (home := going_on.lost_home(self.read, spec)) is not None:
+            await self._chains.restore_home(home, spec)
+        check_directory(spec.cwd)
 
     async def _begin(
         self,

@@ -6,6 +6,7 @@ what was bound then, so whatever was edited since changes nothing. Starting it i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from hocket.chain import parse, render
 from hocket.engine.bind import check_directory
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
+from hocket.engine.isolation import folder
 from hocket.errors import ChainSyntaxError, Conflict, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
@@ -100,9 +102,33 @@ def _session_again(read: Reading, run: Run, wish: Wish) -> Spec:
     if conversation is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     before = _leaf_spec.decode(read.spec(run.id))
-    check_directory(before.cwd)
     again = conversation.resumed(before, run.session_id, wish.prompt or "")
     return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None)
+
+
+class Home(NamedTuple):
+    """The worktree that an agent of a chain's step worked in."""
+
+    step: Step
+    tree: Worktree
+
+
+def lost_home(read: Reading, spec: Spec) -> Home | None:
+    """The worktree of a session that goes on, where it is not there any more; None where it is, or never was one."""
+    if os.path.lexists(spec.cwd):
+        return None
+    leaf = read.run(spec.resumed_from or "")
+    while leaf is not None and leaf.parent is None and leaf.resumed_from is not None:
+        leaf = read.run(leaf.resumed_from)  # It went on with a session before.
+    chain = read.run(leaf.parent or "") if leaf is not None else None
+    while chain is not None and chain.kind is not Kind.CHAIN:
+        chain = read.run(chain.parent or "")
+    if chain is None:
+        return None
+    steps = _chain_spec.decode(read.spec(chain.id)).steps
+    told = [event.data for event in read.each_event(chain.id, "worktree")]
+    found = (Home(steps[data["step"]], tree_of(data)) for data in told)
+    return next((home for home in found if spec.cwd == folder(home.step, home.tree)), None)
 
 
 def _numbers(runs: Sequence[Run]) -> str:

@@ -26,7 +26,7 @@ class _Watch:
         self.id = run.id
         self.limit = limit
         self.heard = now
-        """When it was last heard, in the loop's time, which is monotonic."""
+        """When it was last heard as far as its timer knows, in the loop's time, which is monotonic."""
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -37,6 +37,8 @@ class Silence:
         self._journal = journal
         self._end_below = end_below
         self._watches: dict[str, _Watch] = {}
+        self._heard: dict[str, float] = {}
+        """When each live run said something last. Whose silence that breaks is found out when somebody's time is up."""
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
 
@@ -69,20 +71,26 @@ class Silence:
         if not self._watches:
             return
         now = self._loop.time()
-        for run_id in {event.run for event in committed.events}:
-            self._hear(run_id, now)
+        self._heard.update(dict.fromkeys((event.run for event in committed.events), now))
         for run in committed.runs.values():
             if run.ended:
-                self._forget(run.id)
+                self._leave(run, now)
 
-    def _hear(self, run_id: str, now: float) -> None:
-        """Who works through others is at work as long as they are."""
-        current: str | None = run_id
-        while current is not None:
-            if (watch := self._watches.get(current)) is not None:
-                watch.heard = now
-            run = self._journal.live.get(current)
-            current = run.parent if run is not None else None
+    def _leave(self, run: Run, now: float) -> None:
+        """What it said last counts for whoever it worked for, and may not be forgotten with it."""
+        self._forget(run.id)
+        self._heard.pop(run.id, None)
+        if not self._watches:
+            self._heard.clear()
+            return
+        above = next((one for one in self._journal.above(run)[1:] if not one.ended), None)
+        if above is not None:
+            self._heard[above.id] = now
+
+    def _last_word(self, watch: _Watch) -> float:
+        """When it was last heard. Who works through others is at work as long as they are."""
+        below = self._journal.live_below(watch.id)
+        return max([watch.heard, *(self._heard.get(run.id, 0.0) for run in below)])
 
     def _forget(self, run_id: str) -> None:
         watch = self._watches.pop(run_id, None)
@@ -95,8 +103,7 @@ class Silence:
             self._forget(watch.id)
             return
         now = self._loop.time()
-        if run.status is Status.WAITING:
-            watch.heard = now
+        watch.heard = now if run.status is Status.WAITING else self._last_word(watch)
         left = watch.heard + watch.limit - now
         if left > 0:
             self._set(watch, left)

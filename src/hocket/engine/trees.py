@@ -43,28 +43,36 @@ class Trees:
     async def beginning(self, step: Step, before: Sequence[Sequence[Worktree]]) -> Beginning:
         """Where a new worktree of a step is to begin."""
         repository = step.isolation.repository if step.isolation else ""
-        return await self._ask(worktrees.beginning, repository, before, Git(step.spec.env))
+        return await self.ask(worktrees.beginning, repository, before, Git(step.spec.env))
 
     def named(self, step: Step, base: str, chain: tuple[int, str], number: int) -> Worktree:
         repository = step.isolation.repository if step.isolation else ""
         return worktrees.named(self._home, repository, base, chain, number, step.agent)
 
     async def exists(self, step: Step, tree: Worktree) -> bool:
-        return await self._ask(worktrees.exists, tree, Git(step.spec.env))
+        return await self.ask(worktrees.exists, tree, Git(step.spec.env))
 
     async def prepare(self, cookie: str, step: Step, tree: Worktree, *, fresh: bool) -> Prepared:
         """Have the worktree there, and the step's process made for it. Carries the cookie while git is at work."""
         self._busy.add(cookie)
         try:
-            async with self._locks.setdefault(tree.repository, asyncio.Lock()):
-                return await self._ask(_prepare, step, tree, Git(step.spec.env, cookie), fresh)
+            async with self.alone(tree):
+                return await self.ask(_prepare, step, tree, Git(step.spec.env, cookie), fresh)
         finally:
             self._busy.discard(cookie)
 
+    async def restore(self, cookie: str, step: Step, tree: Worktree) -> Prepared:
+        """Have a worktree there again that was removed: of its branch, or, without that, as it began."""
+        return await self.prepare(cookie, step, tree, fresh=not await self.exists(step, tree))
+
     async def look(self, step: Step, tree: Worktree, *, tidy: bool) -> Standing:
         """How a worktree stands. With ``tidy`` one that is spent is taken away, and is None afterwards."""
-        async with self._locks.setdefault(tree.repository, asyncio.Lock()):
-            return await self._ask(_look, tree, Git(step.spec.env), tidy)
+        async with self.alone(tree):
+            return await self.ask(_look, tree, Git(step.spec.env), tidy)
+
+    def alone(self, tree: Worktree) -> asyncio.Lock:
+        """To be held while something is asked about a worktree's repository."""
+        return self._locks.setdefault(tree.repository, asyncio.Lock())
 
     async def call_off(self, cookie: str, *, of_another: bool = False) -> None:
         """End a git that is at work for one step; ``of_another`` server, too, which cannot tell us that it is."""
@@ -77,7 +85,8 @@ class Trees:
         for pool in (self._threads, self._sweeps):
             pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, function: Callable[..., T], *words: Any) -> T:
+    async def ask(self, function: Callable[..., T], *words: Any) -> T:
+        """What a function says that has to wait for git."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *words))
 
 

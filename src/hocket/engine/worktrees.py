@@ -253,7 +253,81 @@ def _never_left(tree: Worktree, git: Git) -> bool:
     return said.code == 0 and set(_text(said).split()) <= {tree.base}
 
 
+class Holding(NamedTuple):
+    """What is in a worktree that nothing else has."""
+
+    uncommitted: int | None = 0
+    """Paths that are changed, staged or not known to git; None when git could not tell."""
+    unmerged: int | None = 0
+    """Commits that no branch but those of worktrees has, here or on a remote."""
+    why: str | None = None
+    """What would be lost with its folder; None for nothing: its branch stays as long as it is needed."""
+
+
+def holding(tree: Worktree, git: Git) -> Holding:
+    """What a worktree holds, whatever became of its chain."""
+    if not is_worktree(tree, git):
+        return Holding(None, None, "git does not know it as a worktree any more")
+    head, listed = git.commit(tree.path, "HEAD"), changes(tree, git)
+    unmerged = _count(git, tree.path, head, f"--exclude={BRANCHES}/*", "--branches", "--remotes") if head else None
+    if head is None or listed is None or unmerged is None:
+        return Holding(None, unmerged, "git cannot tell what is in it")
+    ours, ignored = listed
+    kept = [path for path in ignored if not is_by_product(path)]
+    if ours:
+        return Holding(len(ours), unmerged, f"not committed: {_some(ours)}")
+    if kept:
+        return Holding(0, unmerged, f"ignored by git, and nowhere else: {_some(kept)}")
+    if not _all_on_branches(tree, git, head):
+        return Holding(0, unmerged, "it has commits that are on no branch")
+    return Holding(0, unmerged)
+
+
+def _all_on_branches(tree: Worktree, git: Git, head: str) -> bool:
+    """Whether branches have every commit that its HEAD ever was at."""
+    said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
+    if said.code != 0:
+        return False
+    return all(_count(git, tree.path, one, "--branches") == 0 for one in {head, *_text(said).split()})
+
+
+def _count(git: Git, cwd: str, commit: str, *others: str) -> int | None:
+    """How many commits one has that these others do not have."""
+    said = git(cwd, "rev-list", "--count", commit, "--not", *others)
+    return int(said.output) if said.code == 0 and said.output.strip().isdigit() else None
+
+
 # --- Taking away --------------------------------------------------------------------------------------------
+
+
+class Removal(NamedTuple):
+    """What became of a worktree that was to go."""
+
+    why: str | None = None
+    """Why it is still there."""
+    branch: bool = False
+    """Whether its branch went with it."""
+
+
+def prune(tree: Worktree, git: Git) -> Removal:
+    """Take away a worktree that holds nothing; its branch, too, where another one has all of its commits."""
+    why = holding(tree, git).why
+    if why is not None:
+        return Removal(why)
+    said = git(tree.repository, "worktree", "remove", tree.path, patience=PATIENCE)
+    if said.code != 0:
+        return Removal(complaint(said))
+    return Removal(None, _drop_branch(tree, git))
+
+
+def _drop_branch(tree: Worktree, git: Git) -> bool:
+    tip = git.commit(tree.repository, _ref(tree))
+    if tip is None or _text(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", _ref(tree))).strip():
+        return False
+    if _count(git, tree.repository, tip, f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
+        return False
+    # Git compares and deletes in one go.
+    return git.succeeds(tree.repository, "update-ref", "-d", _ref(tree), tip)
 
 
 def remove(tree: Worktree, git: Git) -> bool:

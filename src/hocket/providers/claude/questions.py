@@ -37,6 +37,7 @@ def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
         **cut((_choices if choice else _permission)(tool, request), _SENTENCE_LIMIT),
         "tool": tool,
         "suggestions": _suggestions(request),
+        **(_options(request) if choice else {}),
         **kept_input(dict_in(request, "input")),
         **_asker(state, line, request),
     }
@@ -97,6 +98,15 @@ def _permission(tool: str, request: dict[str, Any]) -> str:
 def _choices(tool: str, request: dict[str, Any]) -> str:
     asked = [_one_choice(question) for question in list_in(dict_in(request, "input"), "questions")]
     return "\n".join(text for text in asked if text) or f"{tool} wants an answer."
+
+
+def _options(request: dict[str, Any]) -> dict[str, Any]:
+    """What to choose from, where one thing is asked and one of them answers it."""
+    questions = list_in(dict_in(request, "input"), "questions")
+    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(words.SEVERAL):
+        return {}
+    labels = [text_in(option, "label") for option in list_in(questions[0], "options")]
+    return {"options": labels} if labels and all(labels) else {}
 
 
 def _one_choice(question: Any) -> str:

@@ -13,6 +13,8 @@ PERMISSION_MODES = frozenset(
 ALLOWED_TOOLS_FLAG = "--allowedTools"
 ASK_USER = "AskUserQuestion"
 UPDATED_INPUT = "updatedInput"
+SEVERAL = "multiSelect"
+"""Whether a question may be answered with more than one of its options."""
 
 MODEL_USAGE = "modelUsage"
 TOKENS = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")

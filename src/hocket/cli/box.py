@@ -1,0 +1,202 @@
+"""The question that stands in a box of the live view: which one it is, what keys make of it, and how it looks.
+
+Nothing here reads a terminal, draws on one or talks to a server: ``watch`` brings keys and takes answers, ``terminal``
+gives the lines their colours.
+"""
+
+from __future__ import annotations
+
+from hocket.cli.format import duration, fit, one_line, width, wrapped
+from hocket.cli.words import wants_words, wish
+
+TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from hocket.cli.progress import AskedView, Progress
+
+GRACE_SECONDS = 0.5
+"""So long after a question appears keys mean nothing: they were meant for something else."""
+MOST_KEYS = 9
+"""So many options have a key of their own."""
+MOST_TEXT = 2000
+ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
+DENIAL, WORDS = "deny, because: ", "answer: "
+
+
+class Box:
+    """The oldest open question, or the one that was turned to."""
+
+    def __init__(self) -> None:
+        self.asked: AskedView | None = None
+        self.own: set[str] = set()
+        """The keys of the answers that were given here."""
+        self._place = 0
+        self._open = 0
+        self._since = 0.0
+        self._empty()
+
+    def _empty(self) -> None:
+        self._typing: str | None = None
+        self._text = ""
+        self._parts: list[str] = []
+        self.sending = False
+        self.trouble = ""
+
+    def look(self, progress: Progress, now: float) -> None:
+        """Find the question to show. One that is open stays, whatever else is asked meanwhile."""
+        open_ones = list(progress.questions.values())
+        self._open = len(open_ones)
+        if self.asked in open_ones:
+            self._place = open_ones.index(self.asked)
+        elif self.asked is not None or open_ones:
+            self._show(open_ones, 0, now)
+
+    def _show(self, open_ones: Sequence[AskedView], place: int, now: float) -> None:
+        self.asked = open_ones[place] if open_ones else None
+        self._place, self._since = place, now
+        self._empty()
+
+    def failed(self, why: str) -> None:
+        """The answer was not taken; another may be given."""
+        self._empty()
+        self.trouble = one_line(why)
+
+    # Keys
+
+    def press(self, keys: Sequence[str], progress: Progress, now: float) -> dict[str, Any] | None:
+        """What was pressed since the last look; the answer, if that completes one.
+
+        What answers at once counts only where it came alone: pasted text and keys held down allow nothing.
+        """
+        if self.asked is None or self.sending or now - self._since < GRACE_SECONDS:
+            return None
+        if self._typing is not None:
+            return self._type(keys)
+        if len(keys) == 1:
+            return self._choose(keys[0], self.asked.data, progress, now)
+        if keys and keys[0] in self._openers(self.asked.data):
+            self._begin(keys[0])
+            self._type([key for key in keys[1:] if key.isprintable()])
+        return None
+
+    def _choose(self, key: str, data: dict[str, Any], progress: Progress, now: float) -> dict[str, Any] | None:
+        if key == "n" and self._open > 1:
+            self._show(list(progress.questions.values()), (self._place + 1) % self._open, now)
+        elif key in self._openers(data):
+            self._begin(key)
+        elif key == "a" and not wants_words(data):
+            return self._reply(allow=True)
+        elif key in _numbered(data):
+            return self._reply(allow=True, text=key)
+        return None
+
+    @staticmethod
+    def _openers(data: dict[str, Any]) -> str:
+        return "dt" if wants_words(data) else "d"
+
+    def _begin(self, key: str) -> None:
+        self._typing = DENIAL if key == "d" else WORDS
+        self._text, self.trouble = "", ""
+
+    def _type(self, keys: Sequence[str]) -> dict[str, Any] | None:
+        for key in keys:
+            if key in ENTER:
+                return self._entered()
+            if key == ESCAPE:
+                self._empty()
+                return None
+            if key in ERASE:
+                self._text = self._text[:-1]
+            elif key == CLEAR:
+                self._text = ""
+            elif key.isprintable() and len(self._text) < MOST_TEXT:
+                self._text += key
+        return None
+
+    def _entered(self) -> dict[str, Any] | None:
+        text = self._text.strip()
+        if self._typing == DENIAL:
+            return self._reply(allow=False, text=text or None)
+        if not text:
+            return None
+        self._parts.append(text)
+        self._text = ""
+        if len(self._parts) < self._wanted():
+            return None
+        return self._reply(allow=True, text="\n".join(self._parts))
+
+    def _wanted(self) -> int:
+        """How many answers: an agent's CLI may ask several things in one question, a line each."""
+        data = self.asked.data if self.asked else {}
+        return len(str(data.get("text") or "").split("\n")) if data.get("tool") else 1
+
+    def _reply(self, allow: bool, text: str | None = None) -> dict[str, Any] | None:
+        if self.asked is None:
+            return None
+        self.sending = True
+        reply = {"question": self.asked.data["id"], "allow": allow}
+        return reply if text is None else {**reply, "text": text}
+
+    # Looks
+
+    def lines(self, columns: int, most: int, now: float) -> list[str]:
+        """Its text, of at most so many lines, then what the keys do."""
+        if self.asked is None:
+            return []
+        inner = columns - 4
+        asked = said(self.asked, inner)
+        if len(asked) > most:
+            asked = [*asked[: most - 1], fit("… all of it is above", inner)]
+        return _framed([*asked, *self._footer(inner, now)], columns)
+
+    def _footer(self, inner: int, now: float) -> list[str]:
+        if self.sending:
+            return [fit("sending the answer", inner)]
+        if self._typing is not None:
+            return self._prompt(inner)
+        trouble = wrapped(f"! {self.trouble}", inner) if self.trouble else []
+        waits = f"waiting {duration(now - self.asked.since)}" if self.asked else ""
+        keys = "   ".join([*self._keys(), waits])
+        # Keys that do not fit stay whole: each on its line.
+        return [*trouble, *([keys] if width(keys) <= inner else [fit(key, inner) for key in [*self._keys(), waits]])]
+
+    def _keys(self) -> list[str]:
+        data = self.asked.data if self.asked else {}
+        count = len(_numbered(data))
+        choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
+        first = [*choose, "[t] answer…"] if wants_words(data) else ["[a] allow once"]
+        more = [f"[n] next of {self._open}"] if self._open > 1 else []
+        return [*first, "[d] deny…", *more]
+
+    def _prompt(self, inner: int) -> list[str]:
+        """What is being typed, its end in sight."""
+        wanted = self._wanted() if self._typing == WORDS else 1
+        head = f"{len(self._parts) + 1} of {wanted}, {self._typing}" if wanted > 1 else str(self._typing)
+        room = max(8, inner - width(head) - 1)
+        shown = self._text
+        while width(shown) > room:
+            shown = shown[1:]
+        return [fit(f"{head}{shown}▏", inner), fit("Enter sends · Esc goes back", inner)]
+
+
+def said(asked: AskedView, columns: int) -> list[str]:
+    """Who asks, and what, in as many lines as it takes."""
+    return wrapped(f"{asked.who} {wish(asked.data)}", columns)
+
+
+def _numbered(data: dict[str, Any]) -> list[str]:
+    """The keys of the options."""
+    options = data.get("options") or ()
+    return [str(number) for number in range(1, len(options) + 1)] if len(options) <= MOST_KEYS else []
+
+
+def _framed(lines: Sequence[str], columns: int) -> list[str]:
+    inner = max(width(line) for line in lines)
+    inner = min(max(inner, 40), columns - 4)
+    return [
+        f"╭{'─' * (inner + 2)}╮",
+        *(f"│ {line}{' ' * (inner - width(line))} │" for line in lines),
+        f"╰{'─' * (inner + 2)}╯",
+    ]

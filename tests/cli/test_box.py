@@ -1,0 +1,158 @@
+"""The box of a question, without a terminal: which question it shows and what keys make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.cli.box import GRACE_SECONDS, Box
+from hocket.cli.format import width, wrapped
+from hocket.cli.progress import Progress
+from hocket.cli.watch import letters
+
+LATER = GRACE_SECONDS + 0.1
+
+
+def asked(id: str = "q1", run: str = "p", **data: Any) -> dict[str, Any]:
+    given = {"id": id, "kind": "permission", "tool": "Bash", "input": {"command": f"make {id}"}, **data}
+    return {"ts": 0.0, "run": run, "type": "question", "data": given}
+
+
+def scene(*events: dict[str, Any]) -> tuple[Box, Progress]:
+    """A box that has been on the screen long enough for keys to count."""
+    progress = Progress("r")
+    progress.add({"ts": 0.0, "run": "r", "type": "run.created", "data": {"kind": "chain", "agent": "c", "number": 1}})
+    leaf = {"kind": "leaf", "agent": "builder", "number": 2, "parent": "r", "step": 0}
+    progress.add({"ts": 0.0, "run": "p", "type": "run.created", "data": leaf})
+    for event in events:
+        progress.add(event)
+    box = Box()
+    box.look(progress, 0.0)
+    return box, progress
+
+
+def press(box: Box, progress: Progress, *keys: str) -> dict[str, Any] | None:
+    return box.press(keys, progress, LATER)
+
+
+def test_a_key_allows_and_no_second_one_is_sent() -> None:
+    box, progress = scene(asked())
+    assert press(box, progress, "a") == {"question": "q1", "allow": True}
+    assert press(box, progress, "a") is None
+    assert "sending" in box.lines(80, 9, 1.0)[2]
+
+
+def test_keys_pressed_as_the_question_appears_mean_nothing() -> None:
+    box, progress = scene(asked())
+    assert box.press(["a"], progress, GRACE_SECONDS / 2) is None
+    assert box.press(["a"], progress, LATER) is not None
+
+
+@pytest.mark.parametrize("keys", [["a", "a"], ["m", "a"], ["A"], ["y"], ["1"], ["\r"], [" "], []])
+def test_pasted_text_and_other_keys_allow_nothing(keys: list[str]) -> None:
+    box, progress = scene(asked())
+    assert press(box, progress, *keys) is None
+    assert not box.sending
+
+
+def test_what_is_typed_fast_behind_the_key_is_not_lost_and_sends_nothing_by_itself() -> None:
+    box, progress = scene(asked())
+    assert press(box, progress, "d", "n", "o", "\r") is None
+    assert press(box, progress, "\r") == {"question": "q1", "allow": False, "text": "no"}
+
+
+def test_a_denial_without_a_reason_and_a_way_back() -> None:
+    box, progress = scene(asked())
+    press(box, progress, "d")
+    press(box, progress, "\x1b")
+    press(box, progress, "d")
+    assert press(box, progress, "\n") == {"question": "q1", "allow": False}
+
+
+def test_several_things_asked_in_one_question_are_answered_one_after_the_other() -> None:
+    box, progress = scene(asked(kind="choice", tool="AskUser", text="Colour? (1 Red)\nSize? (1 Small)"))
+    press(box, progress, "t")
+    assert press(box, progress, "1", "\r") is None
+    assert "2 of 2, answer: " in box.lines(80, 9, 1.0)[2]
+    assert press(box, progress, "\r") is None, "nothing is no answer"
+    assert press(box, progress, "b", "i", "g", "\r") == {"question": "q1", "allow": True, "text": "1\nbig"}
+
+
+def test_an_option_has_its_number_for_a_key() -> None:
+    box, progress = scene(asked(kind="choice", tool=None, text="Where?", options=["here", "there"]))
+    assert press(box, progress, "3") is None
+    assert press(box, progress, "a") is None, "words are wanted"
+    assert press(box, progress, "2") == {"question": "q1", "allow": True, "text": "2"}
+
+
+def test_the_question_on_the_screen_stays_while_others_come_and_go() -> None:
+    box, progress = scene(asked("q1"), asked("q2"))
+    press(box, progress, "n")
+    box.look(progress, 1.0)
+    progress.add(asked("q3"))
+    progress.add({"ts": 1.0, "run": "p", "type": "answer", "data": {"id": "q1", "allow": True, "by": "operator"}})
+    box.look(progress, 1.0)
+    assert box.asked is not None
+    assert box.asked.data["id"] == "q2"
+
+
+def test_another_question_in_its_place_has_to_be_looked_at_first() -> None:
+    box, progress = scene(asked("q1"), asked("q2"))
+    progress.add({"ts": 1.0, "run": "p", "type": "answer", "data": {"id": "q1", "allow": True, "by": "operator"}})
+    box.look(progress, 10.0)
+    assert box.press(["a"], progress, 10.1) is None
+    assert box.press(["a"], progress, 10.0 + LATER) == {"question": "q2", "allow": True}
+
+
+def test_a_chains_own_question_is_asked_as_well() -> None:
+    box, progress = scene(asked("lost-1", "r", kind="lost", tool=None, text="builder was lost. Run it again?"))
+    assert box.asked is not None
+    assert (box.asked.who, box.asked.name) == ("run 1", 1)
+    assert press(box, progress, "a") == {"question": "lost-1", "allow": True}
+
+
+@pytest.mark.parametrize(("kind", "left"), [("turn.ended", 1), ("run.ended", 0)])
+def test_a_turn_takes_its_questions_with_it_and_a_run_all(kind: str, left: int) -> None:
+    box, progress = scene(asked("q1"), asked("q2", parent="helper"))
+    progress.add({"ts": 1.0, "run": "p", "type": kind, "data": {"status": "done", "idle": True}})
+    box.look(progress, 1.0)
+    assert len(progress.questions) == left
+    assert (box.asked is not None) == bool(left)
+
+
+def test_an_answer_that_was_not_taken_says_why_and_another_may_be_given() -> None:
+    box, progress = scene(asked())
+    press(box, progress, "a")
+    box.failed("run 2 takes no more input")
+    assert any("! run 2 takes no more input" in line for line in box.lines(80, 9, 1.0))
+    assert press(box, progress, "a") is not None
+
+
+@pytest.mark.parametrize("columns", [24, 40, 80, 120])
+def test_no_line_of_it_is_wider_than_the_terminal(columns: int) -> None:
+    command = "echo 日本語日本語日本語日本語 " + 90 * "x" + " end"
+    box, progress = scene(asked(input={"command": command}), asked("q2"))
+    for keys in ([], ["d"], list("because 日本語 " * 9)):
+        press(box, progress, *keys)
+        lines = box.lines(columns, 99, 5.0)
+        assert {width(line) for line in lines} <= {width(lines[0])}
+        assert width(lines[0]) <= columns
+        assert "".join(line.strip("│ ") for line in lines).replace(" ", "").count("x") >= 90
+
+
+@pytest.mark.parametrize("sent", ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"])
+def test_an_arrow_is_no_letter(sent: str) -> None:
+    assert letters(sent) == []
+
+
+def test_a_lone_escape_is_a_key() -> None:
+    assert letters("\x1b") == ["\x1b"]
+    assert letters("a\x1b[Bö") == ["a", "ö"]
+
+
+def test_folding_leaves_nothing_out() -> None:
+    text = "a bb  ccc " + "d" * 25 + " 日本語"
+    lines = wrapped(text, 7)
+    assert all(width(line) <= 7 for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")

@@ -1,0 +1,144 @@
+"""``hocket worktrees``: what chains have left, and that only what holds nothing is taken away."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.fake_claude import PROGRAM
+from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
+from world import Bin, Hocket
+
+COMMIT = """
+import subprocess
+def git(*words):
+    subprocess.run(["git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org", *words], check=True)
+def work(name):
+    open(name, "w").close()
+    git("add", "--all")
+    git("commit", "--quiet", "-m", name)
+"""
+FAIL = "raise SystemExit(3)\n"
+ISOLATED = ("--isolation", "worktree")
+
+
+@pytest.fixture
+def repository(hocket: Hocket, agent: Bin) -> Path:
+    agent("idle", FAIL)
+    agent("builder", COMMIT + "work('built')\n" + FAIL)
+    agent("messy", "open('notes', 'w').close()\n" + FAIL)
+    agent("secretive", "open('.env', 'w').close()\n" + FAIL)
+    agent("forgetful", COMMIT + "work('lost')\ngit('reset', '--quiet', '--hard', 'HEAD~1')\n" + FAIL)
+    agent("wanderer", COMMIT + "git('switch', '--quiet', '-c', 'own')\nwork('found')\n" + FAIL)
+    make_repository(hocket.cwd, readme="hello\n", **{".gitignore": ".env\n__pycache__/\n"})
+    return hocket.cwd
+
+
+def leave(hocket: Hocket, *agents: str) -> None:
+    for name in agents:
+        assert hocket("run", name, *ISOLATED).returncode == 1
+
+
+def rows(hocket: Hocket, *words: str) -> dict[str, dict[str, Any]]:
+    found = hocket("worktrees", *words, "--json")
+    assert (found.returncode, found.stderr) == (0, "")
+    return {row["agent"]: row for row in json.loads(found.stdout)}
+
+
+def test_what_is_left_is_listed_with_what_it_holds(hocket: Hocket, repository: Path) -> None:
+    assert hocket("worktrees").stderr == "No worktree of a chain is there.\n"
+    leave(hocket, "idle", "builder", "messy")
+    found = rows(hocket)
+    assert [row["number"] for row in found.values()] == [1, 3, 5]
+    assert {row["path"] for row in found.values()} == set(worktrees(repository))
+    assert {row["branch"] for row in found.values()} == set(branches(repository))
+    assert {name: (row["commits"], row["uncommitted"]) for name, row in found.items()} == {
+        "idle": (0, 0),
+        "builder": (1, 0),
+        "messy": (0, 1),
+    }
+    told = hocket("worktrees")
+    assert "3 builder  ✗ failed 0:0" in told.stdout
+    assert "  1 commit not merged\n    hocket/3-" in told.stdout
+    assert "    stays: not committed: notes\n" in told.stdout
+    assert told.stderr == "2 of 3 hold nothing that a branch does not have · hocket worktrees prune\n"
+
+
+def test_pruning_takes_folders_away_that_hold_nothing_and_keeps_branches_that_do(
+    hocket: Hocket, repository: Path
+) -> None:
+    leave(hocket, "idle", "builder", "messy", "secretive", "forgetful", "wanderer")
+    before, own = picture(repository), set(branches(repository))
+    would = rows(hocket, "prune", "--dry-run")
+    assert {name for name, row in would.items() if row["why"] is None} == {"idle", "builder", "wanderer"}
+    assert len(worktrees(repository)) == 6, "nothing was removed yet"
+    found = rows(hocket, "prune")
+    assert {name for name, row in found.items() if row["removed"]} == {"idle", "builder", "wanderer"}
+    assert {name for name, row in found.items() if row["branch_removed"]} == {"idle", "wanderer"}
+    assert "commits that are on no branch" in found["forgetful"]["why"]
+    assert ".env" in found["secretive"]["why"]
+    assert set(worktrees(repository)) == {found[name]["path"] for name in ("messy", "secretive", "forgetful")}
+    assert own - set(branches(repository)) == {found["idle"]["branch"], found["wanderer"]["branch"]}
+    assert git(repository, "show", "--stat", "own").count("found") > 0
+    assert picture(repository) == before
+
+
+def test_a_branch_goes_once_it_is_merged(hocket: Hocket, repository: Path) -> None:
+    leave(hocket, "builder")
+    git(repository, "merge", "--quiet", branches(repository)[0])
+    assert rows(hocket)["builder"]["commits"] == 0
+    assert "removed, and its branch" in hocket("worktrees", "prune").stdout
+    assert (worktrees(repository), branches(repository)) == ([], [])
+
+
+def test_runs_and_ages_narrow_it_down(hocket: Hocket, repository: Path) -> None:
+    leave(hocket, "idle", "builder")
+    assert rows(hocket, "prune", "1", "--older", "1")["idle"]["why"] == "its chain ended later than that"
+    assert list(rows(hocket, "prune", "3")) == ["builder"]
+    assert list(rows(hocket)) == ["idle"]
+    assert hocket("worktrees", "prune", "99").returncode == 2
+
+
+def test_a_chain_goes_on_after_its_worktree_was_pruned(hocket: Hocket, agent: Bin, repository: Path) -> None:
+    leave(hocket, "builder")
+    (branch,) = branches(repository)
+    rows(hocket, "prune")
+    agent("builder", COMMIT + "import os\nprint(os.path.exists('built'))\n")
+    again = hocket("resume", "1")
+    assert (again.returncode, again.stdout) == (0, "True\n"), "what it had committed is there"
+    assert branches(repository) == [branch]
+
+
+def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository: Path) -> None:
+    agent("claude", PROGRAM)
+    assert hocket("run", "claude -> idle", "-p", "hello", *ISOLATED).returncode == 1
+    session = hocket("resume", "2", "-p", "wait", "--session", "--detach").stdout.strip()
+    assert rows(hocket, "prune")["claude"]["why"] == "somebody works in it"
+    hocket("stop", session)
+    assert rows(hocket, "prune")["claude"]["removed"]
+
+
+def test_what_is_no_worktree_any_more_is_left_alone(hocket: Hocket, repository: Path) -> None:
+    leave(hocket, "idle")
+    (path,) = worktrees(repository)
+    (Path(path) / ".git").unlink()
+    assert "git does not know it" in rows(hocket, "prune")["idle"]["why"]
+    assert Path(path).exists()
+
+
+@pytest.mark.parametrize("words", [["away"], ["--dry-run"], ["--older", "3"]])
+def test_other_words_are_refused(hocket: Hocket, words: list[str]) -> None:
+    refused = hocket("worktrees", *words)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "prune" in refused.stderr
+
+
+def test_a_commit_of_the_users_own_does_not_count(hocket: Hocket, repository: Path) -> None:
+    """What is merged into any branch is merged, also into one that has gone on since."""
+    leave(hocket, "builder")
+    git(repository, "merge", "--quiet", branches(repository)[0])
+    (repository / "more").write_text("x")
+    commit_all(repository)
+    assert rows(hocket, "prune")["builder"]["branch_removed"]
