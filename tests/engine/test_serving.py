@@ -110,9 +110,14 @@ def answered(line: dict[str, Any]) -> tuple[str, str]:
 
 @pytest.mark.usefixtures("speaker")
 def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, project: Path) -> None:
-    hello = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}
-    thanks = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    hello: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25"},
+    }
+    thanks: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
