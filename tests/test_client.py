@@ -178,15 +178,22 @@ def test_following_yields_every_event_once_and_ends(home: Path, launch: Launch) 
 
 def test_a_run_is_followed_by_the_connection_that_started_it(home: Path, launch: Launch) -> None:
     client = Client(str(home), launch(keeps=True))
-    started = client.start_run("/api/runs", {"dsl": "a"})
+    started = client.start_run("/api/runs", {"dsl": "a"}, followed=True)
     assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
     assert (home / "connections").read_bytes() == b"."
+
+
+def test_who_does_not_follow_leaves_no_connection_open(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch(keeps=True))
+    started = client.start_run("/api/runs", {"dsl": "a"})
+    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
+    assert (home / "connections").read_bytes() == b".."
 
 
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_connection_that_broke_after_the_start_costs_no_event(home: Path, launch: Launch, keeps: bool) -> None:
     client = Client(str(home), launch(keeps=keeps))
-    started = client.start_run("/api/runs", {"dsl": "a"})
+    started = client.start_run("/api/runs", {"dsl": "a"}, followed=True)
     if keeps:
         os.kill(read_lock(str(home))["pid"], signal.SIGKILL)
     assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))

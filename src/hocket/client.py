@@ -386,9 +386,9 @@ class Client:
         """One run by id, unique prefix or number."""
         return self._meet(self.request("GET", f"/api/runs/{quote(ref)}"))
 
-    def start_run(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The run that a POST has started."""
-        return self._meet(self.exchange("POST", path, body, keep=True)["data"])
+    def start_run(self, path: str, body: dict[str, Any], followed: bool = False) -> dict[str, Any]:
+        """The run that a POST has started. If it is ``followed`` at once, that goes by the same connection."""
+        return self._meet(self.exchange("POST", path, body, keep=followed)["data"])
 
     def _meet(self, run: dict[str, Any]) -> dict[str, Any]:
         self._met.add(run["id"])

@@ -168,7 +168,7 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
     if not options["detach"]:
         signals.install()
     try:
-        started = client.start_run(path, body)
+        started = client.start_run(path, body, followed=not options["detach"])
         if options["detach"]:
             access.write_json({"run": started["id"]}) if as_json else access.write(started["id"] + "\n")
             return 0
