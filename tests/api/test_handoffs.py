@@ -368,6 +368,34 @@ def test_a_runs_token_opens_its_own_task_and_nothing_else(shared: Server) -> Non
     stop(shared, run)
 
 
+def numbers(server: Server, token: str, query: str = "") -> list[int]:
+    return [one["number"] for one in server.get(f"/api/tasks{query}", token=token).json()["data"]]
+
+
+@pytest.mark.req("S2-89")
+def test_a_runs_token_lists_its_own_task_and_those_that_it_or_one_below_it_made(shared: Server) -> None:
+    before, task = make(shared), make(shared)
+    token = token_of(shared, {"id": hand(shared, task, "sleeper")["meta"]["run"]})
+    wish = {"description": "of its own", "cwd": str(shared.project)}
+    first = shared.post("/api/tasks", wish, token=token).json()["data"]
+    make(shared)  # somebody else's, in between
+    child = shared.start_run("sleeper", token=token)
+    below = token_of(shared, child)
+    second = shared.post("/api/tasks", wish, token=below).json()["data"]
+    third = shared.post("/api/tasks", wish, token=token).json()["data"]
+    mine = [third["number"], second["number"], first["number"], task["number"]]
+    assert numbers(shared, token) == mine
+    # The one below works for the same task, and reaches nothing that was made above it.
+    assert numbers(shared, below) == [second["number"], task["number"]]
+    assert numbers(shared, token, "?status=pending") == mine[:3]
+    assert numbers(shared, token, "?limit=2") == mine[:2]
+    assert numbers(shared, token, f"?before={second['number']}") == mine[2:]
+    for one in mine:
+        assert shared.get(f"/api/tasks/{one}", token=token).status_code == 200
+    assert shared.get(f"/api/tasks/{before['number']}", token=token).status_code == 403
+    stop(shared, shared.show(child["id"])["root"])
+
+
 def test_what_starts_by_itself_is_for_people_to_queue(shared: Server) -> None:
     """Otherwise an agent could start more, deeper and longer than it may itself."""
     task = make(shared)
