@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from hocket.config import caller_environment
 from hocket.engine.bind import StartRequest, check_directory
-from hocket.engine.cycles import HINT, Open, is_cycle
+from hocket.engine.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.engine.engine import Assignment, Engine
 from hocket.engine.journal import RETRY_AFTER
 from hocket.engine.ledger import FOLDER, Ledger
@@ -73,6 +73,8 @@ from hocket.written import MAX_ATTACHMENT
 
 T = TypeVar("T")
 
+ROUNDS = 50
+"""So many of a run's last hand-offs are looked at for those that come to nothing."""
 PAGE = 200
 """Tasks that are looked at in one go for those of a run."""
 _NAME_LENGTH = 128
@@ -227,9 +229,10 @@ class Tasks:
             return self._known(task, known)
         seen_from = self._sight(request, caller)
         first = (Unqueue(task.id, queued.id),) if queued else ()
-        assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
         try:
             await self._check(task, agent, caller, seen_from)
+            seen = await self._check_rounds(request, caller, seen_from)
+            assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first, seen)
             run = await self._naming(agent, self._engine.start(request, key, caller, assignment))
         except Conflict:
             # It may be this very request that has the task by now.
@@ -254,7 +257,8 @@ class Tasks:
 
     def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
         given = self._known(task, run)
-        self._background.spawn(self._note(given.handoff, seen_from))
+        if given.handoff.evidence is None:
+            self._background.spawn(self._note(given.handoff, seen_from))
         return given
 
     async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
@@ -273,9 +277,11 @@ class Tasks:
         owner = caller.id if caller else None
         task = Task(_id("t"), self._next_number(), description, now, now, cwd=place, owner=owner)
         request = self.request(task, wish, caller)
-        assignment = Assignment(task.id, _id("h"), owner, (Create(task),))
+        seen_from = self._sight(request, caller)
+        seen = await self._check_rounds(request, caller, seen_from)
+        assignment = Assignment(task.id, _id("h"), owner, (Create(task),), seen)
         run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
-        return self._begun(None, run, self._sight(request, caller))
+        return self._begun(None, run, seen_from)
 
     def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
         """Never in an environment that an agent sends: which git is run is not for it to choose."""
@@ -290,6 +296,20 @@ class Tasks:
         self._check_lingering(task, caller)
         if any(one.agent == agent for one in open_):
             _check_circle(open_, agent, await self._look(seen_from))
+
+    async def _check_rounds(self, request: StartRequest, caller: Run | None, seen_from: Sight) -> str | None:
+        """Raise where a run goes to and fro with an agent and nothing comes of it; what was seen, if it had to look."""
+        if caller is None:
+            return None
+        target = request.agent or ""
+        last = [one for one in self.read.handed_on_by(caller.id, ROUNDS) if one.agent == target and one.run]
+        rounds = [Round(self.read.prompt(one.run or ""), one.output, _seen(one.evidence)) for one in last]
+        if not may_be_to_and_fro(rounds, request.prompt):
+            return None
+        now = await self._look(seen_from)
+        if (why := is_to_and_fro(rounds, target, request.prompt, now)) is not None:
+            raise Cycle(why, HINT)
+        return _kept(now)
 
     async def _look(self, seen_from: Sight) -> Evidence:
         return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)

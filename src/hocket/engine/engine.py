@@ -51,6 +51,8 @@ class Assignment(NamedTuple):
     """The run that asks, where it is a run."""
     first: tuple[Order, ...] = ()
     """What is done to the task in the same breath, before."""
+    evidence: str | None = None
+    """How the working directory stands, where somebody has looked already."""
 
 
 class Engine:
@@ -420,7 +422,7 @@ def _wanted_by(assignment: Assignment | None, parent: Run | None) -> dict[str, A
 def _orders(assignment: Assignment | None, run_id: str, agent: str, depth: int) -> list[Order]:
     if assignment is None:
         return []
-    begin = Begin(assignment.task, assignment.handoff, run_id, agent, depth, assignment.caller)
+    begin = Begin(assignment.task, assignment.handoff, run_id, agent, depth, assignment.caller, assignment.evidence)
     return [*assignment.first, begin]
 
 
