@@ -12,7 +12,7 @@ import hashlib
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,12 +22,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from hocket.config import caller_environment
 from hocket.engine.bind import StartRequest, check_directory
-from hocket.engine.cycles import HINT, Open, is_cycle
+from hocket.engine.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.engine.engine import Assignment, Engine
 from hocket.engine.journal import RETRY_AFTER
 from hocket.engine.ledger import FOLDER, Ledger
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.engine.runs import new_id
+from hocket.engine.tasks import Once
 from hocket.engine.tasks import Tasks as Background
 from hocket.errors import (
     AgentNotFound,
@@ -72,6 +73,10 @@ from hocket.written import MAX_ATTACHMENT
 
 T = TypeVar("T")
 
+ROUNDS = 50
+"""So many of a run's last hand-offs are looked at for those that come to nothing."""
+PAGE = 200
+"""Tasks that are looked at in one go for those of a run."""
 _NAME_LENGTH = 128
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
 """Names that are devices where others may save the file."""
@@ -115,7 +120,7 @@ class Tasks:
         self._number = self.read.last_task_number()
         self._background = Background()
         self._ledger = Ledger(engine.home, self.read)
-        self._requests: dict[str, asyncio.Task[Any]] = {}
+        self._creating, self._taking = Once(), Once()
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
         """Tasks whose queue is being looked after right now."""
@@ -152,8 +157,27 @@ class Tasks:
         """The newest first; for a run those that it reaches."""
         if caller is None:
             return self.read.tasks(status, before, limit)
-        own = [self.read.task(caller.task)] if caller.task else []
-        return [task for task in own if task is not None and status in (None, task.status)]
+        found = {task.id: task for task in self._made_below(caller)}
+        if caller.task and (own := self.read.task(caller.task)) is not None:
+            found[own.id] = own
+        wanted = [task for task in found.values() if status in (None, task.status)]
+        wanted = [task for task in wanted if before is None or task.number < before]
+        return sorted(wanted, key=lambda task: -task.number)[:limit]
+
+    def _made_below(self, caller: Run) -> Iterator[Task]:
+        """The tasks that a run wanted, or one below it: all of them are newer than the run itself."""
+        reached: dict[str, bool] = {}
+        before = None
+        while page := self.read.tasks(None, before, PAGE):
+            for task in page:
+                if task.created_at < caller.created_at and not task.brought:
+                    return
+                if task.owner is not None:
+                    if task.owner not in reached:
+                        reached[task.owner] = self._reaches(caller, task)
+                    if reached[task.owner]:
+                        yield task
+            before = page[-1].number
 
     # Wanting
 
@@ -161,21 +185,7 @@ class Tasks:
         """A new task. The same ``key`` gives the same one, however often it is asked for."""
         if new.get("cwd") is not None:
             check_directory(new["cwd"])
-        known = self.read.task_by_request(key) if key else None
-        if known is not None:
-            return known
-        return await self._once(f"create {key}" if key else None, lambda: self._create(new, key, caller))
-
-    async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """One and the same for all who ask under this key at the same time."""
-        if key is None:
-            return await make()
-        making = self._requests.get(key)
-        if making is None:
-            making = self._requests[key] = asyncio.create_task(make())
-            making.add_done_callback(lambda _: self._requests.pop(key, None))
-        found: T = await asyncio.shield(making)
-        return found
+        return await self._creating(key, lambda: self._create(new, key, caller), self.read.task_by_request)
 
     async def _create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
         now = time.time()
@@ -186,9 +196,9 @@ class Tasks:
 
     async def adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
         """A task that was kept elsewhere until now, under its own id. Its runs stayed there, unless they are known."""
-        known = self.read.task_by_request(key) if key else None
-        if known is not None:
-            return known
+        return await self._creating(key, lambda: self._adopt(task, handoffs, history, key), self.read.task_by_request)
+
+    async def _adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
         records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
         create = Create(replace(task, number=self._next_number()), tuple(records), tuple(history))
         return await self._ordered(create, key)
@@ -219,9 +229,10 @@ class Tasks:
             return self._known(task, known)
         seen_from = self._sight(request, caller)
         first = (Unqueue(task.id, queued.id),) if queued else ()
-        assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first)
         try:
             await self._check(task, agent, caller, seen_from)
+            seen = await self._check_rounds(request, caller, seen_from)
+            assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first, seen)
             run = await self._naming(agent, self._engine.start(request, key, caller, assignment))
         except Conflict:
             # It may be this very request that has the task by now.
@@ -246,7 +257,8 @@ class Tasks:
 
     def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
         given = self._known(task, run)
-        self._background.spawn(self._note(given.handoff, seen_from))
+        if given.handoff.evidence is None:
+            self._background.spawn(self._note(given.handoff, seen_from))
         return given
 
     async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
@@ -265,9 +277,11 @@ class Tasks:
         owner = caller.id if caller else None
         task = Task(_id("t"), self._next_number(), description, now, now, cwd=place, owner=owner)
         request = self.request(task, wish, caller)
-        assignment = Assignment(task.id, _id("h"), owner, (Create(task),))
+        seen_from = self._sight(request, caller)
+        seen = await self._check_rounds(request, caller, seen_from)
+        assignment = Assignment(task.id, _id("h"), owner, (Create(task),), seen)
         run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
-        return self._begun(None, run, self._sight(request, caller))
+        return self._begun(None, run, seen_from)
 
     def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
         """Never in an environment that an agent sends: which git is run is not for it to choose."""
@@ -282,6 +296,20 @@ class Tasks:
         self._check_lingering(task, caller)
         if any(one.agent == agent for one in open_):
             _check_circle(open_, agent, await self._look(seen_from))
+
+    async def _check_rounds(self, request: StartRequest, caller: Run | None, seen_from: Sight) -> str | None:
+        """Raise where a run goes to and fro with an agent and nothing comes of it; what was seen, if it had to look."""
+        if caller is None:
+            return None
+        target = request.agent or ""
+        last = [one for one in self.read.handed_on_by(caller.id, ROUNDS) if one.agent == target and one.run]
+        rounds = [Round(self.read.prompt(one.run or ""), one.output, _seen(one.evidence)) for one in last]
+        if not may_be_to_and_fro(rounds, request.prompt):
+            return None
+        now = await self._look(seen_from)
+        if (why := is_to_and_fro(rounds, target, request.prompt, now)) is not None:
+            raise Cycle(why, HINT)
+        return _kept(now)
 
     async def _look(self, seen_from: Sight) -> Evidence:
         return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)
@@ -378,13 +406,16 @@ class Tasks:
 
     async def take(self, task: Task, item: str | None, key: str | None = None) -> Queued:
         """Take the first out of the queue, or the one that is named. With the same ``key`` it is the same one again."""
-        return await self._once(f"take {task.id} {key}" if key else None, lambda: self._take(task, item, key))
-
-    async def _take(self, task: Task, item: str | None, key: str | None) -> Queued:
         mark = f"k{_digest(key)}" if key else None
-        told = self.read.told_of_task(task.id, mark) if mark else []
-        taken = told[0] if told else (await self._engine.order(Unqueue(task.id, item, mark))).events[0].data
-        return Queued(taken["id"], taken["prompt"], taken["agent_name"], taken["since"])
+        return await self._taking(mark and f"{task.id} {mark}", lambda: self._take(task, item, mark), self._taken)
+
+    async def _take(self, task: Task, item: str | None, mark: str | None) -> Queued:
+        return _taken_out((await self._engine.order(Unqueue(task.id, item, mark))).events[0].data)
+
+    def _taken(self, name: str) -> Queued | None:
+        """What was taken out of a task's queue under this mark."""
+        told = self.read.told_of_task(*name.split(" "))
+        return _taken_out(told[0]) if told else None
 
     def _on_commit(self, committed: Committed) -> None:
         for task in committed.tasks.values():
@@ -493,6 +524,10 @@ def _keep(folder: Path, name: str, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / name)
+
+
+def _taken_out(told: Mapping[str, Any]) -> Queued:
+    return Queued(told["id"], told["prompt"], told["agent_name"], told["since"])
 
 
 def _digest(key: str) -> str:

@@ -339,11 +339,14 @@ class Begin:
     depth: int
     caller: str | None = None
     """The run that asks, where it is a run."""
+    evidence: str | None = None
+    """How the working directory stands, where somebody has looked already."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = there(task, self.task)
         check_free(task, open_, self.caller)
-        record = Handoff(self.id, task.id, task.handoffs + 1, self.run, self.agent, self.depth, now)
+        number, seen = task.handoffs + 1, self.evidence
+        record = Handoff(self.id, task.id, number, self.run, self.agent, self.depth, now, evidence=seen)
         told: tuple[Told, ...] = ((STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),)
         after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
         if task.status is not TaskStatus.ACTIVE:

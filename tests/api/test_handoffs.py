@@ -312,6 +312,45 @@ def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(sha
         stop(shared, run)
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_going_to_and_fro_with_the_same_answer_ends_until_something_is_new(shared: Server, is_new: bool) -> None:
+    """Torture row 34, one after the other: A hands to B, B ends, A hands to B again, and nothing comes of it."""
+    task = make(shared)
+    place = shared.root / f"to-and-fro-{is_new}"
+    place.mkdir()
+    outer = hand(shared, task, "sleeper")["meta"]["run"]
+    token = token_of(shared, {"id": outer})
+
+    def again(prompt: str = "mend it") -> httpx.Response:
+        path = "/api/handoffs" if is_new else f"/api/tasks/{task['id']}/handoff"
+        body = {"agentName": "sayer", "prompt": prompt, "cwd": str(place)}
+        response = shared.post(path, body, token=token)
+        if response.status_code < 300:
+            meta = response.json()["meta"]
+            closed(shared, response.json()["data"], meta["handoff"])
+            shared.ended(meta["run"])
+        return response
+
+    answers = [again() for _ in range(8)]
+    made = [response for response in answers if response.status_code < 300]
+    # Who is done sooner than the first look at the directory leaves none to compare with.
+    assert 3 <= len(made) <= 5
+    error = answers[-1].json()["error"]
+    assert (answers[-1].status_code, error["code"]) == (409, "cycle")
+    assert "sayer gave you the same answer 3 times" in error["message"]
+    assert "somebody else" in error["hint"]
+    assert show(shared, task)["currentAgent"] == "sleeper", "who asked is told, and goes on"
+    assert again("something else").status_code < 300
+    assert again().status_code == 409, "a word in between changes nothing"
+    (place / "artifact").write_text("new")
+    assert again().status_code < 300
+    # A person may ask as often as they like.
+    stop(shared, outer)
+    for _ in range(4):
+        body = {"agentName": "sayer", "prompt": "mend it", "cwd": str(place)}
+        assert shared.post("/api/handoffs", body).status_code == 201
+
+
 def records_of(server: Server, task: dict[str, Any]) -> list[Handoff]:
     """As the database has them: what was looked at is nobody's business outside."""
     with closing(sqlite3.connect(f"file:{server.home}/hocket.db?mode=ro", uri=True)) as connection:
@@ -366,6 +405,34 @@ def test_a_runs_token_opens_its_own_task_and_nothing_else(shared: Server) -> Non
     assert closed(shared, own, part["handoff"])["output"].strip() == "part is done"
     assert shared.show(part["run"])["parent"] == run
     stop(shared, run)
+
+
+def numbers(server: Server, token: str, query: str = "") -> list[int]:
+    return [one["number"] for one in server.get(f"/api/tasks{query}", token=token).json()["data"]]
+
+
+@pytest.mark.req("S2-89")
+def test_a_runs_token_lists_its_own_task_and_those_that_it_or_one_below_it_made(shared: Server) -> None:
+    before, task = make(shared), make(shared)
+    token = token_of(shared, {"id": hand(shared, task, "sleeper")["meta"]["run"]})
+    wish = {"description": "of its own", "cwd": str(shared.project)}
+    first = shared.post("/api/tasks", wish, token=token).json()["data"]
+    make(shared)  # somebody else's, in between
+    child = shared.start_run("sleeper", token=token)
+    below = token_of(shared, child)
+    second = shared.post("/api/tasks", wish, token=below).json()["data"]
+    third = shared.post("/api/tasks", wish, token=token).json()["data"]
+    mine = [third["number"], second["number"], first["number"], task["number"]]
+    assert numbers(shared, token) == mine
+    # The one below works for the same task, and reaches nothing that was made above it.
+    assert numbers(shared, below) == [second["number"], task["number"]]
+    assert numbers(shared, token, "?status=pending") == mine[:3]
+    assert numbers(shared, token, "?limit=2") == mine[:2]
+    assert numbers(shared, token, f"?before={second['number']}") == mine[2:]
+    for one in mine:
+        assert shared.get(f"/api/tasks/{one}", token=token).status_code == 200
+    assert shared.get(f"/api/tasks/{before['number']}", token=token).status_code == 403
+    stop(shared, shared.show(child["id"])["root"])
 
 
 def test_what_starts_by_itself_is_for_people_to_queue(shared: Server) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.engine.cycles import HINT, Open, is_cycle
+from hocket.engine.cycles import HINT, MOST_EQUAL, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.errors import Cycle
 
@@ -54,6 +54,51 @@ def test_whoever_asks_is_told_the_way_and_what_would_have_to_change() -> None:
 def test_with_nothing_new_every_agent_has_a_task_at_most_once(agents: list[str], target: str) -> None:
     """So a way of hand-offs on which nothing is made is never longer than there are agents."""
     assert (is_cycle([Open(agent, ONE) for agent in agents], target, ONE) is not None) is (target in agents)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "prompt", "now", "times"),
+    [
+        ([], "go", ONE, None),
+        ([("go", "no", ONE)] * 2, "go", ONE, None),
+        ([("go", "no", ONE)] * 3, "go", ONE, 3),
+        ([("go", "no", ONE)] * 3, "go", TWO, None),
+        ([("go", "no", ONE)] * 3, "go on", ONE, None),
+        # Something else in between, with an answer of its own.
+        ([("go", "no", ONE), ("come", "yes", ONE)] * 3, "go", ONE, 3),
+        ([("go", "yes", ONE), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, None),
+        # Something was made between the first and the second of them.
+        ([("go", "no", ONE), ("go", "no", ONE), ("go", "no", TWO)], "go", ONE, None),
+        ([("go", "no", NOBODY_LOOKED), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, None),
+        ([("go", "no", ONE), ("come", "no", NOBODY_LOOKED), ("go", "no", ONE), ("go", "no", ONE)], "go", ONE, 3),
+        ([("go", "no", ONE)] * 3, "go", NOBODY_LOOKED, None),
+        # Always asked something else, and always the same answer.
+        ([(str(number), "no", ONE) for number in range(9)], "go", ONE, None),
+        ([(str(number), "no", ONE) for number in range(10)], "go", ONE, 10),
+    ],
+)
+def test_to_and_fro_is_the_same_answer_to_the_same_words_with_nothing_made(
+    rounds: list[tuple[str, str, Evidence]], prompt: str, now: Evidence, times: int | None
+) -> None:
+    why = is_to_and_fro([Round(*one) for one in rounds], "dev", prompt, now)
+    told = f"dev gave you the same answer {times} times, and the working directory is as it was before"
+    assert why == (None if times is None else told)
+
+
+@given(st.lists(st.tuples(*map(st.sampled_from, ("ab", "xy", (ONE, TWO)))), max_size=40))
+def test_whatever_is_refused_would_have_been_worth_a_look(asked: list[tuple[str, str, Evidence]]) -> None:
+    rounds = [Round(*one) for one in asked]
+    refused = is_to_and_fro(rounds, "dev", "a", ONE) is not None
+    assert may_be_to_and_fro(rounds, "a") or not refused
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=30))
+def test_where_nothing_is_made_and_nothing_new_is_said_it_comes_to_an_end(prompts: list[str]) -> None:
+    made: list[Round] = []
+    for prompt in prompts:
+        if is_to_and_fro(made, "dev", prompt, ONE) is None:
+            made.insert(0, Round(prompt, f"no {prompt}", ONE))
+    assert all(sum(one.prompt == prompt for one in made) <= MOST_EQUAL for prompt in "ab")
 
 
 @pytest.mark.parametrize("kind", ["git", "files"])

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
-import msgspec
 from fastapi import FastAPI, Query, Request
 from starlette.responses import FileResponse, Response
 
@@ -239,5 +238,4 @@ def _detail(tasks: Tasks, record: Handoff) -> dict[str, Any]:
     run = tasks.read.run(record.run) if record.run else None
     if run is None:
         return names.handoff_detail(record, None, record.prompt, record.session)
-    prompt = msgspec.json.decode(tasks.read.spec(run.id)).get("prompt") or record.prompt
-    return names.handoff_detail(record, run.status, prompt, run.session_id)
+    return names.handoff_detail(record, run.status, tasks.read.prompt(run.id) or record.prompt, run.session_id)

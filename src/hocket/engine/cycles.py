@@ -1,16 +1,17 @@
-"""When a task goes in circles: a hand-off back to somebody who waits for it, with nothing to show since.
+"""When a task goes in circles: back to somebody who waits for it, or to and fro with the same answer; nothing is made.
 
 Pure: how a directory stands is measured in ``progress``, and whether a hand-off is made at all is decided where tasks
-are handed over. An agent may well be asked a second time while it waits, for example by a tester who sends a mended
-program back; what ends in circles is only the way on which nothing is made.
+are handed over. An agent may well be asked a second time, for example by a tester who sends a mended program back;
+what ends in circles is only the way on which nothing is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
-from hocket.engine.progress import Evidence, changed
+from hocket.engine.progress import UNREADABLE, Evidence, changed
 
 
 class Open(NamedTuple):
@@ -33,6 +34,39 @@ def is_cycle(stack: Sequence[Open], target: str, evidence_now: Evidence) -> str 
         return None
     way = " -> ".join([*(one.agent for one in stack[same:]), target])
     return f"{target} has this task already and waits for it ({way}), and the working directory is as it was then"
+
+
+class Round(NamedTuple):
+    """A hand-off that has ended, by the one who asks now to the one who is asked now."""
+
+    prompt: str | None
+    output: str
+    evidence: Evidence
+    """How the working directory stood when it was made."""
+
+
+MOST_EQUAL = 3
+"""So often an agent may be asked the same and answer the same, with nothing changed."""
+MOST_ANSWERS = 10
+"""So often it may answer the same, whatever it was asked."""
+
+
+def may_be_to_and_fro(rounds: Sequence[Round], prompt: str | None) -> bool:
+    """Whether it is worth a look at the directory, now and for the rounds to come."""
+    return any(one.prompt == prompt for one in rounds) or len(rounds) >= MOST_ANSWERS // 2
+
+
+def is_to_and_fro(rounds: Sequence[Round], target: str, prompt: str | None, evidence_now: Evidence) -> str | None:
+    """Why one round more would come to nothing; None where it may be made. ``rounds`` has the newest first."""
+    # A round that was over before anybody looked proves nothing, for or against.
+    known = [one for one in rounds if one.evidence.kind != UNREADABLE]
+    idle = list(takewhile(lambda one: not changed(one.evidence, evidence_now), known))
+    equal = [one.output for one in idle if one.prompt == prompt][:MOST_EQUAL]
+    answers = [one.output for one in idle][:MOST_ANSWERS]
+    for outputs, most in ((equal, MOST_EQUAL), (answers, MOST_ANSWERS)):
+        if len(outputs) == most and len(set(outputs)) == 1:
+            return f"{target} gave you the same answer {most} times, and the working directory is as it was before"
+    return None
 
 
 HINT = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ from hocket.engine.runs import directory, new_id, run_of_token
 from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
+from hocket.engine.tasks import Once
 from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, restarts
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
@@ -52,6 +53,8 @@ class Assignment(NamedTuple):
     """The run that asks, where it is a run."""
     first: tuple[Order, ...] = ()
     """What is done to the task in the same breath, before."""
+    evidence: str | None = None
+    """How the working directory stands, where somebody has looked already."""
 
 
 class Engine:
@@ -82,7 +85,7 @@ class Engine:
         self._finding = ThreadPoolExecutor(1, "hocket-find")
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
-        self._requests: dict[str, asyncio.Task[Run]] = {}
+        self._once = Once()
         self._resuming = asyncio.Lock()
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
@@ -139,7 +142,7 @@ class Engine:
         assignment: Assignment | None = None,
     ) -> Run:
         """Create a run and set it going. The same ``key`` gives the same run, however often it is asked for."""
-        return await self._once(key, lambda: self._start(request, key, parent, assignment))
+        return await self._once(key, lambda: self._start(request, key, parent, assignment), self.read.by_request)
 
     async def resume(
         self,
@@ -152,19 +155,7 @@ class Engine:
     ) -> Run:
         """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain."""
         wish = going_on.Wish(prompt, session, start_at)
-        return await self._once(key, lambda: self._resume(run, wish, key, assignment))
-
-    async def _once(self, key: str | None, make: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
-        if key is None:
-            return await make()
-        known = self.read.by_request(key)
-        if known is not None:
-            return known
-        task = self._requests.get(key)
-        if task is None:
-            task = self._requests[key] = asyncio.create_task(make())
-            task.add_done_callback(lambda _: self._requests.pop(key, None))
-        return await asyncio.shield(task)
+        return await self._once(key, lambda: self._resume(run, wish, key, assignment), self.read.by_request)
 
     async def _start(
         self, request: StartRequest, key: str | None, parent: Run | None, assignment: Assignment | None
@@ -468,7 +459,7 @@ def _wanted_by(assignment: Assignment | None, parent: Run | None) -> dict[str, A
 def _orders(assignment: Assignment | None, run_id: str, agent: str, depth: int) -> list[Order]:
     if assignment is None:
         return []
-    begin = Begin(assignment.task, assignment.handoff, run_id, agent, depth, assignment.caller)
+    begin = Begin(assignment.task, assignment.handoff, run_id, agent, depth, assignment.caller, assignment.evidence)
     return [*assignment.first, begin]
 
 

@@ -43,15 +43,6 @@ _encoder = msgspec.json.Encoder()
 _line = msgspec.json.Decoder(dict[str, Any])
 
 
-class Asking(msgspec.Struct):
-    """Of a spec the one thing that is of interest here."""
-
-    prompt: str | None = None
-
-
-_asking = msgspec.json.Decoder(Asking)
-
-
 class Kept(NamedTuple):
     """A task as its files have it."""
 
@@ -134,7 +125,7 @@ class Ledger:
         """With what the agent was asked, which otherwise its run alone knows, and the run's directory does not tell."""
         if record.run is None or self._read.run(record.run) is None:
             return record
-        return replace(record, prompt=_asking.decode(self._read.spec(record.run)).prompt or record.prompt)
+        return replace(record, prompt=self._read.prompt(record.run) or record.prompt)
 
     def _submit(self, entries: list[Entry], seq: int) -> None:
         self._thread.submit(self._write, entries, seq)

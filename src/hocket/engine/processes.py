@@ -792,7 +792,10 @@ class Processes:
 
 def _ends_before(run: Run, other: Run) -> bool:
     """Whether it was handed the task by the other one, and is ended with it: then its record is closed first."""
-    return run.parent == other.id and run.handoff is not None and other.stop_reason in _WITH_ALL_BELOW
+    if run.parent != other.id or run.handoff is None or other.stop_reason not in _WITH_ALL_BELOW:
+        return False
+    # One that waits for a place, and was not told to end, may wait for the very place that the other one has.
+    return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
 
 
 def _argv(leaf: Leaf) -> tuple[str, ...]:

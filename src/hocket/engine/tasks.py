@@ -1,11 +1,15 @@
-"""Work in the background of the event loop: none is forgotten, none fails in silence."""
+"""Work that outlives who asked for it: none is forgotten, none fails in silence, none is done twice under one key."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Known = Callable[[str], T | None]
+"""What was made under a key before, by whichever server."""
 
 log = logging.getLogger("hocket")
 
@@ -31,3 +35,24 @@ class Tasks:
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+
+
+class Once:
+    """One and the same for all who ask under one key, at the same time or later; whoever gives up ends nothing."""
+
+    def __init__(self) -> None:
+        self._making: dict[str, asyncio.Task[Any]] = {}
+
+    async def __call__(self, key: str | None, make: Callable[[], Coroutine[Any, Any, T]], known: Known[T]) -> T:
+        """What ``make`` comes to. Without a key everybody asks for something of their own."""
+        if key is None:
+            return await make()
+        found = known(key)
+        if found is not None:
+            return found
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = asyncio.create_task(make())
+            making.add_done_callback(lambda _: self._making.pop(key, None))
+        made: T = await asyncio.shield(making)
+        return made

@@ -18,6 +18,15 @@ from hocket.wanted import Handoff, Task, TaskStatus, there
 _run = msgspec.json.Decoder(Run)
 _any = msgspec.json.Decoder()
 
+
+class _Asked(msgspec.Struct):
+    """Of a spec the one thing that is often of interest."""
+
+    prompt: str | None = None
+
+
+_asked = msgspec.json.Decoder(_Asked)
+
 _BELOW = """WITH RECURSIVE below(id) AS (
     SELECT id FROM runs WHERE id = ?
     UNION ALL SELECT runs.id FROM runs JOIN below ON runs.parent = below.id
@@ -123,6 +132,10 @@ class Reading:
         if row is None:
             raise NotFound(f"there is no run {run_id!r}")
         return str(row[0]).encode()
+
+    def prompt(self, run_id: str) -> str | None:
+        """What a run was asked, as far as it knows."""
+        return _asked.decode(self.spec(run_id)).prompt
 
     def offsets(self, run_id: str) -> Offsets:
         sql = "SELECT out_offset, err_offset, reader FROM offsets WHERE run = ?"
@@ -261,6 +274,12 @@ class Reading:
             ORDER BY completed_at DESC, number LIMIT 1"""
         found = self._handoffs(sql, (task_id,))
         return found[0] if found else None
+
+    def handed_on_by(self, run_id: str, limit: int) -> list[Handoff]:
+        """The last hand-offs that a run made and that are closed, of whichever task, the newest first."""
+        sql = """SELECT handoffs.state FROM runs JOIN handoffs ON handoffs.run = runs.id
+            WHERE runs.parent = ? AND handoffs.completed_at IS NOT NULL ORDER BY runs.number DESC LIMIT ?"""
+        return self._handoffs(sql, (run_id, limit))
 
     def told_of_task(self, task_id: str, word: str) -> list[dict[str, Any]]:
         """Those lines of a task's history in which a word occurs that has no need of escapes."""
