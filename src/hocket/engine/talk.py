@@ -21,7 +21,7 @@ import msgspec
 from hocket.engine.inbox import last_given
 from hocket.engine.journal import Journal
 from hocket.engine.runs import directory
-from hocket.errors import Conflict, LimitReached
+from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec
 from hocket.providers import PROVIDERS, Conversation, Reply
@@ -129,7 +129,7 @@ class Talk:
                 return await self._given_before(now, question, key)
             asked = _meant(now, question)
             text = _chosen(asked, reply.text)
-            data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key}
+            data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
             if now.kind is Kind.LEAF and not _is_own(asked):
                 _, conversation = self._listener(run)
                 line = conversation.answer(asked, reply)
@@ -225,6 +225,17 @@ class Talk:
 
     def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
         return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _rule(asked: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """The rule that an answer makes, if it is to make one."""
+    if not reply.always:
+        return {}
+    if not reply.allow:
+        raise UsageError("only what is allowed can be allowed always")
+    if not asked.get("rule"):
+        raise UsageError(f"question {asked['id']} suggests no rule that could always allow it", "allow it once")
+    return {"rule": asked["rule"]}
 
 
 def _receipt(run_id: str, answer: Mapping[str, Any]) -> dict[str, Any]:
