@@ -40,10 +40,24 @@ def test_a_run_cannot_speak_for_another(shared: Server, parent: Parent, unix: bo
     refused = shared.start_run("echo-args", token=token, unix=unix, parent=other["id"], expect=403)
     assert refused["code"] == "forbidden"
     assert shared.count() == before
-    for path in (f"/api/runs/{other['id']}/stop", "/api/server/stop"):
+    for path in (f"/api/runs/{other['id']}/stop", "/api/server/stop", "/api/worktrees/prune"):
         assert shared.post(path, {}, token=token, unix=unix).status_code == 403
+    assert shared.get("/api/worktrees", token=token, unix=unix).status_code == 403
     assert shared.show(other["id"])["ended_at"] is None
     shared.post(f"/api/runs/{other['id']}/stop", {})
+
+
+def test_what_a_run_plans_is_told_and_not_started(shared: Server, parent: Parent) -> None:
+    run, token = parent
+    before = shared.count()
+    planned = shared.post("/api/plans", {"dsl": "echo-args -> echo-args:3", "prompt": "x"}, token=token).json()["data"]
+    assert [(step["step"], step["cwd"], step["iterations"]) for step in planned] == [
+        (1, run["cwd"], 1),
+        (2, run["cwd"], 3),
+    ]
+    for body in ({"dsl": "nobody-at-all"}, {"dsl": "echo-args", "task": "1"}, {}):
+        assert shared.post("/api/plans", body, token=token).status_code == 400
+    assert shared.count() == before
 
 
 @pytest.mark.parametrize("unix", [False, True])

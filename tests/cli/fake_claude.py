@@ -5,7 +5,7 @@ What a turn does is in the message: each of these words in it counts, in this or
 - ``helper``: a helper says something
 - ``tool``: a tool is used, and fails
 - ``wait``: nothing happens until the turn is interrupted
-- ``ask``: leave is asked to run a command; ``twice``: two leaves at once
+- ``ask``: leave is asked to run a command; ``twice``: two leaves at once; ``rule``: with a rule to allow it always
 - ``choose``: a choice is asked for
 - ``hold``: the turn ends when a file ``go`` is there
 - ``fail``: the turn fails
@@ -24,6 +24,7 @@ if sys.argv[1:] == ["--version"]:
 
 session = sys.argv[sys.argv.index("--session-id") + 1]
 turns = 0
+last = ""
 
 
 def say(kind, **more):
@@ -54,9 +55,16 @@ def result(words, **more):
         modelUsage=models, permission_denials=[], **more)
 
 
+def rules(tool):
+    if "rule" not in last:
+        return []
+    rule = {"toolName": tool, "ruleContent": "touch *"}
+    return [{"type": "addRules", "rules": [rule], "behavior": "allow", "destination": "localSettings"}]
+
+
 def leave(number, tool, given):
     request = {"subtype": "can_use_tool", "tool_name": tool, "display_name": tool, "input": given,
-               "description": "", "permission_suggestions": [], "tool_use_id": f"t{number}"}
+               "description": "", "permission_suggestions": rules(tool), "tool_use_id": f"t{number}"}
     print(json.dumps({"type": "control_request", "request_id": f"q{turns}-{number}", "request": request}), flush=True)
 
 
@@ -76,6 +84,8 @@ def interrupted(line):
 
 
 def turn(words):
+    global last
+    last = words
     if "helper" in words:
         text("found it", parent="use0", agent_id="a1", subagent_type="Explore")
     if "tool" in words:
@@ -110,6 +120,8 @@ def turn(words):
 
 def _chosen(answer):
     given = answer.get("updatedInput", {})
+    for rule in answer.get("updatedPermissions", []):
+        return f"{rule['rules'][0]['ruleContent']} for the {rule['destination']}"
     return given.get("answers") or given.get("command")
 
 

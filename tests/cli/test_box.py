@@ -43,6 +43,14 @@ def test_a_key_allows_and_no_second_one_is_sent() -> None:
     assert "sending" in box.lines(80, 9, 1.0)[2]
 
 
+def test_a_rule_has_a_key_of_its_own_and_is_shown_whole() -> None:
+    rule = "Bash(make " + "very " * 30 + "long *)"
+    box, progress = scene(asked(rule=rule))
+    shown = " ".join(line.strip("│ ") for line in box.lines(60, 9, 1.0))
+    assert f"[A] allow {rule}" in shown
+    assert press(box, progress, "A") == {"question": "q1", "allow": True, "always": True}
+
+
 def test_keys_pressed_as_the_question_appears_mean_nothing() -> None:
     box, progress = scene(asked())
     assert box.press(["a"], progress, GRACE_SECONDS / 2) is None

@@ -259,6 +259,14 @@ def test_a_question_stands_in_a_box_and_a_key_answers_it(terminal: Start, agent:
     assert "╭" not in text
 
 
+def test_another_key_allows_it_always_where_a_rule_is_suggested(terminal: Start, agent: Bin) -> None:
+    view = asking(terminal, agent, "ask by rule")
+    assert "│ [a] allow once   [A] allow Bash(touch *)   [d] deny…   waiting 0:00 │" in view.text()
+    press_when_it_counts(view, b"A", "allowed by you, always: Bash(touch *)")
+    assert view.end() == 0
+    assert "[allow touch * for the session]" in view.text()
+
+
 def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
     view = asking(terminal, agent)
     press_when_it_counts(view, b"d", "deny, because:")

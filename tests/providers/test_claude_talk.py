@@ -15,6 +15,7 @@ from hocket.model import SESSION, Agent, Spec
 from hocket.providers import Conversation, Reply
 from hocket.providers.claude import launch, talk
 from hocket.providers.claude.prompt import GO_ON
+from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.transcript import folder_name, transcripts
 
 COLOURS = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "Blue"}]}
@@ -239,3 +240,35 @@ def test_a_folder_name_is_plain_and_short_for_any_directory(cwd: str) -> None:
     name = folder_name(cwd)
     assert all(character.isascii() and (character.isalnum() or character == "-") for character in name)
     assert len(name) <= 208
+
+
+RULE = {"toolName": "Bash", "ruleContent": "make *"}
+ADDS = {"type": "addRules", "rules": [RULE], "behavior": "allow", "destination": "localSettings"}
+
+
+def permission(*suggestions: Any) -> dict[str, Any]:
+    return {"id": "q1", "kind": "permission", "tool": "Bash", "input": {"command": "make"}, "suggestions": suggestions}
+
+
+def test_always_makes_the_rule_that_was_suggested_for_this_session_alone() -> None:
+    other = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    given = response(permission(other, ADDS), Reply(True, None, always=True))
+    assert given["updatedPermissions"] == [{**ADDS, "destination": "session"}]
+    assert "updatedPermissions" not in response(permission(ADDS), Reply(True))
+    assert response(permission(ADDS), Reply(False, None, always=True))["behavior"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("suggestions", "rule"),
+    [
+        ([ADDS], "Bash(make *)"),
+        ([{**ADDS, "rules": [RULE, {"toolName": "Read"}]}], "Bash(make *), Read"),
+        ([{**ADDS, "behavior": "deny"}], None),
+        ([{**ADDS, "rules": [{"ruleContent": "x"}]}], None),
+        ([{**ADDS, "rules": []}, "odd", None, {}], None),
+        ([], None),
+    ],
+)
+def test_a_rule_in_words(suggestions: list[Any], rule: str | None) -> None:
+    found = rule_in(suggestions)
+    assert (found[0] if found else None) == rule

@@ -318,7 +318,9 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
     run = _run(request, ref)
     if caller_of(request.scope).run is not None:
         raise Forbidden("only the operator answers questions; a run must not approve what it or its own wants")
-    said = await _engine(request).answer(run, body.question, body.allow, body.text, "operator", idempotency_key)
+    said = await _engine(request).answer(
+        run, body.question, body.allow, body.text, "operator", idempotency_key, always=body.always
+    )
     return wire.answer(said)
 
 

@@ -120,6 +120,8 @@ class QuestionOut(BaseModel):
     tool: str | None
     input: Any
     suggestions: Any
+    rule: str | None
+    """By which nobody would be asked the like again, as ``always`` allows it; null where none is suggested."""
     options: Any
     """What there is to choose from, of a question that the agent put itself."""
     asked_at: float | None
@@ -414,6 +416,8 @@ class AnswerBody(BaseModel):
     allow: StrictBool
     """Nothing but true and false: what is allowed here is done."""
     text: Text | None = None
+    always: StrictBool = False
+    """Whether the question's ``rule`` is to hold from now on, for this agent's session."""
 
 
 class WorktreeOut(BaseModel):

@@ -88,6 +88,8 @@ class Box:
             self._begin(key)
         elif key == "a" and not wants_words(data):
             return self._reply(allow=True)
+        elif key == "A" and data.get("rule"):
+            return self._reply(allow=True, always=True)
         elif key in _numbered(data):
             return self._reply(allow=True, text=key)
         return None
@@ -132,12 +134,13 @@ class Box:
         data = self.asked.data if self.asked else {}
         return len(str(data.get("text") or "").split("\n")) if data.get("tool") else 1
 
-    def _reply(self, allow: bool, text: str | None = None) -> dict[str, Any] | None:
+    def _reply(self, allow: bool, text: str | None = None, always: bool = False) -> dict[str, Any] | None:
         if self.asked is None:
             return None
         self.sending = True
-        reply = {"question": self.asked.data["id"], "allow": allow}
-        return reply if text is None else {**reply, "text": text}
+        more = {"text": text, "always": always or None}
+        given = {name: value for name, value in more.items() if value is not None}
+        return {"question": self.asked.data["id"], "allow": allow, **given}
 
     # Looks
 
@@ -159,14 +162,16 @@ class Box:
         trouble = wrapped(f"! {self.trouble}", inner) if self.trouble else []
         waits = f"waiting {duration(now - self.asked.since)}" if self.asked else ""
         keys = "   ".join([*self._keys(), waits])
-        # Keys that do not fit stay whole: each on its line.
-        return [*trouble, *([keys] if width(keys) <= inner else [fit(key, inner) for key in [*self._keys(), waits]])]
+        # Keys that do not fit stay whole, each on lines of its own: nobody should allow a rule that was cut off.
+        apart = [line for key in [*self._keys(), waits] for line in folded(key, inner)]
+        return [*trouble, *([keys] if width(keys) <= inner else apart)]
 
     def _keys(self) -> list[str]:
         data = self.asked.data if self.asked else {}
         count = len(_numbered(data))
         choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
-        first = [*choose, "[t] answer…"] if wants_words(data) else ["[a] allow once"]
+        always = [f"[A] allow {one_line(str(data['rule']))}"] if data.get("rule") else []
+        first = [*choose, "[t] answer…"] if wants_words(data) else ["[a] allow once", *always]
         more = [f"[n] next of {self._open}"] if self._open > 1 else []
         return [*first, "[d] deny…", *more]
 

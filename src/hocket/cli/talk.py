@@ -28,7 +28,7 @@ FIRST_TURN = 1
 """It answers what the run was started with, also where a message was sent before it began."""
 ID_LETTERS = 4
 """With fewer than that a word is no beginning of a question's id, where all that were ever asked are looked through."""
-YES = {"allow": True, "yes": True, "deny": False, "no": False}
+YES = {"allow": True, "always": True, "yes": True, "deny": False, "no": False}
 
 
 @command(
@@ -157,7 +157,7 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
 
 @command(
     REF,
-    Argument("words", "allow|deny|TEXT...", many=True),
+    Argument("words", "allow|always|deny|TEXT...", many=True),
     Option("--question", metavar="ID", help="Which question, where several are open."),
     Option("-m", "--message", metavar="TEXT", help="Why not, or what to mind; the agent reads it."),
     JSON,
@@ -170,7 +170,8 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
     quick=True,
 )
 def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
-    """Answer what a run asks: allow or deny (or yes, no). A question that wants words takes any, or deny.
+    """Answer what a run asks: allow or deny (or yes, no). A question that wants words takes any, or deny. Where the
+    agent suggests a rule, always allows by it from now on, in its session.
 
     By the name of a chain too: then whoever asks in it is answered. Or by the question's own id, as "hocket inbox" has
     it, or the beginning of that.
@@ -258,7 +259,7 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
     allow = YES.get(said.lower())
     if allow is None:
         raise Misused(f"say allow or deny, not {said!r}: it {wish(question)}")
-    return {"allow": allow, "text": message}
+    return {"allow": allow, "text": message, "always": said.lower() == "always" or None}
 
 
 @command(

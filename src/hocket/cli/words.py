@@ -222,7 +222,8 @@ def _parked(data: Data) -> str:
 
 
 def _answer(data: Data) -> str:
-    return _with(f"{'allowed' if data.get('allow') else 'denied'} by {data.get('by') or 'somebody'}", data)
+    always = f", always: {data['rule']}" if data.get("rule") else ""
+    return _with(f"{'allowed' if data.get('allow') else 'denied'} by {data.get('by') or 'somebody'}{always}", data)
 
 
 def _input(data: Data) -> str | None:

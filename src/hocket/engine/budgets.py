@@ -145,8 +145,10 @@ class Budgets:
     def left(self, run: Run, coming: Coming = NOBODY) -> float | None:
         """Dollars that a run may still spend, where others spend from the same purses its part; None where nobody says.
 
-        Who was told once keeps to that, also when others have ended and left something. So what all of them are told
-        together is no more than there is.
+        Who was told once keeps to that, also when others have ended and left something: a program that runs cannot be
+        told another sum. What they left goes to those that are started later, such as the next passes of a loop. With
+        what others were told before and have not spent, these may be told more than there is; the purse ends all of
+        them when it is empty.
         """
         bounds = [
             (purse.run.budget_usd - purse.spent.usd) / max(1, len(purse.spenders) + coming.below(purse.run.id))

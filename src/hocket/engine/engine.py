@@ -411,9 +411,17 @@ class Engine:
         await self._talk.interrupt(run, key)
 
     async def answer(
-        self, run: Run, question: str | None, allow: bool, text: str | None, by: str, key: str | None = None
+        self,
+        run: Run,
+        question: str | None,
+        allow: bool,
+        text: str | None,
+        by: str,
+        key: str | None = None,
+        *,
+        always: bool = False,
     ) -> dict[str, Any]:
-        given = await self._talk.answer(run, question, Reply(allow, text), by, key or new_id())
+        given = await self._talk.answer(run, question, Reply(allow, text, always), by, key or new_id())
         self._chains.answered(given["run"], given["question"], allow=given["allow"])
         return given
 

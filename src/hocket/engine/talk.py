@@ -21,7 +21,7 @@ import msgspec
 from hocket.engine.inbox import last_given
 from hocket.engine.journal import Journal
 from hocket.engine.runs import directory
-from hocket.errors import Conflict, LimitReached
+from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec
 from hocket.providers import PROVIDERS, Conversation, Reply
@@ -134,7 +134,7 @@ class Talk:
                 return await self._given_before(now, question, key)
             asked = _meant(now, question)
             text = _chosen(asked, reply.text)
-            data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key}
+            data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
             if now.kind is Kind.LEAF and not _is_own(asked):
                 _, conversation = self._listener(run)
                 line = conversation.answer(asked, reply)
@@ -237,6 +237,17 @@ def _deaf(run: Run) -> Conflict:
         f"a run of `hocket spawn --session` does; this one can be resumed once it has ended: "
         f"hocket resume {run.number}",
     )
+
+
+def _rule(asked: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+    """The rule that an answer makes, if it is to make one."""
+    if not reply.always:
+        return {}
+    if not reply.allow:
+        raise UsageError("only what is allowed can be allowed always")
+    if not asked.get("rule"):
+        raise UsageError(f"question {asked['id']} suggests no rule that could always allow it", "allow it once")
+    return {"rule": asked["rule"]}
 
 
 def _receipt(run_id: str, answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -99,6 +99,8 @@ class Reply(NamedTuple):
     allow: bool
     text: str | None = None
     """Why not, or what the answer is."""
+    always: bool = False
+    """Whether the rule that the question suggests is to hold from now on, for this agent's session."""
 
 
 class Conversation(Protocol):

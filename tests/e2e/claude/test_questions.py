@@ -42,6 +42,32 @@ def test_an_allowed_question_has_its_effect_and_is_answered_once(stage: Stage, h
     assert (hocket.cwd / "made").exists() == stage.is_real
 
 
+def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: Stage, hocket: Hocket) -> None:
+    claude.plays({"do": [asks_to(COMMAND), bash("rm made"), bash(COMMAND), {"say": "both times"}]})
+    run_id, question = asked(hocket)
+    assert question["rule"] == f"Bash({COMMAND})"
+    assert hocket("answer", run_id, "always").returncode == 0
+    while (state := shown(hocket, run_id))["status"] not in ("done", "failed"):
+        for one in state["questions"]:  # another command has no such rule
+            assert one["input"]["command"] == "rm made"
+            hocket("answer", run_id, "allow")
+    assert (state["status"], state["result"]) == ("done", "both times")
+    first, *others = data_of(hocket, run_id, "answer")
+    assert first["rule"] == question["rule"]
+    assert all("rule" not in one for one in others)
+    assert (hocket.cwd / "made").exists()
+    assert not (hocket.cwd / ".claude").exists()
+
+
+def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: Stage, hocket: Hocket) -> None:
+    scripted.plays(ASKS)
+    run_id, question = asked(hocket)
+    refused = hocket("answer", run_id, "always")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"question {question['id']} suggests no rule" in refused.stderr
+    assert hocket("answer", run_id, "allow").returncode == 0
+
+
 def test_a_denial_tells_the_agent_why(stage: Stage, hocket: Hocket) -> None:
     stage.plays(ASKS)
     run_id, _ = asked(hocket)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hocket.providers.claude import serving, words
@@ -36,7 +37,8 @@ def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
         "kind": "choice" if choice else "permission",
         **cut((_choices if choice else _permission)(tool, request), _SENTENCE_LIMIT),
         "tool": tool,
-        "suggestions": _suggestions(request),
+        "suggestions": (suggestions := _suggestions(request)),
+        **({"rule": rule[0]} if (rule := rule_in(suggestions)) else {}),
         **(_options(request) if choice else {}),
         **kept_input(dict_in(request, "input")),
         **_asker(state, line, request),
@@ -74,6 +76,23 @@ def _suggestions(request: dict[str, Any]) -> list[Any]:
     """Rules that would have made the question unnecessary, unless they are longer than a question should be."""
     suggestions = list_in(request, "permission_suggestions")
     return suggestions if "input_text" not in kept_input({"": suggestions}) else []
+
+
+def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
+    """The first rule by which nobody would be asked the like again: in words, and as the program wants it back.
+
+    For its session alone, wherever it would rather write it down: what is allowed here is allowed to this agent.
+    """
+    for one in suggestions:
+        rules = list_in(one, "rules")
+        if text_in(one, "type") != words.ADD_RULES or text_in(one, "behavior") != "allow" or not rules:
+            continue
+        tools = [text_in(rule, words.RULE_TOOL) for rule in rules]
+        if all(tools):
+            contents = [text_in(rule, words.RULE_CONTENT) for rule in rules]
+            told = (f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True))
+            return ", ".join(told), {**one, "destination": "session"}
+    return None
 
 
 def _asker(state: State, line: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

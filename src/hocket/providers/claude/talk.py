@@ -14,6 +14,7 @@ from hocket.errors import UsageError
 from hocket.model import SESSION, Spec
 from hocket.providers.claude import words
 from hocket.providers.claude.prompt import GO_ON, checked_prompt, line, message
+from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.serving import refusal, reply, wanted
 from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
@@ -40,6 +41,8 @@ def answer(question: Mapping[str, Any], reply: Reply) -> str:
     """The line that answers a question, as its event has it."""
     bytes_of(reply.text or "", "the answer", UsageError)
     response = _allowed(question, reply.text) if reply.allow else _denied(reply.text)
+    if reply.allow and reply.always and (rule := rule_in(question.get("suggestions") or ())):
+        response[words.UPDATED_PERMISSIONS] = [rule[1]]
     return line(
         {
             "type": "control_response",

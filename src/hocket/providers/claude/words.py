@@ -13,6 +13,8 @@ PERMISSION_MODES = frozenset(
 ALLOWED_TOOLS_FLAG = "--allowedTools"
 ASK_USER = "AskUserQuestion"
 UPDATED_INPUT = "updatedInput"
+UPDATED_PERMISSIONS = "updatedPermissions"
+ADD_RULES, RULE_TOOL, RULE_CONTENT = "addRules", "toolName", "ruleContent"
 SEVERAL = "multiSelect"
 """Whether a question may be answered with more than one of its options."""
 
