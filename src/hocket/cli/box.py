@@ -163,7 +163,7 @@ class Box:
         waits = f"waiting {duration(now - self.asked.since)}" if self.asked else ""
         keys = "   ".join([*self._keys(), waits])
         # Keys that do not fit stay whole, each on lines of its own: nobody should allow a rule that was cut off.
-        apart = [line for key in [*self._keys(), waits] for line in folded(key, inner)]
+        apart = [line for key in [*self._keys(), waits] for line in wrapped(key, inner)]
         return [*trouble, *([keys] if width(keys) <= inner else apart)]
 
     def _keys(self) -> list[str]:

@@ -40,7 +40,7 @@ _LOCKED = re.compile(
     r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*worktrees/",
     re.IGNORECASE,
 )
-"""Git's words when somebody else is at work in the same repository, with a worktree half made for example; it passes."""
+"""Git's words when somebody else is at work in the same repository, with half a worktree for example; it passes."""
 _COMPLAINT = 400
 
 
