@@ -36,7 +36,7 @@ def left_alone(hocket: Hocket, *args: str) -> tuple[str, Path]:
 
 @pytest.mark.parametrize("on_question", ["deny", "ask"])
 def test_a_run_ends_without_anybody_asking(scripted: Stage, hocket: Hocket, on_question: str) -> None:
-    """With its input ended from the start it needs nobody; with its input open its keeper calls for a server."""
+    """Its input is open, for our tools at least, so its keeper calls for a server when it has done its work."""
     scripted.plays(SLOW)
     run_id, place = left_alone(hocket, "--on-question", on_question)
     assert appears(place / "exit")
