@@ -38,6 +38,7 @@ OPERATIONS = [
     ("POST", "/api/tasks/import"),
     ("POST", "/api/handoffs"),
     ("GET", "/api/tasks/{ref}"),
+    ("GET", "/api/tasks/{ref}/export"),
     ("PUT", "/api/tasks/{ref}/status"),
     ("PUT", "/api/tasks/{ref}/planning"),
     ("GET", "/api/tasks/{ref}/history"),

@@ -14,7 +14,7 @@ from hocket.client import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 
-RESTORE = "put a copy of it back, or write a new one from the run directories with: hocket doctor --restore"
+RESTORE = "put a copy of it back, or write a new one from the files of runs and tasks with: hocket doctor --restore"
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
@@ -49,7 +49,7 @@ class Check(NamedTuple):
 
 
 @command(
-    Option("--restore", kind=FLAG, help="Write a new database from the run directories; the old one is kept."),
+    Option("--restore", kind=FLAG, help="Write a new database from the files of runs and tasks; the old one is kept."),
     Option("--verify", kind=FLAG, help="Compare the agents found here with those that Claude itself would load."),
     Option("--project", metavar="DIR", help="With --verify, those of this directory."),
     JSON,

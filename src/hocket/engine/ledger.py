@@ -176,7 +176,7 @@ def _write(place: str, entry: Entry) -> None:
         os.makedirs(place, mode=0o700, exist_ok=True)
         _add(place, lines, entry.anew)
     if entry.is_whole:
-        _replace(place, TASK, _encoder.encode({"seq": entry.seq, "task": entry.task}))
+        _replace(place, TASK, _encoder.encode({"v": 1, "seq": entry.seq, "task": entry.task}))
 
 
 def _add(place: str, lines: bytes, anew: bool) -> None:
