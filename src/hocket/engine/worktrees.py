@@ -36,8 +36,11 @@ _OWN_WORDS = (
     *("-c", "submodule.recurse=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
 )
 _COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
-_LOCKED = re.compile(r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock", re.IGNORECASE)
-"""Git's words when somebody else is at work in the same repository; it passes."""
+_LOCKED = re.compile(
+    r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*/worktrees/",
+    re.IGNORECASE,
+)
+"""Git's words when somebody else is at work in the same repository, or half-way through adding to it; it passes."""
 _COMPLAINT = 400
 
 
