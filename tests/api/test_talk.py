@@ -88,7 +88,8 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "an answer that is neither": ("answer", {}),
     "an answer that only sounds like a yes": ("answer", {"allow": "yes"}),
     "a number for a yes": ("answer", {"allow": 1}),
-    "an answer with an unknown key": ("answer", {"allow": True, "always": True}),
+    "an answer with an unknown key": ("answer", {"allow": True, "for_ever": True}),
+    "a word in the place of always": ("answer", {"allow": True, "always": "yes"}),
     "an answer to nothing": ("answer", {"allow": True, "question": ""}),
     "a resumption with an unknown key": ("resume", {"cwd": "/"}),
 }
@@ -103,7 +104,7 @@ def test_a_body_that_makes_no_sense_is_400(shared: Server, route: str, body: dic
 def test_a_question_is_shown_and_answered(shared: Server) -> None:
     run = asking(shared)
     (question,) = run["questions"]
-    plain = {"id", "run", "number", "kind", "text", "tool", "input", "suggestions"}
+    plain = {"id", "run", "number", "kind", "text", "tool", "input", "suggestions", "rule"}
     assert set(question) == plain | {"options", "asked_at"}
     assert (question["run"], question["number"]) == (run["id"], run["number"])
     assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", "touch x0")

@@ -37,10 +37,10 @@ _OWN_WORDS = (
 )
 _COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
 _LOCKED = re.compile(
-    r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*worktrees/",
+    r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*/worktrees/",
     re.IGNORECASE,
 )
-"""Git's words when somebody else is at work in the same repository, with half a worktree for example; it passes."""
+"""Git's words when somebody else is at work in the same repository, or half-way through adding to it; it passes."""
 _COMPLAINT = 400
 
 
