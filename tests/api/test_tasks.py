@@ -262,7 +262,10 @@ def test_a_name_that_is_not_safe_is_refused(shared: Server, name: str) -> None:
     response = shared.post(f"/api/tasks/{task['id']}/attachments", {"filename": name, "content": ""})
     assert response.status_code == 400
     assert show(shared, task)["attachments"] == []
-    assert not (shared.home / "data" / "tasks" / task["id"]).exists()
+    folder = shared.home / "data" / "tasks" / task["id"]
+    assert {path.name for path in folder.glob("*")} <= {"task.json", "log"}, (
+        "no file but what is kept of the task itself"
+    )
 
 
 @pytest.mark.req("S2-B04", "S2-B05")
