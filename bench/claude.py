@@ -92,12 +92,18 @@ def run() -> Iterator[Figure]:
         (w.root / "note.txt").write_text("Nothing of note.\n")
         client = w.client()
         word = _costs(w, WORD)
-        over_api = [seconds(lambda: _ask(client, w)) for _ in range(TIMES + 1)]
-        walls = [_middle([one.wall for one in spent]) for spent in (word.ours, word.bare)]
-        api = (_middle(over_api) - walls[1]) * 1000
-        note = f"{walls[0] * 1000:.0f} ms against {walls[1] * 1000:.0f} ms; {api:.0f} ms of it without the command line"
-        yield Figure("a Claude run, dearer than bare by", (walls[0] - walls[1]) * 1000, "ms", 60, note=note)
+        yield _added(word, "a Claude run with our tools, dearer than bare by")
         yield _share(word, WORD)
+        # The same program with the same abilities on both sides: what it takes itself for having tools is not counted.
+        (w.home / "config.toml").write_text("[claude]\nmcp = false\n")
+        plain = _costs(w, WORD)
+        over_api = _middle([seconds(lambda: _ask(client, w)) for _ in range(TIMES + 1)])
+        api = (over_api - _middle([one.wall for one in plain.bare])) * 1000
+        yield _added(
+            plain, "a Claude run without our tools, dearer than bare by", f"{api:.0f} ms without the command line"
+        )
+        yield _share(plain, WORD._replace(name="one word without our tools"))
+        (w.home / "config.toml").write_text("")
         yield _share(_costs(w, WORK), WORK)
 
 
@@ -111,6 +117,12 @@ def _costs(w: World, job: Job) -> Costs:
             costs.ours.append(_command(w, [hocket, "run", "claude", "-p", job.prompt]))
         costs.behind.append(spent())
     return costs
+
+
+def _added(costs: Costs, name: str, more: str = "") -> Figure:
+    ours, bare = (_middle([one.wall for one in spent]) * 1000 for spent in (costs.ours, costs.bare))
+    note = "; ".join(filter(None, [f"{ours:.0f} ms against {bare:.0f} ms", more]))
+    return Figure(name, ours - bare, "ms", 60, note=note)
 
 
 def _share(costs: Costs, job: Job) -> Figure:
