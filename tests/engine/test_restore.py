@@ -135,9 +135,10 @@ def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_hist
 def test_a_hand_off_that_was_open_is_closed_by_the_end_of_its_run_also_one_below_another(
     hocket: Hocket, agent: Bin, home: Path, world: Path
 ) -> None:
-    gate = world / "gate"
-    agent("worker", f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\nprint('worked')")
-    agent("boss", "#!/bin/sh\nexec hocket handoff worker 'from below'\n")
+    # Nobody follows anybody here: who does would start a server at once, before the database is written anew.
+    body = "#!/bin/sh\n{}while ! [ -e {} ]; do sleep 0.02; done\necho {}\n"
+    agent("worker", body.format("", world / "worked", "worked"))
+    agent("boss", body.format("hocket handoff worker 'from below' --detach >&2\n", world / "seen", "seen"))
     hocket("handoff", "boss", "a wish", "--detach")
     until(lambda: [one["agentName"] for one in shown(hocket)["agentChain"]] == ["boss", "worker"])
     until(lambda: [run["status"] for run in json.loads(hocket("ps", "--json").stdout)] == ["running", "running"])
@@ -149,11 +150,13 @@ def test_a_hand_off_that_was_open_is_closed_by_the_end_of_its_run_also_one_below
     assert (task["currentAgent"], task["status"]["type"]) == ("worker", "active")
     runs = {run["agent"]: run for run in json.loads(hocket("ps", "--json").stdout)}
     assert (runs["worker"]["parent"], runs["worker"]["root"]) == (runs["boss"]["id"], runs["boss"]["id"])
-    gate.touch()
+    (world / "worked").touch()
+    until(lambda: shown(hocket)["currentAgent"] == "boss")
+    (world / "seen").touch()
     until(lambda: shown(hocket)["currentAgent"] is None)
     boss, worker = shown(hocket)["agentChain"]
     assert (worker["output"], worker["status"]) == ("worked\n", "done")
-    assert (boss["output"], boss["status"]) == ("worked\n", "done")
+    assert (boss["output"], boss["status"]) == ("seen\n", "done")
     assert shown(hocket)["status"]["type"] == "waiting"
 
 
