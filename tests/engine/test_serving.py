@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all, until
 
-from hocket.engine import processes
+from hocket.engine import processes, serving
 from hocket.keeper import files
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call
@@ -227,6 +229,58 @@ def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -
             assert second.calls == []
 
     os.mkfifo(project / "gate")
+    asyncio.run(scene())
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """As on a machine that has no descriptor left: for a while every look at a file fails."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    path.mkdir()
+    yield
+    path.rmdir()
+    aside.rename(path)
+
+
+async def looked() -> None:
+    """Everything that was under way in the one thread for it has been done, whatever came of it."""
+    await asyncio.sleep(0)
+    await asyncio.to_thread(int)
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize("taken_over", [False, True], ids=["its-first-server", "the-next-one"])
+def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            given = hall.engine.directory(run) / files.IN
+            if not taken_over:
+                with unreadable(given):
+                    hall.engine.serving.open(above)
+                    await looked()
+                await hall.wait(run)
+        if taken_over:
+            with ExitStack() as blind:
+                blind.enter_context(unreadable(given))
+                async with kitchen_at(home, project) as kitchen:
+                    hall = at(kitchen)
+                    hall.engine.serving.open(above)
+                    await looked()
+                    blind.close()
+                    await hall.wait(run)
+        assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+
     asyncio.run(scene())
 
 

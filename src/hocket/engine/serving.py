@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     CarryOut = Callable[[Run, Call, str], Awaitable[Message]]
     """A run, what it calls, and the key that makes it one thing, however often it is carried out."""
+
+T = TypeVar("T")
 
 _HEARD: Message = {"jsonrpc": "2.0", "result": {}}
 """For what the protocol has no answer to: the program waits for a word all the same."""
@@ -91,7 +93,8 @@ class Serving:
         self._call_off(run, lambda request, call: True)
 
     async def _take_over(self, line: Line, calls: Collection[str], end: int, longest: int) -> None:
-        for wanted in await asyncio.to_thread(_unanswered, line, calls, end, longest):
+        found = await self._insist(line.run, partial(_unanswered, line, calls, end, longest))
+        for wanted in found or ():
             self.take(line, wanted)
 
     def _answer(self, line: Line, wanted: Wanted) -> None:
@@ -114,12 +117,13 @@ class Serving:
     async def _serve(self, line: Line, request: str, call: Call) -> None:
         try:
             carry_out = await self._carry_out
+            answered = await self._insist(line.run, partial(files.has_input, line.place, _record(request)))
             run = self._journal.live.get(line.run)
-            if run is None or await asyncio.to_thread(files.has_input, line.place, _record(request)):
+            if run is None or answered is not False:
                 return
             answer = await carry_out(run, call, _key(line.run, request))
             if not call.cancelled and not self._leaving:
-                await self._insist(line, request, line.conversation.reply(request, answer))
+                await self._write_patiently(line, request, line.conversation.reply(request, answer))
         finally:
             del self._calls[line.run, request]
             self.need_server(bool(self._calls))
@@ -129,16 +133,19 @@ class Serving:
         try:
             _write(line.place, request, text)
         except OSError:
-            self._tasks.spawn(self._insist(line, request, text))
+            self._tasks.spawn(self._write_patiently(line, request, text))
 
-    async def _insist(self, line: Line, request: str, text: str) -> None:
-        """Again and again where there is no room: as long as the run lives, it waits."""
-        while line.run in self._journal.live and not self._leaving:
+    async def _write_patiently(self, line: Line, request: str, text: str) -> None:
+        await self._insist(line.run, partial(_write, line.place, request, text))
+
+    async def _insist(self, run: str, work: Callable[[], T]) -> T | None:
+        """Again and again where there is no room, or no descriptor left: as long as the run lives, it waits."""
+        while run in self._journal.live and not self._leaving:
             try:
-                await asyncio.to_thread(_write, line.place, request, text)
-                return
+                return await asyncio.to_thread(work)
             except OSError:
                 await asyncio.sleep(RETRY_AFTER)
+        return None
 
 
 def _write(place: str, request: str, text: str) -> None:
