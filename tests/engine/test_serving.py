@@ -285,6 +285,31 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
 
 
 @pytest.mark.usefixtures("speaker")
+def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_the_next(
+    home: Path, project: Path
+) -> None:
+    tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            hall.engine.leave()
+            run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
+            await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
+            assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
+        assert above.calls == []
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            above.go_on.set()
+            hall.engine.serving.open(above)
+            await hall.wait(run)
+            assert answered(hall.heard()[1]) == ("q2", "answer 2")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
 def test_what_is_not_for_us_is_refused_so_that_nobody_waits(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

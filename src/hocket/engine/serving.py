@@ -63,7 +63,10 @@ class Serving:
         self._carry_out.set_result(carry_out)
 
     def leave(self) -> None:
-        """Nothing more is answered: that a wait breaks off because we go is nothing that an agent has to know."""
+        """No call is answered any more: that a wait breaks off because we go is nothing that an agent has to know.
+
+        Who asks for anything else is answered to the last: no server after us would know that it was asked.
+        """
         self._leaving = True
 
     async def close(self) -> None:
@@ -72,8 +75,6 @@ class Serving:
 
     def take(self, line: Line, wanted: Wanted) -> None:
         """Answer at once, or see to it that it will be. The same thing may come twice, and is answered once."""
-        if self._leaving:
-            return
         if wanted.withdrawn:
             self._call_off(line.run, lambda request, call: request == wanted.id)
         elif wanted.server != SERVER:
@@ -103,7 +104,7 @@ class Serving:
         answer = protocol.answer(wanted.message)
         if not isinstance(answer, Call):
             self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
-        elif (line.run, wanted.id) not in self._calls:
+        elif (line.run, wanted.id) not in self._calls and not self._leaving:
             self._calls[line.run, wanted.id] = answer
             self.need_server(True)
             self._tasks.spawn(self._serve(line, wanted.id, answer))
