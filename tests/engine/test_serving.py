@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -14,9 +16,11 @@ from typing import Any
 
 import pytest
 from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all, until
+from world import processes_of
 
 from hocket.engine import processes, serving
 from hocket.keeper import files
+from hocket.keeper.absence import SERVER_LOCK
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call
 from hocket.model import Run, Status
@@ -305,6 +309,40 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
             hall.engine.serving.open(above)
             await hall.wait(run)
             assert answered(hall.heard()[1]) == ("q2", "answer 2")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that calls are looked at before the end of their run: what was said to it is looked at again a second later.
+    monkeypatch.setattr(serving, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            pid = (await hall.running(run)).pid
+            given = hall.engine.directory(run) / files.IN
+        with (home / SERVER_LOCK).open("r+") as lock:  # Or its keeper would start a server.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not processes_of(home), "the keeper's end")
+        with ExitStack() as blind:
+            blind.enter_context(unreadable(given))
+            async with kitchen_at(home, project) as kitchen:
+                kitchen.engine.serving.open(above)
+                await looked()
+                blind.close()
+                assert (await kitchen.wait(run)).status is Status.FAILED
+        assert above.calls == []
 
     asyncio.run(scene())
 

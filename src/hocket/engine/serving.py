@@ -118,9 +118,9 @@ class Serving:
     async def _serve(self, line: Line, request: str, call: Call) -> None:
         try:
             carry_out = await self._carry_out
-            answered = await self._insist(line.run, partial(files.has_input, line.place, _record(request)))
+            awaited = await self._insist(line.run, partial(_is_awaited, line.place, request))
             run = self._journal.live.get(line.run)
-            if run is None or answered is not False:
+            if run is None or not awaited:
                 return
             answer = await carry_out(run, call, _key(line.run, request))
             if not call.cancelled and not self._leaving:
@@ -156,6 +156,11 @@ def _write(place: str, request: str, text: str) -> None:
     except FileNotFoundError:
         return
     files.ring(place, files.BELL_INPUT)
+
+
+def _is_awaited(place: str, request: str) -> bool:
+    """Whether the answer is still to come, and there is a program that waits for it: it may have died unseen."""
+    return not files.has_input(place, _record(request)) and files.state(place) == "running"
 
 
 def _record(request: str) -> str:
