@@ -303,6 +303,7 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
             await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
             assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
         assert above.calls == []
+        assert hall.engine.serving.left_a_call
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
             above.go_on.set()

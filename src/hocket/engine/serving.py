@@ -55,6 +55,8 @@ class Serving:
         """Those that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
         self._leaving = False
+        self.left_a_call = False
+        """Somebody called when we were leaving already, and was not heard."""
         self.need_server: Callable[[bool], None] = lambda needed: None
         """Told whether somebody waits for what only a server can bring to its end."""
 
@@ -104,7 +106,9 @@ class Serving:
         answer = protocol.answer(wanted.message)
         if not isinstance(answer, Call):
             self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
-        elif (line.run, wanted.id) not in self._calls and not self._leaving:
+        elif self._leaving:
+            self.left_a_call = True
+        elif (line.run, wanted.id) not in self._calls:
             self._calls[line.run, wanted.id] = answer
             self.need_server(True)
             self._tasks.spawn(self._serve(line, wanted.id, answer))
