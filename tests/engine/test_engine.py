@@ -195,6 +195,25 @@ def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_surv
     asyncio.run(scene())
 
 
+def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.running(await kitchen.start("sleeper"))
+            child = await kitchen.running(await kitchen.start("sleeper", parent))
+            other = await kitchen.running(await kitchen.start("sleeper"))
+            await kitchen.engine.order(ending=parent)
+        async with kitchen_at(home, project) as kitchen:
+            assert [(await kitchen.wait(run)).reason for run in (parent, child)] == [Reason.STOPPED] * 2
+            assert kitchen.engine.find(other.id).status is Status.RUNNING
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())
+
+
 def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
     (home / "config.toml").write_text("[run]\nstop_grace = 0.3\n")
     agent("stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()")

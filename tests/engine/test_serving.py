@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
-from collections.abc import Awaitable, Callable
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from engine.desk import PATIENCE, Kitchen, kitchen_at, stop_all, until
+from world import processes_of
 
-from hocket.engine import processes
+from hocket.engine import processes, serving
 from hocket.keeper import files
+from hocket.keeper.absence import SERVER_LOCK
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call
 from hocket.model import Run, Status
@@ -227,6 +233,118 @@ def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -
             assert second.calls == []
 
     os.mkfifo(project / "gate")
+    asyncio.run(scene())
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """As on a machine that has no descriptor left: for a while every look at a file fails."""
+    aside = path.with_name("aside")
+    path.rename(aside)
+    path.mkdir()
+    yield
+    path.rmdir()
+    aside.rename(path)
+
+
+async def looked() -> None:
+    """Everything that was under way in the one thread for it has been done, whatever came of it."""
+    await asyncio.sleep(0)
+    await asyncio.to_thread(int)
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize("taken_over", [False, True], ids=["its-first-server", "the-next-one"])
+def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
+) -> None:
+    monkeypatch.setattr(serving, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            given = hall.engine.directory(run) / files.IN
+            if not taken_over:
+                with unreadable(given):
+                    hall.engine.serving.open(above)
+                    await looked()
+                await hall.wait(run)
+        if taken_over:
+            with ExitStack() as blind:
+                blind.enter_context(unreadable(given))
+                async with kitchen_at(home, project) as kitchen:
+                    hall = at(kitchen)
+                    hall.engine.serving.open(above)
+                    await looked()
+                    blind.close()
+                    await hall.wait(run)
+        assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_the_next(
+    home: Path, project: Path
+) -> None:
+    tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            hall.engine.leave()
+            run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
+            await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
+            assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
+        assert above.calls == []
+        assert hall.engine.serving.left_a_call
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            above.go_on.set()
+            hall.engine.serving.open(above)
+            await hall.wait(run)
+            assert answered(hall.heard()[1]) == ("q2", "answer 2")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that calls are looked at before the end of their run: what was said to it is looked at again a second later.
+    monkeypatch.setattr(serving, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            pid = (await hall.running(run)).pid
+            given = hall.engine.directory(run) / files.IN
+        with (home / SERVER_LOCK).open("r+") as lock:  # Or its keeper would start a server.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not processes_of(home), "the keeper's end")
+        with ExitStack() as blind:
+            blind.enter_context(unreadable(given))
+            async with kitchen_at(home, project) as kitchen:
+                kitchen.engine.serving.open(above)
+                await looked()
+                blind.close()
+                assert (await kitchen.wait(run)).status is Status.FAILED
+        assert above.calls == []
+
     asyncio.run(scene())
 
 

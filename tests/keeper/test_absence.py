@@ -12,7 +12,9 @@ from pathlib import Path
 from hocket.keeper.absence import SERVER_LOCK, Appointment
 
 SOON = 0.01
-FIRST, SECOND = '{"pid": 1, "start_time": 1}\n', '{"pid": 2, "start_time": 1}\n'
+FIRST, SECOND = '{"pid": 1, "start_time": 1}\n', '{"pid": 2, "start_time": 1, "socket": "/s"}\n'
+STILLBORN = '{"pid": 3, "start_time": 1}\n'
+"""What is left of a server that failed before it listened."""
 SLOW_TO_LEAVE = """
 import fcntl, os, sys
 lock = os.open(sys.argv[1], os.O_RDWR)
@@ -29,6 +31,14 @@ def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> N
     made = Appointment(str(tmp_path), time.time() + 60)
     lock.write_text(SECOND)
     assert not made.wait(0, SOON)
+
+
+def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) -> None:
+    lock = tmp_path / SERVER_LOCK
+    lock.write_text(FIRST)
+    made = Appointment(str(tmp_path), time.time())
+    lock.write_text(STILLBORN)
+    assert made.wait(0, SOON)
 
 
 def test_it_is_over_when_the_home_is_gone_or_never_had_a_server(tmp_path: Path) -> None:

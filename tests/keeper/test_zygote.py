@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import resource
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from keeper.keeping import Runs, is_alive, out_of, ring, wait_ended, wait_for, wait_pid, wait_said
 
 from hocket.keeper import files, linux
+from hocket.keeper.absence import SERVER_LOCK
 from hocket.keeper.zygote import Zygote, ZygoteGone
 
 HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"
@@ -124,6 +127,40 @@ def test_a_zygote_that_does_not_answer_counts_as_gone(runs: Runs, zygote: Zygote
     zygote.fork(directory, 10)
     wait_ended(directory)
     assert out_of(directory) == b"late\n"
+
+
+class Overtaken:
+    """A lock that another thread gets first, the first time that somebody wants it, to do something of its own."""
+
+    def __init__(self, first: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._first: Callable[[], None] | None = first
+
+    def __enter__(self) -> None:
+        if (first := self._first) is not None:
+            self._first = None
+            other = threading.Thread(target=first)
+            other.start()
+            other.join()
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_zygote_that_is_started_while_its_home_ceases_to_need_a_server_wakes_none(tmp_path: Path) -> None:
+    lock = tmp_path / SERVER_LOCK
+    lock.write_text('{"pid": 1, "start_time": 1}')
+    zygote = Zygote({"PATH": "/usr/bin:/bin"})
+    zygote.need_server(str(tmp_path))
+    zygote._writing = Overtaken(lambda: zygote.need_server(""))  # type: ignore[assignment]
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # Who wants to wake a server waits for this one to go.
+        zygote.start()
+        process = zygote._process
+        zygote.close()
+    assert process is not None
+    assert process.returncode == 0, "it did not wait, and was not killed for it"
 
 
 def test_a_zygote_that_was_never_started_says_so(runs: Runs) -> None:

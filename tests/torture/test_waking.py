@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, verdict, wait_for
+from torture.ground import Ground, environment, kill, verdict, wait_for
 from world import Bin, processes_of
+
+from hocket.keeper import files
+from hocket.keeper.absence import TICK
 
 LIMITED = """
 import json, os, sys, time
@@ -24,6 +28,16 @@ else:
 common = {"type": "result", "subtype": "success", "session_id": "s", "num_turns": 1, "usage": {}}
 print(json.dumps({**common, **result}))
 """
+LINGERING = """
+import json, sys
+changed = {"subtype": "background_tasks_changed", "tasks": [{"task_id": "b1", "task_type": "local_bash"}]}
+for said in ({"subtype": "init"}, changed):
+    print(json.dumps({"type": "system", "session_id": "s", **said}), flush=True)
+result = {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"}
+print(json.dumps(result), flush=True)
+sys.stdin.read()
+"""
+"""It has done its work but for a command in the background, and stays as long as its input is open."""
 GATE = "test -e go || { touch asked; sleep 300; }"
 
 
@@ -40,6 +54,18 @@ def parked(ground: Ground, agent: Bin, seconds: float) -> str:
     (loop,) = ground.run(run)["children"]
     (leaf,) = ground.run(loop["id"])["children"]
     ground.ended(leaf["id"])  # with its keeper, which would start a server as well
+    return run
+
+
+def lingering(ground: Ground, agent: Bin) -> str:
+    """A run that a server lets go in ten minutes, and that has said its last word a while ago."""
+    program = agent("lingering", LINGERING)
+    env = {**environment(), "HOCKET_CLAUDE": str(program)}
+    run = ground.spawn("claude", prompt="go", on_question="deny", env=env)
+    ground.said(run, b"result")
+    wait_for(lambda: ground.run(run)["result"], "the result to be recorded")
+    last_word = (ground.folder(run) / files.OUT).stat().st_mtime
+    wait_for(lambda: time.time() > last_word + TICK, "a silence that a keeper does not notice")
     return run
 
 
@@ -127,6 +153,29 @@ def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: 
     wait_for(lambda: is_deserted(ground.home), "everybody's end")
     (ground.cwd / "go").touch()
     assert verdict(ground.ended(run)) == ("done", "single_run", 0)
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later(ground: Ground, agent: Bin) -> None:
+    run = lingering(ground, agent)
+    another_server(ground, ground.kill_server())
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert ground.ended(run)["status"] == "stopped"
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(ground: Ground, agent: Bin) -> None:
+    run = lingering(ground, agent)
+    kept = {ground.identity(run).pid, ground.identity(run).keeper}
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: len(set(processes_of(ground.home)) - kept) == 1, "somebody small alone")
+    assert ground.living_server() is None
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert ground.ended(run)["status"] == "stopped"
+    ground.kill_server(signal.SIGTERM)
+    # It looks twice a minute whether it is still needed.
+    for waiter in processes_of(ground.home):
+        kill(waiter, signal.SIGKILL)
 
 
 def test_a_plain_chain_needs_no_process_more(ground: Ground, agent: Bin) -> None:

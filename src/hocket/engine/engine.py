@@ -23,7 +23,7 @@ from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
-from hocket.engine.journal import Journal
+from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.leftovers import Leftover
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
@@ -31,8 +31,8 @@ from hocket.engine.runs import directory, new_id, run_of_token
 from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
-from hocket.engine.tasks import Once
-from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
+from hocket.engine.tasks import Once, Tasks
+from hocket.errors import Conflict, Forbidden, HocketError, NotFound, Unauthorized
 from hocket.keeper import files, restarts
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
 from hocket.providers import Reply
@@ -86,6 +86,7 @@ class Engine:
         self._births: dict[str, str] = {}
         """Runs that are being created, with their parents: they count before they are committed."""
         self._once = Once()
+        self._tasks = Tasks()
         self._resuming = asyncio.Lock()
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
@@ -107,6 +108,19 @@ class Engine:
         for run in live:
             if run.kind is Kind.CHAIN:
                 self._chains.adopt(run, _chain_spec.decode(self.read.spec(run.id)))
+        if untold := [run for run in live if run.stop_reason is None and self._is_below_a_stop(run)]:
+            self._tasks.spawn(self._pass_on_stop(untold))
+
+    def _is_below_a_stop(self, run: Run) -> bool:
+        return any(one.stop_reason is Reason.STOPPED for one in self.above(run))
+
+    async def _pass_on_stop(self, runs: list[Run]) -> None:
+        """To those of whom a server knew that they are to end with who started them, and died before it said so."""
+        while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
+            try:
+                return await self._ask_to_stop(left)
+            except HocketError:
+                await asyncio.sleep(RETRY_AFTER)  # It was not recorded.
 
     def _note_restart(self, leaves: list[Run]) -> None:
         ended = sum(restarts.ended_by_restart(str(self.directory(run))) for run in leaves)
@@ -122,6 +136,7 @@ class Engine:
     async def close(self) -> None:
         """Let go. Runs live on with their keepers; the next server takes them over."""
         self.leave()
+        await self._tasks.close()
         await self.serving.close()
         await self._budgets.close()
         await self._silence.close()

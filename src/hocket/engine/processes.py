@@ -167,6 +167,8 @@ class Processes:
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
+        self._settling: set[Leaf] = set()
+        """Those that come to no end unless a server is there when they have been quiet for long enough."""
         self._an_end = asyncio.Event()
         """Set at the next end of a run."""
         self.allowance: Callable[[Run], float | None] = lambda run: None
@@ -190,7 +192,11 @@ class Processes:
             self._zygote.need_server("" if before else str(self._home))
 
     async def close(self, back_at: float | None = None) -> None:
-        """Let go of everything; the keepers do not notice. With a time a server is started again by then."""
+        """Let go of everything; the keepers do not notice. With a time a server is started again by then.
+
+        Or sooner, where an agent that has done its work is to be let go sooner, or one has asked for our tools since we
+        began to leave: it may wait in silence, of which its keeper makes nothing.
+        """
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
         self._loop.remove_reader(self._output.fileno())
@@ -201,7 +207,8 @@ class Processes:
         await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
-        self._zygote.close(str(self._home), back_at)
+        times = [back_at, *map(self._quiet_at, self._settling), time.time() if self._serving.left_a_call else None]
+        self._zygote.close(str(self._home), min((at for at in times if at is not None), default=None))
         self._inotify.close()
         self._output.close()
 
@@ -639,6 +646,7 @@ class Processes:
             if leaf.settling is not None:
                 leaf.settling.cancel()
                 leaf.settling = None
+            self._need_us_for(leaf, False)
         if any(event.type == "turn.started" for event in events):
             self._talk.unheard.discard(leaf.id)
 
@@ -654,10 +662,23 @@ class Processes:
         if (sure and conversation.is_over(state, settled=leaf.settled)) or (leaf.settled and alone):
             await self._talk.end_input(leaf.place)
             leaf.input_ended = True
+            self._need_us_for(leaf, False)
         elif leaf.settling is None and conversation.is_over(state, settled=True):
-            leaf.settling = self._loop.call_later(SETTLE, self._settle, leaf)
+            self._settle_after(SETTLE, leaf)
         elif leaf.settling is None and alone:
-            leaf.settling = self._loop.call_later(LINGER, self._settle, leaf)
+            self._settle_after(LINGER, leaf)
+
+    def _settle_after(self, seconds: float, leaf: Leaf) -> None:
+        leaf.settling = self._loop.call_later(seconds, self._settle, leaf)
+        self._need_us_for(leaf, True)
+
+    def _need_us_for(self, leaf: Leaf, needed: bool) -> None:
+        (self._settling.add if needed else self._settling.discard)(leaf)
+        self.need_server("settling", bool(self._settling))
+
+    def _quiet_at(self, leaf: Leaf) -> float:
+        """When it will have been quiet for long enough, by the wall."""
+        return time.time() + (leaf.settling.when() - self._loop.time() if leaf.settling is not None else 0.0)
 
     def _settle(self, leaf: Leaf) -> None:
         leaf.settling, leaf.settled = None, True
@@ -736,6 +757,7 @@ class Processes:
         self._placed.discard(leaf.id)
         self._talk.unheard.discard(leaf.id)
         self._serving.forget(leaf.id)
+        self._need_us_for(leaf, False)
         for timer in leaf.timers:
             timer.cancel()
         self._unwatch(leaf)

@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.lines import read_lines
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     CarryOut = Callable[[Run, Call, str], Awaitable[Message]]
     """A run, what it calls, and the key that makes it one thing, however often it is carried out."""
+
+T = TypeVar("T")
 
 _HEARD: Message = {"jsonrpc": "2.0", "result": {}}
 """For what the protocol has no answer to: the program waits for a word all the same."""
@@ -53,6 +55,8 @@ class Serving:
         """Those that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
         self._leaving = False
+        self.left_a_call = False
+        """Somebody called when we were leaving already, and was not heard."""
         self.need_server: Callable[[bool], None] = lambda needed: None
         """Told whether somebody waits for what only a server can bring to its end."""
 
@@ -61,7 +65,10 @@ class Serving:
         self._carry_out.set_result(carry_out)
 
     def leave(self) -> None:
-        """Nothing more is answered: that a wait breaks off because we go is nothing that an agent has to know."""
+        """No call is answered any more: that a wait breaks off because we go is nothing that an agent has to know.
+
+        Who asks for anything else is answered to the last: no server after us would know that it was asked.
+        """
         self._leaving = True
 
     async def close(self) -> None:
@@ -70,8 +77,6 @@ class Serving:
 
     def take(self, line: Line, wanted: Wanted) -> None:
         """Answer at once, or see to it that it will be. The same thing may come twice, and is answered once."""
-        if self._leaving:
-            return
         if wanted.withdrawn:
             self._call_off(line.run, lambda request, call: request == wanted.id)
         elif wanted.server != SERVER:
@@ -91,7 +96,8 @@ class Serving:
         self._call_off(run, lambda request, call: True)
 
     async def _take_over(self, line: Line, calls: Collection[str], end: int, longest: int) -> None:
-        for wanted in await asyncio.to_thread(_unanswered, line, calls, end, longest):
+        found = await self._insist(line.run, partial(_unanswered, line, calls, end, longest))
+        for wanted in found or ():
             self.take(line, wanted)
 
     def _answer(self, line: Line, wanted: Wanted) -> None:
@@ -100,6 +106,8 @@ class Serving:
         answer = protocol.answer(wanted.message)
         if not isinstance(answer, Call):
             self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
+        elif self._leaving:
+            self.left_a_call = True
         elif (line.run, wanted.id) not in self._calls:
             self._calls[line.run, wanted.id] = answer
             self.need_server(True)
@@ -114,12 +122,13 @@ class Serving:
     async def _serve(self, line: Line, request: str, call: Call) -> None:
         try:
             carry_out = await self._carry_out
+            awaited = await self._insist(line.run, partial(_is_awaited, line.place, request))
             run = self._journal.live.get(line.run)
-            if run is None or await asyncio.to_thread(files.has_input, line.place, _record(request)):
+            if run is None or not awaited:
                 return
             answer = await carry_out(run, call, _key(line.run, request))
             if not call.cancelled and not self._leaving:
-                await self._insist(line, request, line.conversation.reply(request, answer))
+                await self._write_patiently(line, request, line.conversation.reply(request, answer))
         finally:
             del self._calls[line.run, request]
             self.need_server(bool(self._calls))
@@ -129,16 +138,19 @@ class Serving:
         try:
             _write(line.place, request, text)
         except OSError:
-            self._tasks.spawn(self._insist(line, request, text))
+            self._tasks.spawn(self._write_patiently(line, request, text))
 
-    async def _insist(self, line: Line, request: str, text: str) -> None:
-        """Again and again where there is no room: as long as the run lives, it waits."""
-        while line.run in self._journal.live and not self._leaving:
+    async def _write_patiently(self, line: Line, request: str, text: str) -> None:
+        await self._insist(line.run, partial(_write, line.place, request, text))
+
+    async def _insist(self, run: str, work: Callable[[], T]) -> T | None:
+        """Again and again where there is no room, or no descriptor left: as long as the run lives, it waits."""
+        while run in self._journal.live and not self._leaving:
             try:
-                await asyncio.to_thread(_write, line.place, request, text)
-                return
+                return await asyncio.to_thread(work)
             except OSError:
                 await asyncio.sleep(RETRY_AFTER)
+        return None
 
 
 def _write(place: str, request: str, text: str) -> None:
@@ -148,6 +160,11 @@ def _write(place: str, request: str, text: str) -> None:
     except FileNotFoundError:
         return
     files.ring(place, files.BELL_INPUT)
+
+
+def _is_awaited(place: str, request: str) -> bool:
+    """Whether the answer is still to come, and there is a program that waits for it: it may have died unseen."""
+    return not files.has_input(place, _record(request)) and files.state(place) == "running"
 
 
 def _record(request: str) -> str:

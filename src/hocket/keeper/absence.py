@@ -14,7 +14,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.keeper import files
 from hocket.keeper.server import start_server
@@ -89,28 +89,41 @@ class Appointment:
     def __init__(self, home: str, at: float) -> None:
         self._home = home
         self._at = at
-        self._maker = _holder(home)
+        holder = _holder(home)
+        self._maker = None if holder is None else holder.identity
 
     def wait(self, pause: float, step: float = STEP) -> bool:
         """Until it is time, and for ``pause`` seconds at least; whether it is still to be kept.
 
-        Not when there was another server meanwhile: that one knows better.
+        Not when there was another server meanwhile: that one knows better. One that never got so far as to listen was
+        none.
         """
         due = max(self._at, time.time() + pause)
-        while self._maker is not None and _holder(self._home) == self._maker:
+        while self._maker is not None and not self._is_over():
             left = due - time.time()
             if left <= 0 and not _is_there(self._home):
                 return True
             time.sleep(min(max(left, _STILL_THERE), step))
         return False
 
+    def _is_over(self) -> bool:
+        holder = _holder(self._home)
+        return holder is None or (holder.listened and holder.identity != self._maker)
 
-def _holder(home: str) -> tuple[object, object] | None:
+
+class _Holder(NamedTuple):
+    """Who had the server's lock last."""
+
+    identity: tuple[object, object]
+    listened: bool
+
+
+def _holder(home: str) -> _Holder | None:
     """Which server had the lock last, by pid and start; None when it says nothing, or the home is gone."""
     try:
         with open(os.path.join(home, SERVER_LOCK), "rb") as file:
             about = json.loads(file.read())
-        return about["pid"], about["start_time"]
+        return _Holder((about["pid"], about["start_time"]), "socket" in about)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -77,9 +77,10 @@ class Zygote:
                 env=server_environment(self._env),
                 start_new_session=True,
             )
-        self._socket = ours
-        if self._needed_in:
-            self._tell({"wake": self._needed_in})
+        with self._writing:
+            self._socket = ours
+            if self._needed_in:
+                self._send({"wake": self._needed_in})
 
     def fork(self, directory: str, timeout: float) -> int:
         """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
@@ -94,9 +95,10 @@ class Zygote:
 
         Nothing is waited for, so any thread may say it. A zygote that is not there is told when it is started anew.
         """
-        self._needed_in = home
-        with contextlib.suppress(ZygoteGone):
-            self._tell({"wake": home})
+        # In one go: a start in another thread must not tell the new zygote what was true before.
+        with self._writing, contextlib.suppress(ZygoteGone):
+            self._needed_in = home
+            self._send({"wake": home})
 
     def close(self, home: str = "", at: float | None = None) -> None:
         """Let it go: it ends when its socket closes. The server of ``home`` is started ``at`` a time, by the wall."""
@@ -129,12 +131,16 @@ class Zygote:
 
     def _tell(self, request: Mapping[str, Any]) -> socket.socket:
         """Say something; comes back with the socket that an answer would come by."""
+        with self._writing:
+            return self._send(request)
+
+    def _send(self, request: Mapping[str, Any]) -> socket.socket:
+        """For who has the right to write."""
         told = self._socket
         if told is None:
             raise ZygoteGone("the zygote is not running")
         try:
-            with self._writing:
-                told.sendall(json.dumps(request).encode() + b"\n")
+            told.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
             raise ZygoteGone(f"the zygote does not listen: {error}") from error
         return told
