@@ -428,7 +428,7 @@ class Tasks:
                 self._look_at_queue(left)
 
     def _look_at_queue(self, task: Task) -> None:
-        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task.id)):
+        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task)):
             self._handing.add(task.id)
             self._background.spawn(self._hand_queued(task.id))
 
@@ -443,7 +443,7 @@ class Tasks:
     async def _hand_next(self, task_id: str) -> bool:
         """Whether to look at the queue once more."""
         task = self.read.task(task_id)
-        item = next_queued(task, self.read.last_closed_handoff(task_id)) if task else None
+        item = next_queued(task, self.read.last_closed_handoff(task)) if task else None
         if task is None or item is None or item.agent is None:
             return False
         try:

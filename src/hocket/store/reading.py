@@ -268,11 +268,14 @@ class Reading:
         """Those that are not closed, the innermost last."""
         return self._handoffs(OPEN, (task_id,))
 
-    def last_closed_handoff(self, task_id: str) -> Handoff | None:
-        """The one that ended last, which need not be the one that began last."""
+    def last_closed_handoff(self, task: Task) -> Handoff | None:
+        """The one that ended last, which need not be the one that began last: one below another ends before it.
+
+        Those that the task brought along come before all that was made here, whatever the clock was there.
+        """
         sql = """SELECT state FROM handoffs WHERE task = ? AND completed_at IS NOT NULL
-            ORDER BY completed_at DESC, number LIMIT 1"""
-        found = self._handoffs(sql, (task_id,))
+            ORDER BY number > ? DESC, completed_at DESC, number LIMIT 1"""
+        found = self._handoffs(sql, (task.id, task.brought_handoffs))
         return found[0] if found else None
 
     def handed_on_by(self, run_id: str, limit: int) -> list[Handoff]:
