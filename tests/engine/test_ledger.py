@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -164,6 +165,22 @@ def test_an_open_hand_off_of_a_run_that_left_nothing_behind_is_lost(home: Path, 
         assert (task.current_agent, task.handoffs) == (None, 2)
         catch_up(home, after)
         assert only(home).handoffs == (first, second)
+
+
+def test_a_copied_folder_and_one_that_cannot_be_written_keep_no_other_task_out(home: Path, store: Store) -> None:
+    give(home, store, Create(HANDED, (DONE,)), Create(replace(WISH, id="t2", number=2)))
+    store.close()
+    shutil.copytree(folder(home), folder(home, "t1.bak"))
+    stranger = (folder(home) / TASK).read_text().replace('"t1"', '"t9"')  # with a number that is taken
+    folder(home, "t9").mkdir()
+    (folder(home, "t9") / TASK).write_text(stranger)
+    told = restore(home)
+    assert (told.tasks, told.unreadable) == (2, 1)
+    (left,) = told.left_out
+    assert left.startswith("task t9: ")
+    with closing(open_store(home / "hocket.db")) as after:
+        assert after.read.handoffs("t1") == [DONE]
+        assert [after.read.task(name) is not None for name in ("t1", "t2", "t9")] == [True, True, False]
 
 
 def test_what_there_was_no_room_for_is_written_with_the_next_change(home: Path, store: Store) -> None:

@@ -218,10 +218,14 @@ def _lines(entry: Entry) -> Iterator[bytes]:
 
 
 def read_all(home: Path) -> tuple[list[Kept], int]:
-    """Every task that its files still tell of, in the order of their numbers; and how many do not."""
+    """Every task that its files still tell of, in the order of their numbers; and how many do not.
+
+    A folder with another name than its task is somebody's copy, and may be older than the task itself.
+    """
     places = sorted(path.parent for path in home.joinpath(*FOLDER).glob(f"*/{TASK}"))
     found = [_read(place) for place in places]
-    kept = sorted((one for one in found if one is not None), key=lambda one: one.task.number)
+    own = [one for one, place in zip(found, places, strict=True) if one is not None and one.task.id == place.name]
+    kept = sorted(own, key=lambda one: one.task.number)
     return kept, len(found) - len(kept)
 
 
