@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from hocket.engine.journal import Journal
-from hocket.engine.ledger import FOLDER, LOG, MARK, TASK, Kept, Ledger, forget_mark, read_all, told_by
+from hocket.engine.ledger import CHANGED, FOLDER, LOG, MARK, TASK, Kept, Ledger, forget_mark, read_all, told_by
 from hocket.engine.restore import NOBODY, restore
-from hocket.model import Reason, Status
-from hocket.store import Store, open_store
+from hocket.model import Event, Reason, Status
+from hocket.store import Committed, Store, open_store
 from hocket.wanted import Create, Handoff, Order, Plan, Planning, Restore, SetStatus, Task, TaskStatus
 
 WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
@@ -165,6 +165,19 @@ def test_an_open_hand_off_of_a_run_that_left_nothing_behind_is_lost(home: Path, 
         assert (task.current_agent, task.handoffs) == (None, 2)
         catch_up(home, after)
         assert only(home).handoffs == (first, second)
+
+
+def test_what_cannot_be_put_into_words_is_told_and_left_for_later(
+    home: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(home, store, Create(WISH))
+    ledger = Ledger(home, store.read)
+    asyncio.run(ledger.catch_up())
+    odd = Event(store.read.last_seq() + 1, 2.0, "t1", "t1", CHANGED, {"event": "odd", "value": object()})
+    ledger.note(Committed([odd], [], {}, {"t1": WISH}))
+    ledger.close()
+    assert "the files of task t1 cannot be written" in caplog.text
+    assert int((home.joinpath(*FOLDER) / MARK).read_text()) == store.read.last_seq(), "what is missing is not marked"
 
 
 def test_a_copied_folder_and_one_that_cannot_be_written_keep_no_other_task_out(home: Path, store: Store) -> None:

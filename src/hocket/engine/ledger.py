@@ -138,7 +138,7 @@ class Ledger:
                 _write(f"{self._folder}/{name}", entry)
                 if entry.anew:
                     self._missed.discard(name)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - nobody waits for this thread: what it does not say is never heard
                 if name not in self._missed:
                     log.warning("the files of task %s cannot be written: %s", name, error)
                 self._missed.add(name)
