@@ -105,6 +105,41 @@ def test_what_one_server_did_not_come_to_write_the_next_one_adds(home: Path, sto
         assert [one.task.id for one in read_all(home)[0]] == ["t1", "t2"]
 
 
+async def written(ledger: Ledger) -> None:
+    """Until all that was submitted so far is in the files."""
+    await asyncio.get_running_loop().run_in_executor(ledger._thread, lambda: None)
+
+
+def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path, store: Store) -> None:
+    orders = [Create(replace(WISH, id=f"t{number}", number=number)) for number in range(1, 101)]
+    give(home, store, *orders, SetStatus("t1", TaskStatus.FAILED), noting=False)
+    mark = home.joinpath(*FOLDER) / MARK
+    last = store.read.last_seq()
+
+    async def killed_on_the_way() -> None:
+        ledger = Ledger(home, store.read)
+        catching_up = asyncio.create_task(ledger.catch_up())
+        async with asyncio.timeout(15):
+            while not mark.exists():
+                await written(ledger)
+        assert catching_up.cancel(), "it is marked as it goes"
+
+    asyncio.run(killed_on_the_way())
+    assert 0 < int(mark.read_text()) < last
+    (folder(home, "t2") / TASK).unlink()
+
+    async def killed_afterwards() -> None:
+        ledger = Ledger(home, store.read)
+        await ledger.catch_up()
+        await written(ledger)
+
+    asyncio.run(killed_afterwards())
+    assert int(mark.read_text()) == last
+    kept, unreadable = read_all(home)
+    assert {one.task.id for one in kept} == {order.task for order in orders} - {"t2"}, "what is marked is left alone"
+    assert (kept[0].task, unreadable) == (store.read.task("t1"), 0)
+
+
 def test_a_mark_of_another_database_counts_for_nothing(home: Path, store: Store) -> None:
     give(home, store, Create(WISH), noting=False)
     home.joinpath(*FOLDER).mkdir(parents=True)

@@ -90,11 +90,13 @@ class Ledger:
     async def catch_up(self) -> None:
         """Add what the server before this one did not come to write."""
         last = self._read.last_seq()
-        for name in self._read.tasks_changed_since(_marked(self._folder, last)):
-            self._submit([self._whole(name)], 0)
+        for name, first in self._read.tasks_changed_since(_marked(self._folder, last)):
+            # All that happened before this was to tasks that have had their turn.
+            self._submit([self._whole(name)], first - 1)
             await asyncio.sleep(PACE)
         self._seq = max(self._seq, last)
         self._caught_up = True
+        self._thread.submit(self._mark, self._seq)
 
     def note(self, committed: Committed) -> None:
         """Write down what became of tasks."""
@@ -143,7 +145,7 @@ class Ledger:
                     log.warning("the files of task %s cannot be written: %s", name, error)
                 self._missed.add(name)
         self._unmarked += len(entries)
-        if seq and self._unmarked >= MARK_EVERY:
+        if seq > 0 and self._unmarked >= MARK_EVERY:
             self._mark(seq)
 
     def _mark(self, seq: int) -> None:

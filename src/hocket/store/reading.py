@@ -248,13 +248,18 @@ class Reading:
         sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
         return self._tasks(sql, (status, top, limit))
 
-    def tasks_changed_since(self, seq: int) -> list[str]:
-        """Those to which anything has happened after this event, by their ids; after none: all of them."""
+    def tasks_changed_since(self, seq: int) -> list[tuple[str, int]]:
+        """Those to which anything has happened after this event, by their ids; after none: all of them.
+
+        Each with the first event that happened to it since, in that order; 0 where none ever did.
+        """
         if seq == 0:
-            return [name for (name,) in self._connection.execute("SELECT id FROM tasks ORDER BY number")]
-        sql = """SELECT DISTINCT tasks.id FROM events JOIN tasks ON tasks.id = events.run
-            WHERE events.seq > ? AND events.type = 'task.changed'"""
-        return [name for (name,) in self._connection.execute(sql, (seq,))]
+            sql = """SELECT id, coalesce((SELECT min(seq) FROM events WHERE run = tasks.id), 0) AS first
+                FROM tasks ORDER BY first, number"""
+            return self._connection.execute(sql).fetchall()
+        sql = """SELECT tasks.id, min(events.seq) AS first FROM events JOIN tasks ON tasks.id = events.run
+            WHERE events.seq > ? AND events.type = 'task.changed' GROUP BY tasks.id ORDER BY first"""
+        return self._connection.execute(sql, (seq,)).fetchall()
 
     def queued_tasks(self) -> list[Task]:
         """Those for which something waits to be done."""
