@@ -312,7 +312,12 @@ def test_what_a_task_from_elsewhere_has_queued_waits_though_it_names_a_run_of_ou
     known = shared.start_run("echo-args", prompt="x")["id"]
     shared.ended(known)
     done = {"agentName": "qa", "startedAt": 1000, "completedAt": ended, "output": "imported", "run": known}
-    old = {"id": f"old-3-{ended}", "description": "d", "status": {"type": "waiting"}, "cwd": str(shared.project)}
+    old: dict[str, Any] = {
+        "id": f"old-3-{ended}",
+        "description": "d",
+        "status": {"type": "waiting"},
+        "cwd": str(shared.project),
+    }
     old |= {"agentChain": [done], "queue": [{"agentName": "echo-args", "prompt": "queued"}]}
     task = shared.post("/api/tasks/import", {"task": old}).json()["data"]
     assert task["agentChain"][0]["elsewhere"] is False
