@@ -137,6 +137,18 @@ def test_the_queue_goes_on_when_its_task_is_free_and_all_went_well(
     assert next_queued(task, record) is None
 
 
+@pytest.mark.req("S2-B03")
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_the_queue_of_a_task_from_elsewhere_goes_on_only_after_a_turn_here(elsewhere: bool) -> None:
+    item = Queued("q1", "do it", "developer", 1.0)
+    brought = replace(TASK, status=TaskStatus.WAITING, brought=True, brought_handoffs=1, handoffs=1, queue=(item,))
+    told = Handoff("h0", "t1", 1, "r0", "qa", 0, 1.0, 2.0, Status.DONE, Reason.SINGLE_RUN, "fine", elsewhere=elsewhere)
+    assert next_queued(brought, told) is None
+    task, record = begun(brought)
+    change = Close("t1", "h1", "done here").on(task, [record], 3.0)
+    assert next_queued(change.task, change.closed[0]) == item
+
+
 class World:
     """A task and its records as a store would keep them."""
 

@@ -45,7 +45,7 @@ from hocket.errors import (
     UsageError,
     ValidationError,
 )
-from hocket.model import Run
+from hocket.model import Run, Status
 from hocket.store import Committed
 from hocket.wanted import (
     QUEUED,
@@ -303,7 +303,9 @@ class Tasks:
             return None
         target = request.agent or ""
         last = [one for one in self.read.handed_on_by(caller.id, ROUNDS) if one.agent == target and one.run]
-        rounds = [Round(self.read.prompt(one.run or ""), one.output, _seen(one.evidence)) for one in last]
+        # One that failed gave no answer: the reason, an overloaded service perhaps, may well pass.
+        ended_well = [one for one in last if one.status is Status.DONE]
+        rounds = [Round(self.read.prompt(one.run or ""), one.output, _seen(one.evidence)) for one in ended_well]
         if not may_be_to_and_fro(rounds, request.prompt):
             return None
         now = await self._look(seen_from)
@@ -426,7 +428,7 @@ class Tasks:
                 self._look_at_queue(left)
 
     def _look_at_queue(self, task: Task) -> None:
-        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task.id)):
+        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task)):
             self._handing.add(task.id)
             self._background.spawn(self._hand_queued(task.id))
 
@@ -441,7 +443,7 @@ class Tasks:
     async def _hand_next(self, task_id: str) -> bool:
         """Whether to look at the queue once more."""
         task = self.read.task(task_id)
-        item = next_queued(task, self.read.last_closed_handoff(task_id)) if task else None
+        item = next_queued(task, self.read.last_closed_handoff(task)) if task else None
         if task is None or item is None or item.agent is None:
             return False
         try:

@@ -96,6 +96,8 @@ class Task:
     """When the turn of the agent that has it began."""
     brought: bool = False
     """Whether it was kept elsewhere before it came here."""
+    brought_handoffs: int = 0
+    """How many of its hand-offs it had by then: the first ones."""
     session: str | None = None
     """The one that it had there last."""
 
@@ -431,6 +433,7 @@ def next_queued(task: Task, last: Handoff | None) -> Queued | None:
     """
     is_free = task.status in (TaskStatus.PENDING, TaskStatus.WAITING) and task.current_agent is None
     went_well = last is None or last.status is Status.DONE
-    moves = not task.brought or (last is not None and not last.elsewhere)
+    # By the record's number: that it names a run which is known here is the word of that same file.
+    moves = not task.brought or (last is not None and last.number > task.brought_handoffs and not last.elsewhere)
     head = task.queue[0] if task.queue else None
     return head if head and head.agent and is_free and went_well and moves else None

@@ -351,6 +351,18 @@ def test_going_to_and_fro_with_the_same_answer_ends_until_something_is_new(share
         assert shared.post("/api/handoffs", body).status_code == 201
 
 
+def test_an_agent_that_failed_may_be_asked_the_same_again_and_again(shared: Server) -> None:
+    """What it failed for may pass, and an error is no answer."""
+    task = make(shared)
+    outer = hand(shared, task, "sleeper")["meta"]["run"]
+    token = token_of(shared, {"id": outer})
+    for _ in range(6):
+        begun = hand(shared, task, "failing", "mend it", token=token)["meta"]
+        assert closed(shared, task, begun["handoff"])["status"] == "failed"
+        shared.ended(begun["run"])
+    stop(shared, outer)
+
+
 def records_of(server: Server, task: dict[str, Any]) -> list[Handoff]:
     """As the database has them: what was looked at is nobody's business outside."""
     with closing(sqlite3.connect(f"file:{server.home}/hocket.db?mode=ro", uri=True)) as connection:

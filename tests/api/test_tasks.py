@@ -306,6 +306,28 @@ def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> No
     assert "interrupted" in second["output"]
 
 
+@pytest.mark.req("S2-B03", "S2-84")
+@pytest.mark.parametrize("ended", [2000, 4_000_000_000_000], ids=["before", "by-a-clock-that-is-ahead"])
+def test_what_a_task_from_elsewhere_has_queued_waits_though_it_names_a_run_of_ours(shared: Server, ended: int) -> None:
+    known = shared.start_run("echo-args", prompt="x")["id"]
+    shared.ended(known)
+    done = {"agentName": "qa", "startedAt": 1000, "completedAt": ended, "output": "imported", "run": known}
+    old: dict[str, Any] = {
+        "id": f"old-3-{ended}",
+        "description": "d",
+        "status": {"type": "waiting"},
+        "cwd": str(shared.project),
+    }
+    old |= {"agentChain": [done], "queue": [{"agentName": "echo-args", "prompt": "queued"}]}
+    task = shared.post("/api/tasks/import", {"task": old}).json()["data"]
+    assert task["agentChain"][0]["elsewhere"] is False
+    by_hand = shared.post(f"/api/tasks/{task['id']}/handoff", {"agentName": "echo-args", "prompt": "by hand"})
+    assert by_hand.status_code == 200, by_hand.text
+    wait_for(lambda: len(show(shared, task)["agentChain"]) == 3, "the queue to go on")
+    wait_for(lambda: show(shared, task)["currentAgent"] is None, "the end of what was queued")
+    assert [one["output"].strip() for one in show(shared, task)["agentChain"]] == ["imported", "by hand", "queued"]
+
+
 @pytest.mark.req("S2-11")
 @pytest.mark.parametrize(
     "wrong",

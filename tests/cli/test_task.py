@@ -78,6 +78,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
         current_agent="qa",
         status={"type": "active", "message": "nearly"},
         source={"source_type": "chat", "user_id": "u1"},
+        session_id="s1\x1b[2J\nforged",
         summary="A date for sessions",
         requirements=["one", "two\nlines"],
         acceptance_criteria="make test passes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from hocket.engine.journal import Journal
-from hocket.engine.ledger import FOLDER, LOG, MARK, TASK, Kept, Ledger, forget_mark, read_all, told_by
+from hocket.engine.ledger import CHANGED, FOLDER, LOG, MARK, TASK, Kept, Ledger, forget_mark, read_all, told_by
 from hocket.engine.restore import NOBODY, restore
-from hocket.model import Reason, Status
-from hocket.store import Store, open_store
+from hocket.model import Event, Reason, Status
+from hocket.store import Committed, Store, open_store
 from hocket.wanted import Create, Handoff, Order, Plan, Planning, Restore, SetStatus, Task, TaskStatus
 
 WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
@@ -104,6 +105,41 @@ def test_what_one_server_did_not_come_to_write_the_next_one_adds(home: Path, sto
         assert [one.task.id for one in read_all(home)[0]] == ["t1", "t2"]
 
 
+async def written(ledger: Ledger) -> None:
+    """Until all that was submitted so far is in the files."""
+    await asyncio.get_running_loop().run_in_executor(ledger._thread, lambda: None)
+
+
+def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path, store: Store) -> None:
+    orders = [Create(replace(WISH, id=f"t{number}", number=number)) for number in range(1, 101)]
+    give(home, store, *orders, SetStatus("t1", TaskStatus.FAILED), noting=False)
+    mark = home.joinpath(*FOLDER) / MARK
+    last = store.read.last_seq()
+
+    async def killed_on_the_way() -> None:
+        ledger = Ledger(home, store.read)
+        catching_up = asyncio.create_task(ledger.catch_up())
+        async with asyncio.timeout(15):
+            while not mark.exists():
+                await written(ledger)
+        assert catching_up.cancel(), "it is marked as it goes"
+
+    asyncio.run(killed_on_the_way())
+    assert 0 < int(mark.read_text()) < last
+    (folder(home, "t2") / TASK).unlink()
+
+    async def killed_afterwards() -> None:
+        ledger = Ledger(home, store.read)
+        await ledger.catch_up()
+        await written(ledger)
+
+    asyncio.run(killed_afterwards())
+    assert int(mark.read_text()) == last
+    kept, unreadable = read_all(home)
+    assert {one.task.id for one in kept} == {order.task for order in orders} - {"t2"}, "what is marked is left alone"
+    assert (kept[0].task, unreadable) == (store.read.task("t1"), 0)
+
+
 def test_a_mark_of_another_database_counts_for_nothing(home: Path, store: Store) -> None:
     give(home, store, Create(WISH), noting=False)
     home.joinpath(*FOLDER).mkdir(parents=True)
@@ -164,6 +200,35 @@ def test_an_open_hand_off_of_a_run_that_left_nothing_behind_is_lost(home: Path, 
         assert (task.current_agent, task.handoffs) == (None, 2)
         catch_up(home, after)
         assert only(home).handoffs == (first, second)
+
+
+def test_what_cannot_be_put_into_words_is_told_and_left_for_later(
+    home: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(home, store, Create(WISH))
+    ledger = Ledger(home, store.read)
+    asyncio.run(ledger.catch_up())
+    odd = Event(store.read.last_seq() + 1, 2.0, "t1", "t1", CHANGED, {"event": "odd", "value": object()})
+    ledger.note(Committed([odd], [], {}, {"t1": WISH}))
+    ledger.close()
+    assert "the files of task t1 cannot be written" in caplog.text
+    assert int((home.joinpath(*FOLDER) / MARK).read_text()) == store.read.last_seq(), "what is missing is not marked"
+
+
+def test_a_copied_folder_and_one_that_cannot_be_written_keep_no_other_task_out(home: Path, store: Store) -> None:
+    give(home, store, Create(HANDED, (DONE,)), Create(replace(WISH, id="t2", number=2)))
+    store.close()
+    shutil.copytree(folder(home), folder(home, "t1.bak"))
+    stranger = (folder(home) / TASK).read_text().replace('"t1"', '"t9"')  # with a number that is taken
+    folder(home, "t9").mkdir()
+    (folder(home, "t9") / TASK).write_text(stranger)
+    told = restore(home)
+    assert (told.tasks, told.unreadable) == (2, 1)
+    (left,) = told.left_out
+    assert left.startswith("task t9: ")
+    with closing(open_store(home / "hocket.db")) as after:
+        assert after.read.handoffs("t1") == [DONE]
+        assert [after.read.task(name) is not None for name in ("t1", "t2", "t9")] == [True, True, False]
 
 
 def test_what_there_was_no_room_for_is_written_with_the_next_change(home: Path, store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -68,6 +69,15 @@ def test_a_directory_that_cannot_be_read_is_counted_and_kept(hocket: Hocket, dam
     told = json.loads(hocket("doctor", "--restore", "--json").stdout)
     assert (told["runs"], told["unreadable"]) == (1, 1)
     assert (broken / "out").exists()
+
+
+def test_a_copy_of_a_runs_directory_is_counted_and_kept(hocket: Hocket, damaged: Path, home: Path) -> None:
+    one = next((home / "runs").glob("*/*"))
+    copy = one.with_name(f"{one.name}.bak")
+    shutil.copytree(one, copy, ignore=shutil.ignore_patterns("bell"))
+    told = json.loads(hocket("doctor", "--restore", "--json").stdout)
+    assert (told["runs"], told["unreadable"], told["left_out"]) == (2, 1, [])
+    assert (copy / "out").exists()
 
 
 def test_nothing_is_restored_under_a_living_server(hocket: Hocket, home: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from store.stories import Pen, created, ended, plain, said
 
 from hocket.errors import AmbiguousRun, NotFound
-from hocket.model import Run
-from hocket.store import Line, NewRun, Reading, Store, open_store
+from hocket.model import Run, Status
+from hocket.store import Batch, Line, NewRun, Reading, Store, open_store
+from hocket.wanted import Handoff, Restore, Task
 
 HUGE = 10**9
 
@@ -189,3 +190,12 @@ def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index
     asked = Asked(tree)
     tree.page(run, 3, 500, HUGE)
     assert [plan for plan in asked.plans() if "SCAN" in plan or "TEMP B-TREE" in plan] == []
+
+
+def test_the_last_turn_is_the_one_that_ended_last_of_those_that_were_made_here(store: Store) -> None:
+    task = Task("t1", 1, "d", 1.0, 1.0, handoffs=3, brought=True, brought_handoffs=1)
+    ahead = Handoff("h1", "t1", 1, None, "qa", 0, 1.0, 9e9, Status.DONE)
+    outer = Handoff("h2", "t1", 2, "r2", "boss", 0, 2.0, 5.0, Status.FAILED)
+    inner = Handoff("h3", "t1", 3, "r3", "worker", 1, 3.0, 4.0, Status.DONE)
+    store.write_all([Batch([], orders=[Restore(task, (ahead, outer, inner))])])
+    assert store.read.last_closed_handoff(task) == outer

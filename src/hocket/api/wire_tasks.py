@@ -410,6 +410,7 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]
         handoffs=len(records),
         queue=tuple(_waiting(one, number, now) for number, one in enumerate(body.queue or (), 1)),
         brought=True,
+        brought_handoffs=len(records),
         session=body.session_id,
     )
     return task, records, [_past(one) for one in body.history or ()]

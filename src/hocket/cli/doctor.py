@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from hocket import __version__, config
 from hocket.cli import access
+from hocket.cli.format import one_line
 from hocket.cli.usage import FLAG, JSON, Misused, Option, command
 from hocket.client import lock_held, parse_version, read_lock
 from hocket.config.loading import load
@@ -120,7 +121,9 @@ def _restore(home: str, as_json: bool) -> int:
         access.write_json({**restored._asdict(), "aside": str(restored.aside), "trouble": trouble})
         return 0
     access.write(f"{restored.runs} runs and {restored.tasks} tasks were restored from their directories")
-    access.write(f", {restored.unreadable} directories could not be read\n" if restored.unreadable else "\n")
+    access.write(f", {restored.unreadable} directories could not be used\n" if restored.unreadable else "\n")
+    for line in restored.left_out:
+        access.write(f"left out: {one_line(line)}\n")
     access.write(f"the damaged database is in {restored.aside}\n")
     return 0
 

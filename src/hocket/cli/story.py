@@ -78,7 +78,7 @@ def _facts(task: Task, columns: int | None) -> list[str]:
         "made": moment(task["created_at"] / 1000),
         "changed": moment(task["updated_at"] / 1000),
         "source": one_line(" ".join(str(value) for value in (task.get("source") or {}).values())),
-        "session": task.get("session_id") or "",
+        "session": one_line(task.get("session_id") or ""),
         "cwd": one_line(task.get("cwd") or ""),
     }
     margin = max(len(name) for name, value in told.items() if value) + 2

@@ -37,7 +37,7 @@ def is_cycle(stack: Sequence[Open], target: str, evidence_now: Evidence) -> str 
 
 
 class Round(NamedTuple):
-    """A hand-off that has ended, by the one who asks now to the one who is asked now."""
+    """A hand-off that ended well, by the one who asks now to the one who is asked now."""
 
     prompt: str | None
     output: str
@@ -47,13 +47,11 @@ class Round(NamedTuple):
 
 MOST_EQUAL = 3
 """So often an agent may be asked the same and answer the same, with nothing changed."""
-MOST_ANSWERS = 10
-"""So often it may answer the same, whatever it was asked."""
 
 
 def may_be_to_and_fro(rounds: Sequence[Round], prompt: str | None) -> bool:
     """Whether it is worth a look at the directory, now and for the rounds to come."""
-    return any(one.prompt == prompt for one in rounds) or len(rounds) >= MOST_ANSWERS // 2
+    return any(one.prompt == prompt for one in rounds)
 
 
 def is_to_and_fro(rounds: Sequence[Round], target: str, prompt: str | None, evidence_now: Evidence) -> str | None:
@@ -62,11 +60,9 @@ def is_to_and_fro(rounds: Sequence[Round], target: str, prompt: str | None, evid
     known = [one for one in rounds if one.evidence.kind != UNREADABLE]
     idle = list(takewhile(lambda one: not changed(one.evidence, evidence_now), known))
     equal = [one.output for one in idle if one.prompt == prompt][:MOST_EQUAL]
-    answers = [one.output for one in idle][:MOST_ANSWERS]
-    for outputs, most in ((equal, MOST_EQUAL), (answers, MOST_ANSWERS)):
-        if len(outputs) == most and len(set(outputs)) == 1:
-            return f"{target} gave you the same answer {most} times, and the working directory is as it was before"
-    return None
+    if len(equal) < MOST_EQUAL or len(set(equal)) > 1:
+        return None
+    return f"{target} gave you the same answer {MOST_EQUAL} times, and the working directory is as it was before"
 
 
 HINT = (

@@ -90,11 +90,13 @@ class Ledger:
     async def catch_up(self) -> None:
         """Add what the server before this one did not come to write."""
         last = self._read.last_seq()
-        for name in self._read.tasks_changed_since(_marked(self._folder, last)):
-            self._submit([self._whole(name)], 0)
+        for name, first in self._read.tasks_changed_since(_marked(self._folder, last)):
+            # All that happened before this was to tasks that have had their turn.
+            self._submit([self._whole(name)], first - 1)
             await asyncio.sleep(PACE)
         self._seq = max(self._seq, last)
         self._caught_up = True
+        self._thread.submit(self._mark, self._seq)
 
     def note(self, committed: Committed) -> None:
         """Write down what became of tasks."""
@@ -138,12 +140,12 @@ class Ledger:
                 _write(f"{self._folder}/{name}", entry)
                 if entry.anew:
                     self._missed.discard(name)
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - nobody waits for this thread: what it does not say is never heard
                 if name not in self._missed:
                     log.warning("the files of task %s cannot be written: %s", name, error)
                 self._missed.add(name)
         self._unmarked += len(entries)
-        if seq and self._unmarked >= MARK_EVERY:
+        if seq > 0 and self._unmarked >= MARK_EVERY:
             self._mark(seq)
 
     def _mark(self, seq: int) -> None:
@@ -218,10 +220,14 @@ def _lines(entry: Entry) -> Iterator[bytes]:
 
 
 def read_all(home: Path) -> tuple[list[Kept], int]:
-    """Every task that its files still tell of, in the order of their numbers; and how many do not."""
+    """Every task that its files still tell of, in the order of their numbers; and how many do not.
+
+    A folder with another name than its task is somebody's copy, and may be older than the task itself.
+    """
     places = sorted(path.parent for path in home.joinpath(*FOLDER).glob(f"*/{TASK}"))
     found = [_read(place) for place in places]
-    kept = sorted((one for one in found if one is not None), key=lambda one: one.task.number)
+    own = [one for one, place in zip(found, places, strict=True) if one is not None and one.task.id == place.name]
+    kept = sorted(own, key=lambda one: one.task.number)
     return kept, len(found) - len(kept)
 
 

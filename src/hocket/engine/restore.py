@@ -8,7 +8,7 @@ closed by the end of its run, as ever. What only the database knew is gone: whic
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -19,13 +19,12 @@ import msgspec
 from hocket.engine import ledger
 from hocket.engine.home import DATABASE
 from hocket.engine.ledger import Kept
-from hocket.errors import StoreError
+from hocket.errors import DiskLow, StoreError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Reason, Spec, Status
 from hocket.store import Batch, NewRun, check, open_store
 from hocket.wanted import Handoff, Restore
 
-_AT_ONCE = 200
 NOBODY = "lost (lost): its run left nothing behind"
 
 Birth = tuple[Event, NewRun]
@@ -39,6 +38,8 @@ class Restored(NamedTuple):
     runs: int
     tasks: int
     unreadable: int
+    left_out: tuple[str, ...]
+    """What could be read and not be written, each with the reason."""
 
 
 def restore(home: Path) -> Restored:
@@ -53,8 +54,12 @@ def restore(home: Path) -> Restored:
     births = sorted((birth for birth in found if birth), key=lambda birth: int(birth[0].data["number"]))
     runs = frozenset(event.run for event, _ in births)
     ledger.forget_mark(home)
-    _write(home / DATABASE, births, [_put_back(one, runs, time.time()) for one in kept])
-    return Restored(aside, len(births), len(kept), len(found) - len(births) + untold)
+    tasks = [_put_back(one, runs, time.time()) for one in kept]
+    left = _write(home / DATABASE, births, tasks)
+    lost = sum(bool(batch.orders) for batch, _ in left)
+    unreadable = len(found) - len(births) + untold
+    told = tuple(f"{_named(batch)}: {error}" for batch, error in left)
+    return Restored(aside, len(births) - (len(left) - lost), len(tasks) - lost, unreadable, told)
 
 
 class Turn(NamedTuple):
@@ -111,6 +116,8 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     written = files.read_spec(str(path))
     if written is None or "record" not in written:
         return None
+    if written.get("run", path.name) != path.name:
+        return None  # somebody's copy of another one's directory
     record: dict[str, Any] = written["record"]
     spec = Spec(
         agent=record["agent"],
@@ -148,12 +155,17 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     return event, NewRun(msgspec.json.encode(spec))
 
 
-def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> None:
+def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> list[tuple[Batch, Exception]]:
+    """Each by itself, so that one which cannot be written keeps no other out; the writer commits many at once."""
+    batches = [Batch([event], {event.run: birth}, durable=True) for event, birth in births]
+    batches += [Batch([], orders=[one], durable=True) for one in tasks]
     with closing(open_store(path)) as store:
-        store.write_all([*_batches(births), *(Batch([], orders=[one], durable=True) for one in tasks)])
+        failed = store.write_all(batches)
+    for _, error in failed:
+        if isinstance(error, DiskLow) or len(failed) == len(batches):
+            raise error  # the trouble is with the disk, not with one of them
+    return failed
 
 
-def _batches(births: list[Birth]) -> Iterator[Batch]:
-    for first in range(0, len(births), _AT_ONCE):
-        some = births[first : first + _AT_ONCE]
-        yield Batch([event for event, _ in some], {event.run: birth for event, birth in some}, durable=True)
+def _named(batch: Batch) -> str:
+    return f"task {batch.orders[0].task}" if batch.orders else f"run {batch.events[0].run}"

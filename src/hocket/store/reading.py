@@ -248,13 +248,18 @@ class Reading:
         sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
         return self._tasks(sql, (status, top, limit))
 
-    def tasks_changed_since(self, seq: int) -> list[str]:
-        """Those to which anything has happened after this event, by their ids; after none: all of them."""
+    def tasks_changed_since(self, seq: int) -> list[tuple[str, int]]:
+        """Those to which anything has happened after this event, by their ids; after none: all of them.
+
+        Each with the first event that happened to it since, in that order; 0 where none ever did.
+        """
         if seq == 0:
-            return [name for (name,) in self._connection.execute("SELECT id FROM tasks ORDER BY number")]
-        sql = """SELECT DISTINCT tasks.id FROM events JOIN tasks ON tasks.id = events.run
-            WHERE events.seq > ? AND events.type = 'task.changed'"""
-        return [name for (name,) in self._connection.execute(sql, (seq,))]
+            sql = """SELECT id, coalesce((SELECT min(seq) FROM events WHERE run = tasks.id), 0) AS first
+                FROM tasks ORDER BY first, number"""
+            return self._connection.execute(sql).fetchall()
+        sql = """SELECT tasks.id, min(events.seq) AS first FROM events JOIN tasks ON tasks.id = events.run
+            WHERE events.seq > ? AND events.type = 'task.changed' GROUP BY tasks.id ORDER BY first"""
+        return self._connection.execute(sql, (seq,)).fetchall()
 
     def queued_tasks(self) -> list[Task]:
         """Those for which something waits to be done."""
@@ -268,11 +273,14 @@ class Reading:
         """Those that are not closed, the innermost last."""
         return self._handoffs(OPEN, (task_id,))
 
-    def last_closed_handoff(self, task_id: str) -> Handoff | None:
-        """The one that ended last, which need not be the one that began last."""
+    def last_closed_handoff(self, task: Task) -> Handoff | None:
+        """The one that ended last, which need not be the one that began last: one below another ends before it.
+
+        Those that the task brought along come before all that was made here, whatever the clock was there.
+        """
         sql = """SELECT state FROM handoffs WHERE task = ? AND completed_at IS NOT NULL
-            ORDER BY completed_at DESC, number LIMIT 1"""
-        found = self._handoffs(sql, (task_id,))
+            ORDER BY number > ? DESC, completed_at DESC, number LIMIT 1"""
+        found = self._handoffs(sql, (task.id, task.brought_handoffs))
         return found[0] if found else None
 
     def handed_on_by(self, run_id: str, limit: int) -> list[Handoff]:

@@ -27,13 +27,13 @@ class Store:
         self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done)
         return self._writer
 
-    def write_all(self, batches: Sequence[Batch]) -> None:
-        """Write these and wait for it, where no server is there to be told: the first failure is raised."""
-        failures: list[Exception] = []
+    def write_all(self, batches: Sequence[Batch]) -> list[tuple[Batch, Exception]]:
+        """Write these and wait for it, where no server is there to be told; those that failed, and why."""
+        failures: list[tuple[Batch, Exception]] = []
         written = threading.Semaphore(0)
 
         def done(group: list[tuple[Batch, Committed | Exception]]) -> None:
-            failures.extend(outcome for _, outcome in group if isinstance(outcome, Exception))
+            failures.extend((batch, outcome) for batch, outcome in group if isinstance(outcome, Exception))
             written.release(len(group))
 
         writer = self.start_writing(done)
@@ -41,8 +41,7 @@ class Store:
             writer.submit(batch)
         for _ in batches:
             written.acquire()
-        if failures:
-            raise failures[0]
+        return failures
 
     def close(self) -> None:
         """Commit what is queued, fold the log into the file, close."""
