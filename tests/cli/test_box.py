@@ -9,7 +9,7 @@ import pytest
 from hocket.cli.box import GRACE_SECONDS, Box
 from hocket.cli.format import width, wrapped
 from hocket.cli.progress import Progress
-from hocket.cli.watch import letters
+from hocket.cli.watch import Typed
 
 LATER = GRACE_SECONDS + 0.1
 
@@ -149,14 +149,32 @@ def test_no_line_of_it_is_wider_than_the_terminal(columns: int) -> None:
         assert "".join(line.strip("│ ") for line in lines).replace(" ", "").count("x") >= 90
 
 
-@pytest.mark.parametrize("sent", ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"])
+ARROWS = ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"]
+
+
+@pytest.mark.parametrize("sent", ARROWS)
 def test_an_arrow_is_no_letter(sent: str) -> None:
-    assert letters(sent) == []
+    assert Typed().keys(sent) == []
 
 
-def test_a_lone_escape_is_a_key() -> None:
-    assert letters("\x1b") == ["\x1b"]
-    assert letters("a\x1b[Bö") == ["a", "ö"]
+@pytest.mark.parametrize("sent", ARROWS)
+def test_an_arrow_that_comes_in_pieces_is_no_letter_either(sent: str) -> None:
+    typed = Typed()
+    assert [key for piece in sent for key in typed.keys(piece)] == []
+    assert typed.keys("A") == ["A"], "what comes behind it counts"
+
+
+@pytest.mark.parametrize("begun", ["\x1b[", "\x1bO", "\x1b[1;"])
+def test_the_end_of_an_arrow_may_take_its_time(begun: str) -> None:
+    typed = Typed()
+    assert [*typed.keys(begun), *typed.keys(""), *typed.keys("A")] == []
+
+
+def test_a_lone_escape_is_a_key_once_nothing_has_followed_it() -> None:
+    typed = Typed()
+    assert [typed.keys("\x1b"), typed.keys(""), typed.keys("")] == [[], ["\x1b"], []]
+    assert typed.keys("a\x1b[Bö") == ["a", "ö"]
+    assert typed.keys("d") == ["d"]
 
 
 def test_folding_leaves_nothing_out() -> None:
