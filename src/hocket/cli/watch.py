@@ -54,16 +54,22 @@ class Errand:
         threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
 
     def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        from contextlib import suppress
-
         try:
-            for _ in range(ATTEMPTS):
-                with suppress(ServerUnreachable):
-                    client.request("POST", path, body, self.key)
-                    return
-                time.sleep(0.1)
+            self._insist(client, path, body)
         except HocketError as error:
             self.trouble = error
+        except Exception as error:  # whoever waits for the errand hears of its end in no other way
+            self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
+
+    def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        from contextlib import suppress
+
+        for _ in range(ATTEMPTS - 1):
+            with suppress(ServerUnreachable):
+                client.request("POST", path, body, self.key)
+                return
+            time.sleep(0.1)
+        client.request("POST", path, body, self.key)
 
 
 class Signals:
