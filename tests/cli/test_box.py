@@ -51,6 +51,16 @@ def test_a_rule_has_a_key_of_its_own_and_is_shown_whole() -> None:
     assert press(box, progress, "A") == {"question": "q1", "allow": True, "always": True}
 
 
+@pytest.mark.parametrize(("rows", "fits"), [(24, False), (99, True)])
+def test_a_rule_that_the_terminal_has_no_room_for_has_no_key(rows: int, fits: bool) -> None:
+    box, progress = scene(asked(rule="Bash(make " + "very " * 200 + "long *)"), asked("q2"))
+    assert press(box, progress, "A") is None, "nobody has seen it yet"
+    lines = box.lines(60, rows // 3, 1.0, rows)
+    assert len(lines) <= rows - 3, "a step, the footer and the cursor need a row each"
+    assert any("[A]" in line for line in lines) is fits
+    assert (press(box, progress, "A") is not None) is fits
+
+
 def test_keys_pressed_as_the_question_appears_mean_nothing() -> None:
     box, progress = scene(asked())
     assert box.press(["a"], progress, GRACE_SECONDS / 2) is None
