@@ -58,7 +58,7 @@ class Errand:
             self._insist(client, path, body)
         except HocketError as error:
             self.trouble = error
-        except Exception as error:  # whoever waits for the errand hears of its end in no other way
+        except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
             self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
 
     def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
@@ -196,8 +196,8 @@ class Keys:
 
 
 class Typed:
-    """What a terminal sent, piece by piece. Arrows and their like begin with an escape and end with a letter, which must
-    not count as that letter's key, also where it comes in a piece of its own."""
+    """What a terminal sent, piece by piece. Arrows and their like begin with an escape and end with a letter, which
+    must not count as that letter's key, also where it comes in a piece of its own."""
 
     def __init__(self) -> None:
         self._unfinished = ""
