@@ -9,7 +9,7 @@ import pytest
 from hocket.cli.box import GRACE_SECONDS, Box
 from hocket.cli.format import width, wrapped
 from hocket.cli.progress import Progress
-from hocket.cli.watch import letters
+from hocket.cli.watch import Typed
 
 LATER = GRACE_SECONDS + 0.1
 
@@ -49,6 +49,16 @@ def test_a_rule_has_a_key_of_its_own_and_is_shown_whole() -> None:
     shown = " ".join(line.strip("│ ") for line in box.lines(60, 9, 1.0))
     assert f"[A] allow {rule}" in shown
     assert press(box, progress, "A") == {"question": "q1", "allow": True, "always": True}
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(24, False), (99, True)])
+def test_a_rule_that_the_terminal_has_no_room_for_has_no_key(rows: int, fits: bool) -> None:
+    box, progress = scene(asked(rule="Bash(make " + "very " * 200 + "long *)"), asked("q2"))
+    assert press(box, progress, "A") is None, "nobody has seen it yet"
+    lines = box.lines(60, rows // 3, 1.0, rows)
+    assert len(lines) <= rows - 3, "a step, the footer and the cursor need a row each"
+    assert any("[A]" in line for line in lines) is fits
+    assert (press(box, progress, "A") is not None) is fits
 
 
 def test_keys_pressed_as_the_question_appears_mean_nothing() -> None:
@@ -149,14 +159,32 @@ def test_no_line_of_it_is_wider_than_the_terminal(columns: int) -> None:
         assert "".join(line.strip("│ ") for line in lines).replace(" ", "").count("x") >= 90
 
 
-@pytest.mark.parametrize("sent", ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"])
+ARROWS = ["\x1b[A", "\x1bOA", "\x1b[1;5C", "\x1ba", "\x1b[200~"]
+
+
+@pytest.mark.parametrize("sent", ARROWS)
 def test_an_arrow_is_no_letter(sent: str) -> None:
-    assert letters(sent) == []
+    assert Typed().keys(sent) == []
 
 
-def test_a_lone_escape_is_a_key() -> None:
-    assert letters("\x1b") == ["\x1b"]
-    assert letters("a\x1b[Bö") == ["a", "ö"]
+@pytest.mark.parametrize("sent", ARROWS)
+def test_an_arrow_that_comes_in_pieces_is_no_letter_either(sent: str) -> None:
+    typed = Typed()
+    assert [key for piece in sent for key in typed.keys(piece)] == []
+    assert typed.keys("A") == ["A"], "what comes behind it counts"
+
+
+@pytest.mark.parametrize("begun", ["\x1b[", "\x1bO", "\x1b[1;"])
+def test_the_end_of_an_arrow_may_take_its_time(begun: str) -> None:
+    typed = Typed()
+    assert [*typed.keys(begun), *typed.keys(""), *typed.keys("A")] == []
+
+
+def test_a_lone_escape_is_a_key_once_nothing_has_followed_it() -> None:
+    typed = Typed()
+    assert [typed.keys("\x1b"), typed.keys(""), typed.keys("")] == [[], ["\x1b"], []]
+    assert typed.keys("a\x1b[Bö") == ["a", "ö"]
+    assert typed.keys("d") == ["d"]
 
 
 def test_folding_leaves_nothing_out() -> None:

@@ -120,6 +120,22 @@ def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository
     assert rows(hocket, "prune")["claude"]["removed"]
 
 
+def test_one_that_somebody_works_in_stays_also_where_the_home_lies_behind_a_link(
+    hocket: Hocket, home: Path, agent: Bin, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = home.with_name("link")
+    link.symlink_to(home.parent)
+    monkeypatch.setenv("HOCKET_HOME", str(link / home.name))
+    agent("sleeper", "import signal; signal.pause()")
+    leave(hocket, "idle")
+    (path,) = worktrees(repository)
+    run = hocket("spawn", "sleeper", cwd=Path(path).resolve()).stdout.strip()
+    assert rows(hocket, "prune")["idle"]["why"] == "somebody works in it"
+    assert Path(path).is_dir()
+    hocket("stop", run)
+    assert rows(hocket, "prune")["idle"]["removed"]
+
+
 def test_what_is_no_worktree_any_more_is_left_alone(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "idle")
     (path,) = worktrees(repository)

@@ -16,6 +16,7 @@ from world import Bin
 from hocket.engine.silence import Silence
 from hocket.model import Event, Reason, Run, Status
 from hocket.store import NewRun
+from hocket.wanted import Create, Task
 
 SLEEPER = "import signal; signal.pause()"
 SPEAKER = """
@@ -146,6 +147,19 @@ def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_a
             opened = time.monotonic()
             assert await heard.ended("r2") >= opened + 0.15
             assert set(heard.ends) == {"r2"}
+
+    asyncio.run(scene())
+
+
+def test_what_is_told_of_tasks_is_not_remembered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("r1", 1, idle_timeout=60.0)
+            await heard.tell("r1", "run.started")
+            wish = Task("t1", 1, "a wish", 1.0, 1.0)
+            told = await heard.journal.write([], orders=[Create(wish)])
+            assert [event.run for event in told.events] == ["t1"]
+            assert set(heard.silence._heard) == {"r1"}
 
     asyncio.run(scene())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from engine.repositories import branches, commit_all, git, make_repository, picture, trap, worktrees
 
+from hocket.engine import worktrees as rules
 from hocket.engine.worktrees import (
     Beginning,
     Git,
@@ -20,11 +21,13 @@ from hocket.engine.worktrees import (
     exists,
     find_repository,
     head_of,
+    holding,
     look,
     named,
     remove,
 )
 from hocket.errors import HocketError, ProgramNotFound, UsageError
+from hocket.keeper.tools import ToolResult
 from hocket.model import Worktree
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -404,3 +407,40 @@ def test_of_a_group_the_one_that_committed_counts_and_several_are_not_joined(rep
     assert two.branch in remarks[0]
     assert three.branch in remarks[0]
     assert one.branch not in remarks[0]
+
+
+# --- What one holds -----------------------------------------------------------------------------------------
+
+
+class Counted(Git):
+    """Git, and how often it was asked for lists of commits."""
+
+    lists = 0
+
+    def __call__(self, cwd: str, *words: str, patience: float = rules.QUICK) -> ToolResult:
+        self.lists += words[0] == "rev-list"
+        return super().__call__(cwd, *words, patience=patience)
+
+
+def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:
+    tree, ask = made(repository), Counted(ENV)
+    holding(tree, ask)
+    before, ask.lists = ask.lists, 0
+    for number in range(5):
+        git(tree.path, "commit", "--quiet", "--allow-empty", "-m", str(number))
+    assert holding(tree, ask).why is None
+    assert ask.lists == before
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 1000])
+def test_a_commit_that_no_branch_has_is_found_wherever_it_is_in_the_history(
+    repository: Path, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "AT_ONCE", at_once)
+    tree = made(repository)
+    for number in range(5):
+        git(tree.path, "commit", "--quiet", "--allow-empty", "-m", str(number))
+    assert holding(tree, ASK).why is None
+    git(tree.path, "commit", "--quiet", "--allow-empty", "--amend", "-m", "another")
+    git(tree.path, "commit", "--quiet", "--allow-empty", "-m", "more")
+    assert holding(tree, ASK).why == "it has commits that are on no branch"

@@ -21,6 +21,8 @@ GRACE_SECONDS = 0.5
 MOST_KEYS = 9
 """So many options have a key of their own."""
 MOST_TEXT = 2000
+AROUND = 5
+"""Rows of the terminal that the words in the box leave free: its frame, a step, the footer and the cursor's."""
 ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
 DENIAL, WORDS = "deny, because: ", "answer: "
 
@@ -35,6 +37,8 @@ class Box:
         self._place = 0
         self._open = 0
         self._since = 0.0
+        self._has_rule = False
+        """Whether the question's rule is on the screen, whole: only then it has a key."""
         self._empty()
 
     def _empty(self) -> None:
@@ -55,7 +59,7 @@ class Box:
 
     def _show(self, open_ones: Sequence[AskedView], place: int, now: float) -> None:
         self.asked = open_ones[place] if open_ones else None
-        self._place, self._since = place, now
+        self._place, self._since, self._has_rule = place, now, False
         self._empty()
 
     def failed(self, why: str) -> None:
@@ -88,7 +92,7 @@ class Box:
             self._begin(key)
         elif key == "a" and not wants_words(data):
             return self._reply(allow=True)
-        elif key == "A" and data.get("rule"):
+        elif key == "A" and self._has_rule:
             return self._reply(allow=True, always=True)
         elif key in _numbered(data):
             return self._reply(allow=True, text=key)
@@ -144,14 +148,17 @@ class Box:
 
     # Looks
 
-    def lines(self, columns: int, most: int, now: float) -> list[str]:
-        """Its text, of at most so many lines, then what the keys do."""
+    def lines(self, columns: int, most: int, now: float, rows: int | None = None) -> list[str]:
+        """Its text, of at most so many lines, then what the keys do. A rule too long for the terminal has no key."""
         if self.asked is None:
             return []
         inner = columns - 4
         asked = said(self.asked, inner)
         if len(asked) > most:
             asked = [*asked[: most - 1], fit("… all of it is above", inner)]
+        self._has_rule = bool(self.asked.data.get("rule"))
+        if rows is not None and len(asked) + len(self._choices(inner, now)) > rows - AROUND:
+            self._has_rule = False
         return _framed([*asked, *self._footer(inner, now)], columns)
 
     def _footer(self, inner: int, now: float) -> list[str]:
@@ -159,6 +166,9 @@ class Box:
             return [fit("sending the answer", inner)]
         if self._typing is not None:
             return self._prompt(inner)
+        return self._choices(inner, now)
+
+    def _choices(self, inner: int, now: float) -> list[str]:
         trouble = wrapped(f"! {self.trouble}", inner) if self.trouble else []
         waits = f"waiting {duration(now - self.asked.since)}" if self.asked else ""
         keys = "   ".join([*self._keys(), waits])
@@ -170,7 +180,7 @@ class Box:
         data = self.asked.data if self.asked else {}
         count = len(_numbered(data))
         choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
-        always = [f"[A] allow {one_line(str(data['rule']))}"] if data.get("rule") else []
+        always = [f"[A] allow {one_line(str(data['rule']))}"] if self._has_rule else []
         first = [*choose, "[t] answer…"] if wants_words(data) else ["[a] allow once", *always]
         more = [f"[n] next of {self._open}"] if self._open > 1 else []
         return [*first, "[d] deny…", *more]

@@ -147,8 +147,9 @@ class LiveView:
             return
         self._painted_at = now
         columns, at = self._console.width, time.time()
-        box = self.box.lines(columns, self._box_lines(), at) if self.box is not None else []
-        painted = frame(progress, at, columns, self._offer or self._note, box, self._console.height)
+        rows = self._console.height
+        box = self.box.lines(columns, self._box_lines(), at, rows) if self.box is not None else []
+        painted = frame(progress, at, columns, self._offer or self._note, box, rows)
         self._live.update(painted, refresh=True)
 
 

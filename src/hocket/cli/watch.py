@@ -54,16 +54,22 @@ class Errand:
         threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
 
     def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        from contextlib import suppress
-
         try:
-            for _ in range(ATTEMPTS):
-                with suppress(ServerUnreachable):
-                    client.request("POST", path, body, self.key)
-                    return
-                time.sleep(0.1)
+            self._insist(client, path, body)
         except HocketError as error:
             self.trouble = error
+        except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
+            self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
+
+    def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        from contextlib import suppress
+
+        for _ in range(ATTEMPTS - 1):
+            with suppress(ServerUnreachable):
+                client.request("POST", path, body, self.key)
+                return
+            time.sleep(0.1)
+        client.request("POST", path, body, self.key)
 
 
 class Signals:
@@ -134,6 +140,7 @@ class Keys:
         self._terminal: int | None = None
         self._before: list[Any] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._typed = Typed()
 
     def pressed(self) -> list[str]:
         """The keys that were pressed since the last look, and nothing of those that say more than one letter.
@@ -145,9 +152,10 @@ class Keys:
 
         if self._terminal is None:
             self._open()
-        if self._terminal is None or not self._take() or not select.select([self._terminal], [], [], 0)[0]:
+        if self._terminal is None or not self._take():
             return []
-        return letters(self._decoder.decode(os.read(self._terminal, 4096)))
+        has_more = bool(select.select([self._terminal], [], [], 0)[0])
+        return self._typed.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
 
     def _open(self) -> None:
         import termios
@@ -187,12 +195,23 @@ class Keys:
         self._terminal = self._before = None
 
 
-def letters(text: str) -> list[str]:
-    """The keys in what a terminal sent. Arrows and their like begin with an escape and end with a letter, which must
-    not count as that letter's key."""
-    import re
+class Typed:
+    """What a terminal sent, piece by piece. Arrows and their like begin with an escape and end with a letter, which
+    must not count as that letter's key, also where it comes in a piece of its own."""
 
-    return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", text))
+    def __init__(self) -> None:
+        self._unfinished = ""
+
+    def keys(self, piece: str) -> list[str]:
+        """The keys in the next piece; an empty one says that nothing has come."""
+        import re
+
+        text = self._unfinished + piece
+        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
+        # An escape that nothing follows is the key of that name.
+        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
+        whole = text.removesuffix(self._unfinished)
+        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
 
 
 def _in_front(terminal: int) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -123,9 +123,9 @@ class Chains:
                 f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
             )
 
-    def leftovers(self, home: str) -> Leftovers:
-        """The worktrees that chains have left."""
-        return Leftovers(home, self._journal.read, self._trees, self._folders_in_use)
+    def leftovers(self, home: str, coming: Callable[[], Collection[str]]) -> Leftovers:
+        """The worktrees that chains have left. ``coming`` gives the folders of runs that are being created."""
+        return Leftovers(home, self._journal.read, self._trees, lambda: {*self._folders_in_use(), *coming()})
 
     def _folders_in_use(self) -> set[str]:
         """Where somebody works, and every worktree that a live chain may still want to look into."""

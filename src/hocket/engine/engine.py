@@ -24,7 +24,7 @@ from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.journal import RETRY_AFTER, Journal
-from hocket.engine.leftovers import Leftover
+from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
@@ -57,6 +57,13 @@ class Assignment(NamedTuple):
     """How the working directory stands, where somebody has looked already."""
 
 
+class _Birth(NamedTuple):
+    """A run that is being created."""
+
+    parent: str | None
+    cwd: str
+
+
 class Engine:
     """One per server. Everything it knows it can learn again from the store and the run directories."""
 
@@ -83,8 +90,8 @@ class Engine:
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
         self._finding = ThreadPoolExecutor(1, "hocket-find")
-        self._births: dict[str, str] = {}
-        """Runs that are being created, with their parents: they count before they are committed."""
+        self._births: dict[str, _Birth] = {}
+        """Runs that are being created: they count before they are committed."""
         self._once = Once()
         self._tasks = Tasks()
         self._resuming = asyncio.Lock()
@@ -226,13 +233,16 @@ class Engine:
 
     async def worktrees(self) -> list[Leftover]:
         """What chains have left in worktrees."""
-        return await self._chains.leftovers(str(self.home)).listed()
+        return await self._leftovers().listed()
 
     async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[Leftover]:
         """Take away those worktrees that hold nothing, of some runs or of all."""
         runs = {self.find(ref).id for ref in refs}
         async with self._resuming:  # Nobody goes on in what is just taken away.
-            return await self._chains.leftovers(str(self.home)).prune(runs, older, dry=dry)
+            return await self._leftovers().prune(runs, older, dry=dry)
+
+    def _leftovers(self) -> Leftovers:
+        return self._chains.leftovers(str(self.home), lambda: {birth.cwd for birth in self._births.values()})
 
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
@@ -248,7 +258,7 @@ class Engine:
         depth: int,
         assignment: Assignment | None = None,
     ) -> Run:
-        run_id = self._reserve(parent)
+        run_id = self._reserve(parent, bound.cwd)
         try:
             kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
             run = await self._new_run(kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
@@ -267,14 +277,14 @@ class Engine:
         now = self._journal.run(run.id)
         return now is not None and now.stop_reason is not None
 
-    def _reserve(self, parent: Run | None) -> str:
+    def _reserve(self, parent: Run | None, cwd: str) -> str:
         """An id for a new run, and its place below its parent: in one go with the check, so no race exceeds a limit."""
         run_id = new_id()
         if parent is not None:
             live = {run.id for run in self._journal.live.values() if run.parent == parent.id}
-            born = {child for child, owner in self._births.items() if owner == parent.id}
+            born = {child for child, birth in self._births.items() if birth.parent == parent.id}
             check_children(parent, len(live | born), self.limits)
-            self._births[run_id] = parent.id
+        self._births[run_id] = _Birth(parent.id if parent else None, cwd)
         return run_id
 
     async def _new_run(

@@ -112,13 +112,13 @@ class Leftovers:
                 holding = await self._trees.ask(worktrees.holding, one.tree, one.git)
         except HocketError as error:
             return replace(one, holding=Holding(uncommitted=None), why=error.message)
-        return replace(one, holding=holding, why=self._busy(one) or holding.why)
+        return replace(one, holding=holding, why=await self._busy(one) or holding.why)
 
-    def _busy(self, one: Leftover) -> str | None:
+    async def _busy(self, one: Leftover) -> str | None:
         if not one.last.ended:
             return f"run {one.last.number} has not ended"
-        inside = one.tree.path + os.sep
-        if any(folder == one.tree.path or folder.startswith(inside) for folder in self._in_use()):
+        # In a thread: somebody may work on a disk that does not answer.
+        if await self._trees.ask(_is_any_inside, self._in_use(), one.tree.path):
             return "somebody works in it"
         return None
 
@@ -131,11 +131,17 @@ class Leftovers:
         try:
             async with self._trees.alone(one.tree):
                 # Once more, where nobody can come in between: whoever wants to work there waits for this lock.
-                why = self._busy(one)
+                why = await self._busy(one)
                 removal = Removal(why) if why else await self._trees.ask(worktrees.prune, one.tree, one.git)
         except HocketError as error:
             return replace(one, why=error.message)
         return replace(one, why=removal.why, removed=removal.why is None, branch_removed=removal.branch)
+
+
+def _is_any_inside(folders: Collection[str], top: str) -> bool:
+    """Whether one of these folders is ``top`` or below it, by whichever links each of them was named."""
+    real = os.path.realpath(top)
+    return any(f"{os.path.realpath(folder)}{os.sep}".startswith(real + os.sep) for folder in folders)
 
 
 def _names(folder: str) -> list[str]:

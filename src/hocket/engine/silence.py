@@ -71,7 +71,8 @@ class Silence:
         if not self._watches:
             return
         now = self._loop.time()
-        self._heard.update(dict.fromkeys((event.run for event in committed.events), now))
+        # Tasks have events too, and no end that would have them forgotten.
+        self._heard.update((event.run, now) for event in committed.events if event.run in self._journal.live)
         for run in committed.runs.values():
             if run.ended:
                 self._leave(run, now)

@@ -29,6 +29,8 @@ QUICK = 30.0
 PATIENCE = 600.0
 """Seconds for a checkout, which may be a large one."""
 ATTEMPTS = 8
+AT_ONCE = 1000
+"""So many commits fit into one command line."""
 OUTPUT_LIMIT = 16 * 1024**2
 
 _OWN_WORDS = (
@@ -272,7 +274,7 @@ def holding(tree: Worktree, git: Git) -> Holding:
     if not is_worktree(tree, git):
         return Holding(None, None, "git does not know it as a worktree any more")
     head, listed = git.commit(tree.path, "HEAD"), changes(tree, git)
-    unmerged = _count(git, tree.path, head, f"--exclude={BRANCHES}/*", "--branches", "--remotes") if head else None
+    unmerged = _count(git, tree.path, [head], f"--exclude={BRANCHES}/*", "--branches", "--remotes") if head else None
     if head is None or listed is None or unmerged is None:
         return Holding(None, unmerged, "git cannot tell what is in it")
     ours, ignored = listed
@@ -291,12 +293,18 @@ def _all_on_branches(tree: Worktree, git: Git, head: str) -> bool:
     said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
     if said.code != 0:
         return False
-    return all(_count(git, tree.path, one, "--branches") == 0 for one in {head, *_text(said).split()})
+    ever = sorted({head, *_text(said).split()})
+    # A command line has a limit, and a reflog may be long.
+    return all(_count(git, tree.path, part, "--branches") == 0 for part in _parts(ever, AT_ONCE))
 
 
-def _count(git: Git, cwd: str, commit: str, *others: str) -> int | None:
-    """How many commits one has that these others do not have."""
-    said = git(cwd, "rev-list", "--count", commit, "--not", *others)
+def _parts(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (words[begin : begin + size] for begin in range(0, len(words), size))
+
+
+def _count(git: Git, cwd: str, commits: Sequence[str], *others: str) -> int | None:
+    """How many commits these have that the others do not have."""
+    said = git(cwd, "rev-list", "--count", *commits, "--not", *others)
     return int(said.output) if said.code == 0 and said.output.strip().isdigit() else None
 
 
@@ -327,7 +335,7 @@ def _drop_branch(tree: Worktree, git: Git) -> bool:
     tip = git.commit(tree.repository, _ref(tree))
     if tip is None or _text(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", _ref(tree))).strip():
         return False
-    if _count(git, tree.repository, tip, f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
+    if _count(git, tree.repository, [tip], f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
         return False
     # Git compares and deletes in one go.
     return git.succeeds(tree.repository, "update-ref", "-d", _ref(tree), tip)
