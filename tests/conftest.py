@@ -25,6 +25,12 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["HOME"] = home.name
 
 
+def pytest_collection_finish() -> None:
+    """What was loaded up to here stays: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None]:
     """No test sees the real home, and none leaves it behind for what it started."""

@@ -125,9 +125,11 @@ class Engine:
         """To those of whom a server knew that they are to end with who started them, and died before it said so."""
         while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
             try:
-                return await self._ask_to_stop(left)
+                await self._ask_to_stop(left)
             except HocketError:
                 await asyncio.sleep(RETRY_AFTER)  # It was not recorded.
+            else:
+                return
 
     def _note_restart(self, leaves: list[Run]) -> None:
         ended = sum(restarts.ended_by_restart(str(self.directory(run))) for run in leaves)
