@@ -118,7 +118,8 @@ class Engine:
         """To those of whom a server knew that they are to end with who started them, and died before it said so."""
         while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
             try:
-                return await self._ask_to_stop(left)
+                await self._ask_to_stop(left)
+                return
             except HocketError:
                 await asyncio.sleep(RETRY_AFTER)  # It was not recorded.
 
