@@ -21,7 +21,7 @@ what waits for an answer, and what only the curious want to know."""
 DEED_LIMIT = 200
 GATE_LINES = 8
 """So many of a failed gate's last lines are shown; its event has more."""
-ASK_LIMIT = 600
+ASK_LIMIT = 4000
 """Longer than any deed that is only looked at: what is to be allowed should be seen whole."""
 _TELLING = (
     *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
