@@ -12,12 +12,14 @@ from hocket.engine.gates import OUTPUT, Gates, Verdict
 from hocket.keeper import tree
 
 ENV = {"PATH": "/usr/bin:/bin"}
+COOKIE = f"rgate{os.getpid()}"
+"""Of this process alone: a sweep ends whatever carries it, also what a test beside us has started."""
 
 
 async def ask(command: str, cwd: Path, limit: float = 10.0) -> Verdict | None:
     gates = Gates()
     try:
-        return await gates.run("rgate", command, str(cwd), ENV, limit)
+        return await gates.run(COOKIE, command, str(cwd), ENV, limit)
     finally:
         await gates.close()
 
@@ -49,17 +51,17 @@ def test_what_a_gate_leaves_running_ends_with_it(project: Path) -> None:
     verdict = asyncio.run(ask("setsid sleep 300 >/dev/null 2>&1 & until test -e /proc/$!; do :; done", project))
     assert verdict is not None
     assert verdict.passed
-    assert tree.carrying("rgate") == {}
+    assert tree.carrying(COOKIE) == {}
 
 
 def test_a_gate_that_is_called_off_says_nothing_and_leaves_nothing(project: Path) -> None:
     async def scene() -> None:
         gates = Gates()
-        waiting = asyncio.create_task(gates.run("rgate", "touch begun; sleep 300", str(project), ENV, 600))
+        waiting = asyncio.create_task(gates.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
-        await asyncio.wait_for(gates.call_off("rgate"), 5)
+        await asyncio.wait_for(gates.call_off(COOKIE), 5)
         assert await waiting is None
-        assert tree.carrying("rgate") == {}
+        assert tree.carrying(COOKIE) == {}
         await gates.close()
 
     asyncio.run(scene())
@@ -88,9 +90,9 @@ def test_calling_off_ends_what_a_server_before_began(project: Path) -> None:
 
     async def scene() -> None:
         before, after = Gates(), Gates()
-        old = asyncio.create_task(before.run("rgate", "touch begun; sleep 300", str(project), ENV, 600))
+        old = asyncio.create_task(before.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
         await until((project / "begun").exists, "the gate")
-        await after.call_off("rgate")
+        await after.call_off(COOKIE)
         verdict = await asyncio.wait_for(old, 5)
         assert verdict is not None
         assert not verdict.passed
