@@ -48,7 +48,7 @@ PACE = 0.05
 """The same where output goes on and on: a look costs as much for one line as for many."""
 QUICK_LOOKS = 12.0
 """So many looks of the first kind are for whoever speaks after a pause: an agent may be waiting for what we do then."""
-QUICK_AGAIN = 8.0
+QUICK_AGAIN = 40.0
 """And so many a second come back."""
 GREETING = 16 * 1024
 """Bytes in which a program that asks for our tools has made itself known."""
