@@ -201,16 +201,8 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(Create):
     """Put a task back that was lost, as it was: nothing happens to it by that."""
-
-    new: Task
-    handoffs: tuple[Handoff, ...] = ()
-    history: tuple[Past, ...] = ()
-
-    @property
-    def task(self) -> str:
-        return self.new.id
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         return Change(self.new, (), opened=self.handoffs, past=self.history)
@@ -434,6 +426,6 @@ def next_queued(task: Task, last: Handoff | None) -> Queued | None:
     is_free = task.status in (TaskStatus.PENDING, TaskStatus.WAITING) and task.current_agent is None
     went_well = last is None or last.status is Status.DONE
     # By the record's number: that it names a run which is known here is the word of that same file.
-    moves = not task.brought or (last is not None and last.number > task.brought_handoffs and not last.elsewhere)
+    moves = not task.brought or (last is not None and last.number > task.brought_handoffs)
     head = task.queue[0] if task.queue else None
     return head if head and head.agent and is_free and went_well and moves else None
