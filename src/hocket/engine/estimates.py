@@ -24,12 +24,15 @@ def of(run: Run, usd_per_mtok: float) -> Mapping[str, Any]:
 
 def priced(run: Run, events: Sequence[Event], usd_per_mtok: float) -> list[Event]:
     """The same events, those completed that tell what was used and not what it cost."""
-    if not any(event.type == "usage" for event in events):
+    if not any(map(_is_final, events)):
         return list(events)
     told: list[Event] = []
     for event in events:
-        is_final = event.type == "usage" and not event.data.get("estimate")
-        cost = of(apply(run, event), usd_per_mtok) if is_final else {}
+        cost = of(apply(run, event), usd_per_mtok) if _is_final(event) else {}
         told.append(replace(event, data={**event.data, **cost}) if cost else event)
         run = apply(run, told[-1])
     return told
+
+
+def _is_final(event: Event) -> bool:
+    return event.type == "usage" and not event.data.get("estimate")

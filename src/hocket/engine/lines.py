@@ -83,3 +83,12 @@ def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:
         return os.pread(descriptor, limit, max(0, size - limit))
     finally:
         os.close(descriptor)
+
+
+def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
+    """As many bytes as there are, up to a limit."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, limit, offset)
+    finally:
+        os.close(descriptor)

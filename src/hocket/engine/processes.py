@@ -24,7 +24,7 @@ from hocket.engine import clock, estimates
 from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.limits import Limits
-from hocket.engine.lines import read_lines, read_tail
+from hocket.engine.lines import read_at, read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.secrets import covered, secrets_of
 from hocket.engine.serving import Line, Serving
@@ -43,15 +43,17 @@ from hocket.store import Offsets
 log = logging.getLogger("hocket")
 
 GATHER = 0.004
-"""How long a burst of output gathers before it is read."""
+"""How long a burst of output gathers before we listen again."""
 PACE = 0.05
-"""The same where output goes on and on: a look costs as much for one line as for many."""
-QUICK_LOOKS = 12.0
-"""So many looks of the first kind are for whoever speaks after a pause: an agent may be waiting for what we do then."""
-QUICK_AGAIN = 40.0
-"""And so many a second come back."""
-GREETING = 16 * 1024
-"""Bytes in which a program that asks for our tools has made itself known."""
+"""How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
+QUICK_EARS = 12.0
+"""So many times we listen again that soon: somebody may be waiting for what is written next. Else at the pace above."""
+QUICK_AGAIN = 10.0
+"""So many of them come back in a second."""
+QUICK_WHERE_URGENT = 6.0
+"""And so many where somebody did wait: an agent that asks for one thing is likely to ask for the next."""
+GLANCE = 64 * 1024
+"""Bytes that are glanced at for such things."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -78,6 +80,7 @@ class Leaf:
         self.root = run.root
         self.spec = spec
         self.place = str(place)
+        self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
         self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
@@ -86,6 +89,8 @@ class Leaf:
         """Where it speaks with our MCP server; None if it does not."""
         self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
+        self.glanced = 0
+        """Up to here its output has nothing that somebody waits for, whether or not it has been read."""
         self.watches: list[int] = []
         self.outputs: list[int] = []
         self.dirty = False
@@ -114,11 +119,6 @@ class Leaf:
         self.next_launch: asyncio.TimerHandle | None = None
         self.allowance: float | None = None
         """Dollars that were left for it when it was started, where somebody counts them."""
-
-    @property
-    def is_greeting(self) -> bool:
-        """It has not begun yet, and our MCP server is asked what it can do."""
-        return self.line is not None and self.offsets.out < GREETING and not self.offsets.reader.get("turn")
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:
@@ -161,9 +161,9 @@ class Processes:
         self._inotify = Inotify()
         # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
         self._output = Inotify()
-        self._news: set[Leaf] = set()
-        """Those that have written something and are looked at soon."""
-        self._quick_looks, self._counted_at = QUICK_LOOKS, 0.0
+        self._quick_ears, self._counted_at = QUICK_EARS, 0.0
+        self._deaf_for = 0.0
+        """How old what we hear now may be, at most."""
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
@@ -403,7 +403,7 @@ class Processes:
                 self._inotify.watch(place, "placed"),
                 self._inotify.watch(os.path.join(place, files.LOCK), "closed"),
             ]
-            leaf.outputs = [self._output.watch(os.path.join(place, name), "written") for name in (files.OUT, files.ERR)]
+            leaf.outputs = [self._output.watch(path, "written") for path in (leaf.out, leaf.err)]
         except OSError:
             pass  # No watches left: the scan alone looks after this run.
         self._watches |= dict.fromkeys(leaf.watches, leaf)
@@ -425,48 +425,39 @@ class Processes:
                 self._suspect(leaf)
 
     def _on_output(self) -> None:
-        """Somebody writes. More is likely to follow, so from now on we look by the clock, until there is nothing.
+        """Somebody writes. More is likely to follow: for a moment we do not listen, and look at all of it in a while.
 
-        Not where a program only makes itself known: it says one thing and waits for the answer.
+        But at once at what somebody waits for: an agent for what we do, or people for what it has done.
         """
-        self._listen_in()
-        for leaf in [leaf for leaf in self._news if leaf.is_greeting]:
-            self._news.discard(leaf)
-            self._touch(leaf, 0)
-        if self._news:
-            self._loop.remove_reader(self._output.fileno())
-            self._loop.call_later(self._patience(), self._hear)
+        unread_for, self._deaf_for = self._deaf_for, self._patience()
+        self._loop.remove_reader(self._output.fileno())
+        self._loop.call_later(self._deaf_for, self._listen_again)
+        for leaf in self._heard():
+            if _is_urgent(leaf):
+                self._quick_ears += QUICK_WHERE_URGENT
+                self._touch(leaf, 0)
+            else:
+                self._touch(leaf, PACE - unread_for)
 
-    def _hear(self) -> None:
-        if self._closing:
-            return
-        if self._heed():
-            self._loop.call_later(self._patience(), self._hear)
-        else:
+    def _listen_again(self) -> None:
+        if not self._closing:
             self._loop.add_reader(self._output.fileno(), self._on_output)
 
-    def _heed(self) -> bool:
-        """Look at every leaf that has written something; whether there was one."""
-        self._listen_in()
-        leaves, self._news = self._news, set()
-        for leaf in leaves:
-            self._touch(leaf, 0)
-        return bool(leaves)
-
-    def _listen_in(self) -> None:
+    def _heard(self) -> set[Leaf]:
+        """Who has written something since we heard last."""
         news = {watch for watch, _mask, _name in self._output.read()}
-        self._news |= {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
         if min(news, default=0) < 0:  # The queue overflowed: anybody may have written.
             self._touch_all()
+        return {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
 
     def _patience(self) -> float:
-        """Short as long as there are quick looks, so that an answer that comes at once is seen at once."""
+        """Short as long as we have quick ears, so that what comes after a pause is heard at once."""
         now = self._loop.time()
-        self._quick_looks = min(self._quick_looks + (now - self._counted_at) * QUICK_AGAIN, QUICK_LOOKS)
+        self._quick_ears = min(self._quick_ears + (now - self._counted_at) * QUICK_AGAIN, QUICK_EARS)
         self._counted_at = now
-        if self._quick_looks < 1:
+        if self._quick_ears < 1:
             return PACE
-        self._quick_looks -= 1
+        self._quick_ears -= 1
         return GATHER
 
     def _scan_all(self) -> None:
@@ -481,17 +472,16 @@ class Processes:
                 self._suspect(leaf)
 
     def _touch(self, leaf: Leaf, delay: float) -> None:
-        leaf.dirty = True
-        if leaf.task is not None or self._closing or leaf.catching_up:
-            return
-        if delay:
-            if leaf.timer is None:
+        if delay > 0:
+            if leaf.timer is None and not self._closing:
                 leaf.timer = self._loop.call_later(delay, self._touch, leaf, 0)
             return
+        leaf.dirty = True
         if leaf.timer is not None:
             leaf.timer.cancel()
             leaf.timer = None
-        leaf.task = self._spawn(self._tend(leaf))
+        if leaf.task is None and not self._closing and not leaf.catching_up:
+            leaf.task = self._spawn(self._tend(leaf))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._tasks.spawn(work)
@@ -570,8 +560,7 @@ class Processes:
         old = leaf.offsets
         state, ends, more = old.reader, [old.out, old.err], False
         now = time.time()
-        for index, stream in enumerate(("out", "err")):
-            path = os.path.join(leaf.place, stream)
+        for index, (stream, path) in enumerate((("out", leaf.out), ("err", leaf.err))):
             piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index], leaf.provider.longest_line)
             leaf.scanned[stream] = piece.scanned
             ends[index] = piece.offset
@@ -709,11 +698,11 @@ class Processes:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
         sweep = partial(tree.sweep_cookie, leaf.id)
         swept, survivors = await self._loop.run_in_executor(self._helpers, sweep)
-        sizes = tuple(_size(os.path.join(leaf.place, name)) for name in (files.OUT, files.ERR))
+        sizes = _size(leaf.out), _size(leaf.err)
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True
         while more:
-            offsets, more = self._read(leaf, events, (sizes[0], sizes[1]))
+            offsets, more = self._read(leaf, events, sizes)
             if more:
                 await self._commit(leaf, events, offsets)
                 events = []
@@ -739,7 +728,7 @@ class Processes:
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()
         now = _after(self._journal.live[leaf.id], events)
-        tail = covered(read_tail(os.path.join(leaf.place, files.OUT), RESULT_LIMIT), leaf.secrets)
+        tail = covered(read_tail(leaf.out, RESULT_LIMIT), leaf.secrets)
         last_words = leaf.provider.result_of(tail)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
@@ -773,7 +762,8 @@ class Processes:
         leaf.watches, leaf.outputs = [], []
         # The kernel tells of that, too. Taken now, it wakes nobody.
         self._on_inotify()
-        self._heed()
+        for other in self._heard():
+            self._touch(other, 0)
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Time limits count monotonic time from the start, whichever server is there to see it."""
@@ -820,19 +810,33 @@ def _ends_before(run: Run, other: Run) -> bool:
     return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
 
 
+def _is_urgent(leaf: Leaf) -> bool:
+    """Whether it has just written something that is waited for, or more than should wait."""
+    conversation = leaf.provider.conversation
+    if conversation is None:
+        return False
+    leaf.glanced = max(leaf.glanced, leaf.offsets.out)
+    try:
+        data = read_at(leaf.out, leaf.glanced, GLANCE)
+    except OSError:
+        return False  # The look that follows will tell.
+    leaf.glanced += data.rfind(b"\n") + 1
+    return len(data) == GLANCE or conversation.is_urgent(data)
+
+
 def _argv(leaf: Leaf) -> tuple[str, ...]:
     argv = leaf.spec.argv
     return argv if leaf.allowance is None else leaf.provider.within(argv, leaf.allowance)
 
 
 def _last_words(leaf: Leaf) -> str:
-    said = read_tail(os.path.join(leaf.place, files.ERR), COMPLAINT)
+    said = read_tail(leaf.err, COMPLAINT)
     return covered(said, leaf.secrets).decode(errors="replace")
 
 
 def _written(leaf: Leaf) -> int:
     """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
-    return sum(_size(os.path.join(leaf.place, name)) for name in (files.OUT, files.ERR))
+    return _size(leaf.out) + _size(leaf.err)
 
 
 def _size(path: str) -> int:

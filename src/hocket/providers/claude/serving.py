@@ -14,7 +14,7 @@ from hocket.providers.claude.shapes import decoded, dict_in, text_in, with_newes
 from hocket.providers.contract import Said, State, Wanted
 
 _SUBTYPE = "mcp_message"
-_MARKS = (b'"mcp_message"', b'"control_cancel_request"')
+_MESSAGE, _CANCEL = b'"mcp_message"', b'"control_cancel_request"'
 """One of them is in every line that is meant for us, and in hardly any other: a quote inside of a text is escaped."""
 _HEAD = re.compile(rb'"request_id":"([^"\\]+)".{0,100}"server_name":"([^"\\]*)"')
 _TOOL = "claudecode/toolUseId"
@@ -22,7 +22,7 @@ _TOOL = "claudecode/toolUseId"
 
 def wanted(line: bytes) -> Wanted | None:
     """What a line wants of us. One that was cut, or is broken, still says whom the refusal is for."""
-    if not any(mark in line for mark in _MARKS):
+    if _MESSAGE not in line and _CANCEL not in line:
         return None
     value = decoded(line)
     if value is None:
