@@ -53,7 +53,7 @@ QUICK_AGAIN = 10.0
 QUICK_WHERE_URGENT = 6.0
 """And so many where somebody did wait: an agent that asks for one thing is likely to ask for the next."""
 GLANCE = 64 * 1024
-"""Bytes that are glanced at for such things."""
+"""Bytes that are glanced at for such things. So many are not left to wait."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -90,7 +90,7 @@ class Leaf:
         self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
         self.glanced = 0
-        """Up to here its output has nothing that somebody waits for, whether or not it has been read."""
+        """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
         self.watches: list[int] = []
         self.outputs: list[int] = []
         self.dirty = False
@@ -433,11 +433,11 @@ class Processes:
         self._loop.remove_reader(self._output.fileno())
         self._loop.call_later(self._deaf_for, self._listen_again)
         for leaf in self._heard():
-            if _is_urgent(leaf):
+            written = _glance(leaf)
+            urgent = leaf.provider.conversation is not None and leaf.provider.conversation.is_urgent(written)
+            if urgent:
                 self._quick_ears += QUICK_WHERE_URGENT
-                self._touch(leaf, 0)
-            else:
-                self._touch(leaf, PACE - unread_for)
+            self._touch(leaf, 0 if urgent or len(written) == GLANCE else PACE - unread_for)
 
     def _listen_again(self) -> None:
         if not self._closing:
@@ -810,18 +810,17 @@ def _ends_before(run: Run, other: Run) -> bool:
     return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
 
 
-def _is_urgent(leaf: Leaf) -> bool:
-    """Whether it has just written something that is waited for, or more than should wait."""
-    conversation = leaf.provider.conversation
-    if conversation is None:
-        return False
+def _glance(leaf: Leaf) -> bytes:
+    """What a program that talks to us has written and we have not glanced at; nothing of any other."""
+    if leaf.provider.conversation is None:
+        return b""
     leaf.glanced = max(leaf.glanced, leaf.offsets.out)
     try:
-        data = read_at(leaf.out, leaf.glanced, GLANCE)
+        written = read_at(leaf.out, leaf.glanced, GLANCE)
     except OSError:
-        return False  # The look that follows will tell.
-    leaf.glanced += data.rfind(b"\n") + 1
-    return len(data) == GLANCE or conversation.is_urgent(data)
+        return b""  # The look that follows will tell.
+    leaf.glanced += written.rfind(b"\n") + 1
+    return written
 
 
 def _argv(leaf: Leaf) -> tuple[str, ...]:
