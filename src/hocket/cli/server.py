@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -30,6 +31,8 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
     prepare(home)
     # Before anything heavy is imported: when many clients start a server at once, all but one end here.
     with locked(home) as lock:
+        # Next to nothing of what is loaded now can be let go again; the server looks for such things once it serves.
+        gc.disable()
         from hocket.api.server import serve as serve_here
 
         return serve_here(home, lock, port, host, allow_remote)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -37,8 +37,8 @@ SEARCHED = 200_000
 """So many events, the newest, are looked through for something that no index knows of."""
 
 
-class Line(NamedTuple):
-    """An event as it is sent, with what a follower needs to know of it."""
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """An event as it is sent, with what a follower needs to know of it. Many are kept, and none refers to another."""
 
     seq: int
     run: str
