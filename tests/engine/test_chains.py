@@ -49,6 +49,22 @@ def short(step: dict[str, Any] | Any) -> tuple[Any, ...]:
     return step["agent"], step["status"], step["reason"], step["iterations"], step["max_iterations"]
 
 
+def test_a_chain_its_loop_and_their_first_iteration_become_true_together(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
+            run = await kitchen.chain("worker:2", prompt="a")
+            assert commits[0] == ["run.created", "run.started"] * 2 + ["run.created"]
+            assert [one.kind for one in kitchen.engine.read.below(run.id)] == [Kind.CHAIN, Kind.LOOP, Kind.LEAF]
+            await kitchen.wait(run)
+            assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
 @pytest.mark.req("S1-B14", "S1-B16")
 def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:

@@ -10,12 +10,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from hocket import decide
 from hocket.catalog.resolve import EXECUTABLE
 from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
 from hocket.engine import clock, gates, handing, progress, trees
+from hocket.engine.births import Births
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled, told_of
 from hocket.engine.going_on import Home
@@ -33,7 +34,7 @@ from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
 from hocket.engine.worktrees import Beginning, Standing
 from hocket.errors import HocketError, NotTrusted, UsageError
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply
 
 LONGEST_NAP = 60.0
 """A machine that sleeps does not count the time, so an appointment is looked at again this often."""
@@ -44,11 +45,12 @@ log = logging.getLogger("hocket")
 _spec_of = msgspec.json.Decoder(Spec)
 
 
-class NewRun(Protocol):
-    """Creates a run; the engine's own."""
+class Bear(Protocol):
+    """Prepares a run; the engine's own."""
 
     def __call__(
         self,
+        births: Births,
         kind: Kind,
         spec: Spec,
         parent: Run,
@@ -56,17 +58,40 @@ class NewRun(Protocol):
         *,
         step: int,
         iteration: int | None = None,
-        also: list[Event] | None = None,
         error: str | None = None,
-    ) -> Awaitable[Run]: ...
+    ) -> Run: ...
+
+
+class Next(NamedTuple):
+    """An iteration that is about to come into being, with the loop and the group around it if they are new."""
+
+    step: int
+    spec: Spec
+    leaf: str
+    inner: Mapping[tuple[Kind, int], str]
+
+
+class Opening(NamedTuple):
+    """A chain that is about to come into being, and its first iteration if that does with it."""
+
+    course: Course
+    first: Next | None
 
 
 class Chains:
     """All live chains of this server."""
 
-    def __init__(self, journal: Journal, new_run: NewRun, processes: Processes, home: Path) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        bear: Bear,
+        bring_forth: Callable[[Births], Awaitable[dict[str, Run]]],
+        processes: Processes,
+        home: Path,
+    ) -> None:
         self._journal = journal
-        self._new_run = new_run
+        self._bear = bear
+        self._bring_forth = bring_forth
         self._processes = processes
         self._courses: dict[str, Course] = {}
         self._by_child: dict[str, Course] = {}
@@ -77,10 +102,20 @@ class Chains:
         self._loop = asyncio.get_running_loop()
         self._closing = False
 
-    def begin(self, run: Run, chain: BoundChain) -> None:
-        course = self._courses[run.id] = Course(run, chain)
+    def prepare(self, run: Run, chain: BoundChain, births: Births) -> Opening:
+        """For a chain that is to come into being: with its first iteration, where nothing has to be seen to before."""
+        course = Course(run, chain)
+        decision = decide.decide(chain, course.history, time.time())
+        if not isinstance(decision, Start) or _lacks_something(course, decision.step):
+            return Opening(course, None)
+        return Opening(course, self._next(course, run, decision, births))
+
+    def begin(self, opening: Opening, born: Mapping[str, Run]) -> None:
+        """Set it going, once all of that is true."""
+        course, first = opening
+        self._courses[course.id] = course
         self._processes.need_server("chains", True)
-        self._tasks.spawn(self._advance(course))
+        self._tasks.spawn(self._advance(course, first and (first, born)))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
         """Read what happened, and go on from there. Nothing is replayed."""
@@ -181,8 +216,11 @@ class Chains:
 
     # Going on
 
-    async def _advance(self, course: Course) -> None:
+    async def _advance(self, course: Course, first: tuple[Next, Mapping[str, Run]] | None = None) -> None:
         try:
+            if first is not None:
+                async with course.turn:
+                    await self._set_going(course, *first)
             await self._go_on(course)
             course.stumbles = 0
         except HocketError:
@@ -267,50 +305,62 @@ class Chains:
     # Starting
 
     async def _start(self, course: Course, root: Run, start: Start) -> None:
+        births = Births()
+        coming = self._next(course, root, start, births)
+        await self._set_going(course, coming, await self._bring_forth(births))
+
+    def _next(self, course: Course, root: Run, start: Start, births: Births) -> Next:
+        """What comes into being with an iteration, in the order in which it becomes true."""
         step = course.chain.steps[start.step]
-        also = [] if root.parked_until is None else [_event(root, "unparked", {})]
-        if root.status is Status.STARTING:
-            also.append(_event(root, "run.started", clock.reading()))
-        parent = root
+        inner: dict[tuple[Kind, int], str] = {}
+        if root.parked_until is not None:
+            births.events.append(_event(root, "unparked", {}))
+        parent = _started(root, births)
         if (first := course.group_of(start.step)) is not None:
-            parent = await self._inner(course, Kind.GROUP, first, parent, also)
+            parent = self._inner(course, Kind.GROUP, first, parent, births, inner)
         if step.loop:
-            parent = await self._inner(course, Kind.LOOP, start.step, parent, also)
+            parent = self._inner(course, Kind.LOOP, start.step, parent, births, inner)
         if start.step in course.evidence and not course.history[start.step].started:
-            also.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
+            births.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
         spec, error = self._spec(course, start)
-        leaf = await self._new_run(
-            Kind.LEAF,
-            spec,
-            parent,
-            root.depth,
-            step=start.step,
-            iteration=start.iteration if step.loop else None,
-            also=also,
-            error=error,
+        iteration = start.iteration if step.loop else None
+        leaf = self._bear(
+            births, Kind.LEAF, spec, parent, root.depth, step=start.step, iteration=iteration, error=error
         )
+        return Next(start.step, spec, leaf.id, inner)
+
+    def _inner(
+        self,
+        course: Course,
+        kind: Kind,
+        step: int,
+        parent: Run,
+        births: Births,
+        inner: dict[tuple[Kind, int], str],
+    ) -> Run:
+        """The run of a loop or of a group, a new one if there is none yet."""
+        known = _inner_runs(course, kind).get(step)
+        if known is not None:
+            return _started(self._journal.live[known], births)
+        spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
+        run = self._bear(births, kind, spec, parent, parent.depth, step=step)
+        inner[kind, step] = run.id
+        return _started(run, births)
+
+    async def _set_going(self, course: Course, coming: Next, born: Mapping[str, Run]) -> None:
+        """Begin an iteration that has just come into being."""
+        for (kind, step), run_id in coming.inner.items():
+            _inner_runs(course, kind)[step] = run_id
+        leaf = born[coming.leaf]
         course.note(leaf)
         self._arm(course, self._journal.live[course.id])
         if leaf.ended:
             return
         self._by_child[leaf.id] = course
-        self._processes.begin(leaf, spec)
-        if (reason := self._told(course, start.step)) is not None:
+        self._processes.begin(leaf, coming.spec)
+        if (reason := self._told(course, coming.step)) is not None:
             # The stop came while this iteration was being created, and did not see it.
             await self._processes.ask_to_stop([leaf], reason)
-
-    async def _inner(self, course: Course, kind: Kind, step: int, parent: Run, also: list[Event]) -> Run:
-        """The run of a loop or of a group. What is to be told with the next new run is told with it, if it is new."""
-        known = course.groups if kind is Kind.GROUP else course.loops
-        if step not in known:
-            spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
-            run = await self._new_run(kind, spec, parent, parent.depth, step=step, also=list(also))
-            also.clear()
-            known[step] = run.id
-        run = self._journal.live[known[step]]
-        if run.status is Status.STARTING:
-            also.append(_event(run, "run.started", clock.reading()))
-        return run
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""
@@ -576,6 +626,18 @@ def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
     return Event(0, time.time(), run.id, run.root, kind, data)
 
 
+def _started(run: Run, births: Births) -> Run:
+    """A run that has begun, at the latest with what comes into being now."""
+    if run.status is not Status.STARTING:
+        return run
+    births.events.append(_event(run, "run.started", clock.reading()))
+    return apply(run, births.events[-1])
+
+
+def _inner_runs(course: Course, kind: Kind) -> dict[int, str]:
+    return course.groups if kind is Kind.GROUP else course.loops
+
+
 def _pause(course: Course) -> float:
     """Seconds until the next attempt after something failed that must not: each time twice as many."""
     course.stumbles += 1
@@ -591,6 +653,11 @@ def _hush(course: Course) -> None:
 def _lacks_a_baseline(course: Course, step: int) -> bool:
     asked = course.chain.steps[step].loop and course.chain.steps[step].bounds.no_progress is not None
     return asked and not course.history[step].started and step not in course.evidence
+
+
+def _lacks_something(course: Course, step: int) -> bool:
+    """Whether a step needs more than to be started."""
+    return _lacks_a_place(course, step) or _lacks_a_baseline(course, step)
 
 
 def _lacks_a_place(course: Course, step: int) -> bool:

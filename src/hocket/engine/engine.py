@@ -18,6 +18,7 @@ from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
 from hocket.engine import ceilings, going_on
 from hocket.engine.bind import StartRequest, bind, check_directory, describe
+from hocket.engine.births import Births
 from hocket.engine.budgets import Budgets
 from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
@@ -34,7 +35,7 @@ from hocket.engine.talk import Talk
 from hocket.engine.tasks import Once, Tasks
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, Unauthorized
 from hocket.keeper import files, restarts
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, fold
 from hocket.providers import Reply
 from hocket.store import Committed, Line, NewRun, Store
 from hocket.wanted import Begin, Order
@@ -81,7 +82,7 @@ class Engine:
         self.serving = Serving(self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, self.serving, limits)
         self.serving.need_server = partial(self._processes.need_server, "calls")
-        self._chains = Chains(self._journal, self._new_run, self._processes, home)
+        self._chains = Chains(self._journal, self._bear, self._bring_forth, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)
         self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
         self._processes.is_over_budget = self._budgets.is_over
@@ -261,18 +262,22 @@ class Engine:
         assignment: Assignment | None = None,
     ) -> Run:
         run_id = self._reserve(parent, bound.cwd)
+        births = Births()
         try:
             kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
-            run = await self._new_run(kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
+            run = self._bear(births, kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
+            opening = None if isinstance(bound, Spec) else self._chains.prepare(run, bound, births)
+            born = await self._bring_forth(births)
         finally:
             self._births.pop(run_id, None)
+        run = born[run_id]
         if isinstance(bound, Spec):
             self._processes.begin(run, bound)
-        else:
-            self._chains.begin(run, bound)
+        elif opening is not None:
+            self._chains.begin(opening, born)
         if parent is not None and self._was_told_to_stop(parent):
             # The stop of its parent came while this run was being created, and did not see it.
-            await self._ask_to_stop([run])
+            await self._end_below(run, Reason.STOPPED)
         return run
 
     def _was_told_to_stop(self, run: Run) -> bool:
@@ -289,8 +294,9 @@ class Engine:
         self._births[run_id] = _Birth(parent.id if parent else None, cwd)
         return run_id
 
-    async def _new_run(
+    def _bear(
         self,
+        births: Births,
         kind: Kind,
         spec: Spec | BoundChain,
         parent: Run | None,
@@ -300,15 +306,15 @@ class Engine:
         run_id: str | None = None,
         step: int | None = None,
         iteration: int | None = None,
-        also: list[Event] | None = None,
         error: str | None = None,
         assignment: Assignment | None = None,
     ) -> Run:
-        """The transaction that brings a run into being. Flushed: somebody is about to be told.
+        """One more run that is to come into being with those; as it will be then.
 
         With an ``error`` it ends in the same breath, so that no server after us starts what must not be started.
         """
-        self._budgets.check(parent)
+        if parent is None or parent.id not in births.new:
+            self._budgets.check(parent)
         self._number += 1
         run_id = run_id or new_id()
         data: dict[str, Any] = {
@@ -333,7 +339,6 @@ class Engine:
                 for one in spec.steps
             ]
         event = Event(0, time.time(), run_id, parent.root if parent else run_id, "run.created", data)
-        birth = NewRun(msgspec.json.encode(spec), key)
         told = [
             Event(0, event.ts, run_id, event.root, "notice", {"kind": "start", "text": text})
             for text in (spec.notices if isinstance(spec, Spec) else ())
@@ -341,10 +346,15 @@ class Engine:
         if error is not None:
             end = {"status": Status.FAILED, "reason": Reason.START_FAILED, "error": error}
             told.append(Event(0, event.ts, run_id, event.root, "run.ended", end))
-        orders = _orders(assignment, run_id, data["agent"], depth)
-        events = [*(also or ()), event, *told]
-        committed = await self._journal.write(events, new={run_id: birth}, orders=orders, durable=True)
-        return committed.runs[run_id]
+        births.events += [event, *told]
+        births.new[run_id] = NewRun(msgspec.json.encode(spec), key)
+        births.orders += _orders(assignment, run_id, data["agent"], depth)
+        return fold([event, *told])
+
+    async def _bring_forth(self, births: Births) -> dict[str, Run]:
+        """The transaction that brings runs into being. Flushed: somebody is about to be told."""
+        committed = await self._journal.write(births.events, new=births.new, orders=births.orders, durable=True)
+        return committed.runs
 
     async def order(
         self, *orders: Order, key: str | None = None, durable: bool = True, ending: Run | None = None
