@@ -290,6 +290,19 @@ def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
     assert shared.post("/api/tasks/import", {"task": {**old, "id": "17"}}).status_code == 400
 
 
+@pytest.mark.parametrize("depth", [101, 500, 900, 940, 950, 955, 960, 965, 970, 1000, 100_000])
+def test_a_task_that_could_not_be_written_out_again_is_not_taken_over(shared: Server, depth: int) -> None:
+    """Where the nesting just about fits, only the answer would fail: with the task kept, and every list with it."""
+    deep = '{"a":' * depth + "1" + "}" * depth
+    for field in (f'"source":{deep}', f'"history":[{{"eventType":"x","timestamp":1,"data":{deep}}}]'):
+        body = f'{{"task":{{"id":"deep","description":"d",{field}}}}}'
+        headers = {"content-type": "application/json"}
+        response = shared.request("POST", "/api/tasks/import", content=body, headers=headers)
+        assert response.status_code == 400
+        assert "nested too deeply" in response.json()["error"]["message"]
+    assert shared.get("/api/tasks").status_code == 200
+
+
 @pytest.mark.req("S2-07", "S2-08", "S2-84")
 def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> None:
     done = {"agentName": "planner", "startedAt": 1000, "completedAt": 2000, "output": "planned"}

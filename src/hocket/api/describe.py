@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -11,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hocket import __version__
-from hocket.api import wire
+from hocket.api import wire, wire_tasks
 from hocket.api.routing import Operation, Parameter, Taken, taken
 
 _REFUSALS = {
@@ -49,6 +52,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     types = list(dict.fromkeys([wire.Failure, *(kind for pair in takes for kind in _types(*pair))]))
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(types, found, strict=True))
+    _add_notes(components)
     paths: dict[str, dict[str, Any]] = {}
     for one, what in takes:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, what, schemas)
@@ -122,3 +126,34 @@ def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
+
+
+# --- What stands under a field ------------------------------------------------------------------------------
+
+
+def _add_notes(components: Mapping[str, Any]) -> None:
+    """A struct's own words are in the description already; those under its fields only its source has."""
+    notes = _notes(wire) | _notes(wire_tasks)
+    for name, struct in (vars(wire) | vars(wire_tasks)).items():
+        if name not in components or not issubclass(struct, msgspec.Struct):
+            continue
+        described = components[name]["properties"]
+        for field, called in zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True):
+            found = (notes.get(base.__name__, {}).get(field) for base in struct.__mro__)
+            if note := next((one for one in found if one), None):
+                described[called]["description"] = note
+
+
+def _notes(module: ModuleType) -> dict[str, dict[str, str]]:
+    """By class and field; nothing where the source was not installed."""
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except OSError:
+        return {}
+    return {node.name: dict(_fields(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(node.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(field.target, ast.Name):
+            yield field.target.id, inspect.cleandoc(ast.literal_eval(below.value))

@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
+from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,15 +29,13 @@ _OWN_SITE = frozenset({"same-origin", "none"})
 RunOfToken = Callable[[str], Run]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who asks: the operator, or a run by its capability."""
 
     run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(Struct, frozen=True):
     """What one listening socket demands. ``hosts`` is ``None`` for the unix socket, where the file mode is the key."""
 
     hosts: frozenset[str] | None

@@ -10,6 +10,8 @@ import msgspec
 
 NO_BODY = "the request needs a body"
 
+NO_LINE_END = r"(?!\n)"
+"""Behind a pattern: Python's ``$`` lets one more line end pass, that of JSON Schema does not."""
 _SHOWN = 100
 """How much of a name that somebody made up is said back."""
 _AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
@@ -28,7 +30,7 @@ _KINDS = {
     "object": "an object",
     "null": "null",
 }
-_SOME = {"int": "a number", "bool": "a boolean"} | {name: _KINDS[name] for name in ("float", "str", "array", "object")}
+_SOME = {**_KINDS, "int": "a number", "float": "a decimal number", "bool": "a boolean"}
 _BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
 
 
@@ -67,8 +69,12 @@ def _plainly(what: str) -> str:
     if length := _LENGTH.fullmatch(what):
         return _length(*length.groups())
     if pattern := _PATTERN.fullmatch(what):
-        return "must not be blank" if pattern[2] == r"\\S" else f"must match {pattern[2]}"
-    return "is out of range" if what == "Number out of range" else what
+        return _pattern(pattern[2].replace("\\\\", "\\"))
+    return "is out of range" if what.endswith(" out of range") else what
+
+
+def _pattern(pattern: str) -> str:
+    return "must not be blank" if pattern == r"\S" else f"must match {pattern.removesuffix(NO_LINE_END)}"
 
 
 def _length(kind: str, bound: str, count: str) -> str:

@@ -103,17 +103,19 @@ class Parameter(Struct, frozen=True):
     name: str
     type: Any
     default: Any
+    value: Callable[[str], Any] = str
+    """What its text says."""
 
     def read(self, request: Request) -> Any:
         if self.place == "path":
             return request.path_params[self.argument]
         given: Mapping[str, str] = request.query_params if self.place == "query" else request.headers
         text = given.get(self.name)
-        return self.default if text is None else self._value(text)
+        return self.default if text is None else self._checked(text)
 
-    def _value(self, text: str) -> Any:
+    def _checked(self, text: str) -> Any:
         try:
-            return msgspec.convert(_READERS.get(_kind(self.type), str)(text), self.type)
+            return msgspec.convert(self.value(text), self.type)
         except msgspec.ValidationError as error:
             raise UsageError(f"{self.name}: {objection(str(error), self.type)[1]}") from error
         except ValueError as error:
@@ -162,9 +164,12 @@ def taken(operation: Operation) -> Taken:
 def _parameter(argument: inspect.Parameter, hint: Any, path: str) -> Parameter:
     if f"{{{argument.name}}}" in path:
         return Parameter(argument.name, "path", argument.name, hint, None)
+    if argument.default is inspect.Parameter.empty:
+        raise TypeError(f"{argument.name} of {path} is not always said, so it needs a default")
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Query | Header)]
     place = "header" if any(isinstance(mark, Header) for mark in marks) else "query"
-    return Parameter(argument.name, place, marks[0].name if marks else argument.name, hint, argument.default)
+    name = marks[0].name if marks else argument.name
+    return Parameter(argument.name, place, name, hint, argument.default, _READERS.get(_kind(hint), str))
 
 
 # --- Taking it ----------------------------------------------------------------------------------------------
@@ -224,21 +229,15 @@ def _whole(text: str) -> int:
         raise ValueError("must be a whole number") from None
 
 
-_BOOLEANS = {"1": True, "0": False, "t": True, "f": False, "y": True, "n": False} | {
-    "true": True,
-    "false": False,
-    "yes": True,
-    "no": False,
-    "on": True,
-    "off": False,
-}
+_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
+_NO = frozenset({"0", "false", "f", "no", "n", "off"})
 
 
 def _boolean(text: str) -> bool:
-    try:
-        return _BOOLEANS[text.lower()]
-    except KeyError:
-        raise ValueError("must be true or false") from None
+    word = text.lower()
+    if word not in _YES | _NO:
+        raise ValueError("must be true or false")
+    return word in _YES
 
 
 _READERS: dict[Any, Callable[[str], Any]] = {int: _whole, bool: _boolean}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from hocket.api.objections import NO_LINE_END
 from hocket.api.wire import About, Body, Dollars, Seconds, Text, Word
 from hocket.errors import UsageError
 from hocket.model import Event, Reason, Status
@@ -39,10 +40,12 @@ Wanted = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-# Python's ``$`` lets one more line end pass, that of JSON Schema does not: with what follows it here they are the same.
-RecordId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$(?!\n)")]
-TaskId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$(?!\n)")]
-EventType = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}$(?!\n)")]
+MOST_NESTED = 100
+"""Of what is kept without being looked at."""
+
+RecordId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$" + NO_LINE_END)]
+TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" + NO_LINE_END)]
+EventType = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$" + NO_LINE_END)]
 
 
 class Camel(Struct, rename="camel"):
@@ -361,10 +364,17 @@ class TaskIn(Camel):
         if sum(len(one.prompt) for one in self.queue or ()) > MOST_QUEUED_TEXT:
             raise ValueError(f"queue: it holds {MOST_QUEUED_TEXT:,} characters at most")
         for name, value in (("source", self.source), ("history", [one.data for one in self.history or ()])):
-            try:
-                msgspec.json.encode(value)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{name}: {error}") from error
+            if _is_nested_deeper(value, MOST_NESTED):
+                raise ValueError(f"{name} is nested too deeply")
+
+
+def _is_nested_deeper(value: Any, most: int) -> bool:
+    """What was just about read can be too deep to be written again, from further down in a call."""
+    level = [value]
+    for _ in range(most):
+        level = [one for one in level if isinstance(one, dict | list)]
+        level = [below for one in level for below in (one.values() if isinstance(one, dict) else one)]
+    return bool(level)
 
 
 class ImportBody(CamelBody):
