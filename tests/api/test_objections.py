@@ -79,6 +79,13 @@ def test_the_choices_of_an_enumeration_are_named_also_below_lists() -> None:
 def test_a_name_without_end_is_not_said_back_as_a_whole() -> None:
     said = objected(wire.Empty, b'{"%b":1}' % (b"x" * 100_000))
     assert said == f"{'x' * 100}…: is no known field"
+    said = objected(names.StatusBody, b'{"status":{"type":"%b"}}' % (b"x" * 100_000))
+    assert said == "status.type: must be one of active, completed, failed, pending, waiting"
+
+
+@pytest.mark.parametrize("name", [b"a`b", b" - at `$.x`", b" - at `$" * 10**5, b"\\n", "ä".encode()])
+def test_whatever_a_name_looks_like_it_is_refused_in_a_few_words(name: bytes) -> None:
+    assert len(objected(wire.Empty, b'{"%b":1}' % name)) < 400
 
 
 @pytest.mark.parametrize(

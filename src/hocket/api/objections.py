@@ -14,8 +14,8 @@ NO_LINE_END = r"(?!\n)"
 """Behind a pattern: Python's ``$`` lets one more line end pass, that of JSON Schema does not."""
 _SHOWN = 100
 """How much of a name that somebody made up is said back."""
-_AT = re.compile(r"(.*?)(?: - at `\$\.?(.*)`)?", re.DOTALL)
-_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*)`", re.DOTALL)
+_AT = " - at `$"
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*?)`?", re.DOTALL)
 _TYPE = re.compile(r"Expected `(.*)`, got `(.*)`")
 _BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (.*)")
 _LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
@@ -49,15 +49,14 @@ def body_objection(error: Exception, kind: Any) -> str:
 
 def objection(said: str, kind: Any) -> tuple[str, str]:
     """Where something of this kind is wrong, and what is, made of what the library says about it."""
-    found = _AT.fullmatch(said)
-    what, where = (found[1], found[2] or "") if found else (said, "")
-    where = where.replace("[...]", ".*")
+    what, path = said.rsplit(_AT, 1) if _AT in said else (said, "")
+    where = path.removesuffix("`").removeprefix(".").replace("[...]", ".*")[:_SHOWN]
     if field := _FIELD.fullmatch(what):
         name = field[2] if len(field[2]) <= _SHOWN else f"{field[2][:_SHOWN]}…"
         return f"{where}.{name}".lstrip("."), "is missing" if field[1].startswith("missing") else "is no known field"
     if what.startswith("Invalid enum value"):
         return where, f"must be one of {', '.join(_choices(kind, where))}"
-    return where, _plainly(what)
+    return where, _plainly(what[: 2 * _SHOWN])
 
 
 def _plainly(what: str) -> str:
