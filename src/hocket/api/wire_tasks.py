@@ -40,7 +40,7 @@ Wanted = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 
 
-MOST_NESTED = 100
+MOST_NESTED = 500
 """Of what is kept without being looked at."""
 
 RecordId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$" + NO_LINE_END)]
@@ -372,9 +372,9 @@ def _is_nested_deeper(value: Any, most: int) -> bool:
     """What was just about read can be too deep to be written again, from further down in a call."""
     level = [value]
     for _ in range(most):
-        level = [one for one in level if isinstance(one, dict | list)]
-        level = [below for one in level for below in (one.values() if isinstance(one, dict) else one)]
-    return bool(level)
+        held = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [below for one in held for below in one]
+    return any(isinstance(one, dict | list) for one in level)
 
 
 class ImportBody(CamelBody):
