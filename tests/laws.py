@@ -322,7 +322,7 @@ LOGGING = frozenset(
 
 
 SPEAKING_CAMEL = (
-    *("hocket.api.wire", "hocket.providers.claude", "hocket.rehearsal"),
+    *("hocket.api.wire", "hocket.api.describe", "hocket.providers.claude", "hocket.rehearsal"),
     *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.hooks", "hocket.catalog.plugins"),
     *("hocket.catalog.explained", "hocket.catalog.servers", "hocket.catalog.trust", "hocket.catalog.wishes"),
     *("hocket.config.pins", "hocket.mcp"),
@@ -331,7 +331,7 @@ PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})
 
 
 def camel_case(module: Module) -> list[str]:
-    """Only api/wire*.py know the camelCase names of the HTTP documents.
+    """Only api/wire*.py know the camelCase names of the HTTP documents, and api/describe.py those of OpenAPI.
 
     config.py reads ``forge/chains.json``, a format older than us: its four camelCase keys, no others. What an agent's
     CLI calls things is known where its files and its stream are read, and where they are played.
@@ -363,12 +363,14 @@ def _names_written(module: Module) -> Iterator[tuple[str, int]]:
             yield node.arg, node.lineno
 
 
-def pydantic(module: Module) -> list[str]:
-    """Models of the framework stay at the edge, in api/wire*.py; everything inside is a plain value."""
-    if module.name.startswith("hocket.api.wire"):
-        return []
-    names = sorted(name for name in imports(module) if _is_within(name, {"pydantic", "pydantic_core"}))
-    return [f"{module.name} imports {name}" for name in names]
+WEB = frozenset({"starlette", "uvicorn", "h11", "anyio"})
+TOO_DEAR = frozenset({"fastapi", "pydantic", "pydantic_core"})
+
+
+def web(module: Module) -> list[str]:
+    """Only api/ knows what HTTP is spoken with; and nobody what takes longer to import than the rest of the server."""
+    banned = TOO_DEAR if module.room == "api" else WEB | TOO_DEAR
+    return [f"{module.name} imports {name}" for name in sorted(imports(module)) if _is_within(name, banned)]
 
 
 def _strings(module: Module) -> Iterator[ast.Constant]:

@@ -85,6 +85,8 @@ class Server:
         self.process: subprocess.Popen[bytes] | None = None
         self.contract: Contract | None = None
         self._doors: dict[bool, httpx.Client] = {}
+        self._doors_before: list[httpx.Client] = []
+        """Those to servers that are gone, closed at the end: until then a thread may be on its way through one."""
 
     def configure(self, text: str) -> None:
         (self.home / "config.toml").write_text(text)
@@ -107,7 +109,7 @@ class Server:
         self.port = int(about["url"].rpartition(":")[2])
         self.socket = about["socket"]
         self.token = (self.home / "token").read_text().strip()
-        self._close_doors()
+        self._doors_before += self._doors.values()
         self._doors = {
             unix: httpx.Client(
                 transport=httpx.HTTPTransport(uds=self.socket if unix else None, verify=False),
@@ -120,7 +122,7 @@ class Server:
             self.contract = Contract(self.get("/openapi.json", checked=False).json())
 
     def _close_doors(self) -> None:
-        for door in self._doors.values():
+        for door in (*self._doors_before, *self._doors.values()):
             door.close()
 
     def _is_ready(self) -> bool:

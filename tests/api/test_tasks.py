@@ -290,6 +290,31 @@ def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
     assert shared.post("/api/tasks/import", {"task": {**old, "id": "17"}}).status_code == 400
 
 
+def bring_nested(server: Server, name: str, field: str, depth: int) -> httpx.Response:
+    deep = '{"a":' * depth + "1" + "}" * depth
+    held = deep if field == "source" else f'[{{"eventType":"x","timestamp":1,"data":{deep}}}]'
+    body = f'{{"task":{{"id":"{name}","description":"d","{field}":{held}}}}}'
+    return server.request("POST", "/api/tasks/import", content=body, headers={"content-type": "application/json"})
+
+
+@pytest.mark.parametrize("field", ["source", "history"])
+@pytest.mark.parametrize("depth", [502, 900, 940, 950, *range(954, 966), 970, 1000, 100_000])
+def test_a_task_that_could_not_be_written_out_again_is_not_taken_over(shared: Server, field: str, depth: int) -> None:
+    """Where the nesting just about fits, only the answer would fail: with the task kept, and every list with it."""
+    response = bring_nested(shared, "deep", field, depth)
+    assert response.status_code == 400
+    assert "nested too deeply" in response.json()["error"]["message"]
+    assert shared.get("/api/tasks").status_code == 200
+
+
+@pytest.mark.parametrize("field", ["source", "history"])
+def test_a_task_that_is_nested_as_deep_as_it_may_be_is_told_everywhere(shared: Server, field: str) -> None:
+    assert bring_nested(shared, f"nested-{field}", field, 499).status_code == 201
+    for path in ("", "/export", "/history"):
+        assert shared.get(f"/api/tasks/nested-{field}{path}").status_code == 200
+    assert shared.get("/api/tasks").status_code == 200
+
+
 @pytest.mark.req("S2-07", "S2-08", "S2-84")
 def test_an_open_hand_off_from_elsewhere_is_closed_as_lost(shared: Server) -> None:
     done = {"agentName": "planner", "startedAt": 1000, "completedAt": 2000, "output": "planned"}

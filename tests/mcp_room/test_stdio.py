@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 
 HEAVY = (
     "asyncio", "typing", "socket", "ssl", "json", "re", "contextlib", "dataclasses", "enum", "threading", "subprocess",
-    "click", "rich", "fastapi", "msgspec", "pydantic", "tomllib", "mcp", "hocket.mcp.calls", "hocket.cli.access",
+    "click", "rich", "starlette", "uvicorn", "msgspec", "tomllib", "mcp", "hocket.mcp.calls", "hocket.cli.access",
 )  # fmt: skip
 """What most agents never need: none of it may be loaded before the first call."""
 

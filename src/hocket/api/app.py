@@ -3,130 +3,78 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
-from fastapi import FastAPI, Header, Query, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
+import msgspec
+from msgspec import Meta
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
 
-from hocket import __version__, config
+from hocket import config
 from hocket.api import catalog, inbox, mcp, stream, tasks, wire
-from hocket.api.guard import caller_of, too_large
+from hocket.api.describe import Description
+from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of as _engine
 from hocket.api.reach import reaches as _reaches
 from hocket.api.reach import run_named as _run
-from hocket.api.wire import Key
+from hocket.api.routing import Header, Key, Operation, Query, get, post, routes
 from hocket.engine.bind import StartRequest
 from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.tasks import Tasks
-from hocket.written import NOT_TEXT, odd_text
 
-_REFUSALS: dict[int | str, str] = {
-    400: "The request cannot be understood",
-    401: "The token is missing or wrong",
-    403: "A Host, an Origin or a scope that is not served",
-    404: "There is no such run or agent",
-    409: "The run's state, or a limit, forbids it",
-    413: "The body is too large",
-    415: "The body is not JSON",
-    500: "A fault of the server's own",
-    507: "Too little free disk",
-    # With this one FastAPI does not promise a 422 of its own, which we never send.
-    "default": "Any other failure",
-}
-_FAILURES: dict[int | str, dict[str, Any]] = {
-    status: {"model": wire.Failure, "description": text} for status, text in _REFUSALS.items()
-}
-_EVENTS: dict[int | str, dict[str, Any]] = {
+_EVENTS: dict[int, dict[str, Any]] = {
     200: {"description": "The run's events, and those of everything below it", "content": {"text/event-stream": {}}}
 }
-_BYTES: dict[int | str, dict[str, Any]] = {
+_BYTES: dict[int, dict[str, Any]] = {
     200: {"description": "What the agent wrote, byte for byte", "content": {"application/octet-stream": {}}}
 }
 
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
 
-Cursor = Annotated[int, Header(alias="Last-Event-ID", ge=0, le=2**62)]
+Cursor = Annotated[int, Meta(ge=0, le=2**62), Header("Last-Event-ID")]
 
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-"""How JSON spells half of a character. Most bodies have none, so that nothing in them needs to be looked at."""
-
-
-class TextRequest(Request):
-    """A request whose JSON has no text that could not be kept."""
-
-    async def json(self) -> Any:
-        value = await super().json()
-        if _HALF.search(await self.body()) and (where := odd_text(value)):
-            # Of this kind, because the framework takes any other error here for a body that is no JSON.
-            raise HTTPException(400, f"{where} {NOT_TEXT}")
-        return value
-
-
-class TextRoute(APIRoute):
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handle = super().get_route_handler()
-
-        async def handle_text(request: Request) -> Response:
-            return await handle(TextRequest(request.scope, request.receive))
-
-        return handle_text
-
-
-def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> FastAPI:
+def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
     """The app of one server."""
-    app = FastAPI(
-        title="Hocket",
-        version=__version__,
-        docs_url=None,
-        redoc_url=None,
-        redirect_slashes=False,
-        responses=_FAILURES,
-    )
-    app.router.route_class = TextRoute
+    told = [*operations(), *inbox.operations(), *catalog.operations(), *tasks.operations(), *mcp.operations()]
+    described = Description(told)
+    app = Starlette(routes=[*routes(told), Route("/openapi.json", described.show)], exception_handlers=_HANDLERS)
+    app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.tasks = wanted
     app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
     app.state.health = health
     app.state.stop = stop
-    for kind, handler in _HANDLERS.items():
-        app.add_exception_handler(kind, handler)
-    add = app.add_api_route
-    add("/api/runs", list_runs, methods=["GET"], response_model=wire.Answer[list[wire.RunOut]])
-    add("/api/runs", start_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201)
-    add("/api/plans", plan_run, methods=["POST"], response_model=wire.Answer[list[dict[str, Any]]])
-    add("/api/runs/{ref}", show_run, methods=["GET"], response_model=wire.Answer[wire.RunDetail])
-    add("/api/runs/{ref}/events", run_events, methods=["GET"], response_class=Response, responses=_EVENTS)
-    add("/api/runs/{ref}/output", run_output, methods=["GET"], response_class=Response, responses=_BYTES)
-    add("/api/runs/{ref}/stop", stop_run, methods=["POST"], response_model=wire.Answer[wire.Stopped])
-    add("/api/runs/{ref}/messages", send_message, methods=["POST"], response_model=wire.Answer[wire.Taken])
-    add("/api/runs/{ref}/answer", answer_question, methods=["POST"], response_model=wire.Answer[wire.Answered])
-    add(
-        "/api/runs/{ref}/resume", resume_run, methods=["POST"], response_model=wire.Answer[wire.RunOut], status_code=201
-    )
-    inbox.add_routes(app)
-    add("/api/agents", catalog.list_agents, methods=["GET"], response_model=wire.Answer[list[wire.AgentOut]])
-    add("/api/agents/{name}", catalog.show_agent, methods=["GET"], response_model=wire.Answer[wire.AgentDetail])
-    add("/api/catalog", catalog.show_catalog, methods=["GET"], response_model=wire.Answer[wire.CatalogOut])
-    add("/api/chains", catalog.list_chains, methods=["GET"], response_model=wire.Answer[wire.ChainsOut])
-    listed = wire.Answer[list[wire.WorktreeOut]]
-    add("/api/worktrees", list_worktrees, methods=["GET"], response_model=listed)
-    add("/api/worktrees/prune", prune_worktrees, methods=["POST"], response_model=listed)
-    tasks.add_routes(app)
-    mcp.add_routes(app)
-    add("/api/health", show_health, methods=["GET"], response_model=wire.Answer[wire.Health])
-    add("/api/server/stop", stop_server, methods=["POST"], response_model=wire.Answer[wire.Stopping], status_code=202)
     return app
+
+
+def operations() -> list[Operation]:
+    run = "/api/runs/{ref}"
+    return [
+        get("/api/runs", list_runs, list[wire.RunOut]),
+        post("/api/runs", start_run, wire.RunOut, status=201),
+        post("/api/plans", plan_run, list[dict[str, Any]]),
+        get(run, show_run, wire.RunDetail),
+        get(f"{run}/events", run_events, responses=_EVENTS),
+        get(f"{run}/output", run_output, responses=_BYTES),
+        post(f"{run}/stop", stop_run, wire.Stopped),
+        post(f"{run}/messages", send_message, wire.Taken),
+        post(f"{run}/answer", answer_question, wire.Answered),
+        post(f"{run}/resume", resume_run, wire.RunOut, status=201),
+        get("/api/worktrees", list_worktrees, list[wire.WorktreeOut]),
+        post("/api/worktrees/prune", prune_worktrees, list[wire.WorktreeOut]),
+        get("/api/health", show_health, wire.Health),
+        post("/api/server/stop", stop_server, wire.Stopping, status=202),
+    ]
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
@@ -155,8 +103,8 @@ def _resting(engine: Engine, run: Run) -> Run:
 
 async def list_runs(
     request: Request,
-    ended_too: Annotated[bool, Query(alias="all")] = False,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+    ended_too: Annotated[bool, Query("all")] = False,
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000,
 ) -> Response:
     """Runs that have not ended, or with ``all`` the newest of every kind, oldest first."""
     engine = _engine(request)
@@ -202,7 +150,7 @@ async def _start_for_task(request: Request, body: wire.StartBody, name: str, key
     if body.parent is not None and caller is None:
         raise UsageError("a hand-off is below the run that asks for it", "leave out `parent`, or ask as that run")
     task = wanted.find(name, caller)
-    asked = body if task.cwd is None else body.model_copy(update={"cwd": task.cwd})
+    asked = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
     given = await wanted.hand_off(task, _start_request(engine, asked, caller), key, caller)
     return wire.answer(_face(engine, engine.find(given.handoff.run or "")), 201)
 
@@ -284,8 +232,8 @@ async def run_events(request: Request, ref: str, follow: bool = True, last_event
 async def run_output(
     request: Request,
     ref: str,
-    stream_name: Annotated[str, Query(alias="stream", pattern="^(out|err)$")] = "out",
-    offset: Annotated[int, Query(ge=0, le=2**62)] = 0,
+    stream_name: Annotated[Literal["out", "err"], Query("stream")] = "out",
+    offset: Annotated[int, Meta(ge=0, le=2**62)] = 0,
     follow: bool = False,
 ) -> Response:
     """The bytes that the agent wrote, from ``offset`` on."""
@@ -378,29 +326,27 @@ async def _ours(request: Request, error: HocketError) -> Response:
     return wire.error_response(error)
 
 
-async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body")
-    return wire.error_response(UsageError(f"{where or 'the request'}: {first['msg']}"))
-
-
 async def _http(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
         return wire.error_response(NotFound(f"there is no route {request.url.path}"))
-    if error.status_code == 413:
-        return wire.error_response(too_large())
     response = wire.error_response(UsageError(str(error.detail)))
     response.status_code = error.status_code
+    response.headers.update(error.headers or {})
     return response
+
+
+async def _broken_off(request: Request, error: ClientDisconnect) -> Response:
+    """Nobody is there any more to read it, but a fault of ours it is not."""
+    return wire.error_response(UsageError("the request broke off"))
 
 
 async def _fault(request: Request, error: Exception) -> Response:
     return wire.error_response(HocketError("the server made a mistake", "Its log, server.log in HOCKET_HOME, has more"))
 
 
-_HANDLERS: dict[int | type[Exception], Any] = {
+_HANDLERS: dict[Any, Any] = {
     HocketError: _ours,
-    RequestValidationError: _invalid,
+    ClientDisconnect: _broken_off,
     HTTPException: _http,
     Exception: _fault,
 }

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, NamedTuple, cast
 
-from fastapi import Query, Request
+from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import Response
 
 from hocket import config
 from hocket.api import wire
 from hocket.api.guard import caller_of
+from hocket.api.routing import Operation, get
 from hocket.catalog.cache import Catalogs
 from hocket.catalog.configured import configuration
 from hocket.catalog.entries import Catalog, Problem
@@ -32,7 +34,7 @@ from hocket.engine.survey import survey
 
 MOST_TABLES = 16
 
-Project = Annotated[str | None, Query(max_length=4096)]
+Project = Annotated[str, Meta(max_length=4096)] | None
 
 
 class Asked(NamedTuple):
@@ -81,6 +83,15 @@ class Shelf:
             check_directory(asked.project)
         settings, problems = configuration(asked.project or self._home, self._home, asked.env)
         return self._catalogs.get(asked.project, asked.env, settings), settings, problems
+
+
+def operations() -> list[Operation]:
+    return [
+        get("/api/agents", list_agents, list[wire.AgentOut]),
+        get("/api/agents/{name}", show_agent, wire.AgentDetail),
+        get("/api/catalog", show_catalog, wire.CatalogOut),
+        get("/api/chains", list_chains, wire.ChainsOut),
+    ]
 
 
 def _asked(request: Request, project: str | None) -> Asked:

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
-from starlette.exceptions import HTTPException
+from msgspec import Struct
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.api import wire
+from hocket.api.routing import MAX_KEY
 from hocket.errors import Forbidden, HocketError, TooLarge, Unauthorized, WrongMediaType
 from hocket.model import Run
 
@@ -29,15 +29,13 @@ _OWN_SITE = frozenset({"same-origin", "none"})
 RunOfToken = Callable[[str], Run]
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """Who asks: the operator, or a run by its capability."""
 
     run: Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Door:
+class Door(Struct, frozen=True):
     """What one listening socket demands. ``hosts`` is ``None`` for the unix socket, where the file mode is the key."""
 
     hosts: frozenset[str] | None
@@ -106,7 +104,7 @@ def _set_apart(scope: Scope, caller: Caller) -> None:
 
 def _is_key(name: bytes, value: bytes) -> bool:
     """One that is no key stays as it is, and is refused."""
-    return name.lower() == _KEY and 0 < len(value) <= wire.MAX_KEY
+    return name.lower() == _KEY and 0 < len(value) <= MAX_KEY
 
 
 def _headers(scope: Scope) -> dict[str, str]:
@@ -158,8 +156,7 @@ def _bounded(receive: Receive) -> Receive:
         message = await receive()
         seen += len(message.get("body", b""))
         if seen > MAX_BODY:
-            # Of this kind, because the framework turns any other error in a body into a 400.
-            raise HTTPException(413)
+            raise too_large()
         return message
 
     return counted

@@ -8,34 +8,35 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import Response
 
 from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of, reaches, run_named
+from hocket.api.routing import Key, Operation, get, post
 from hocket.api.stream import HEARTBEAT, Flow
-from hocket.api.wire import Key
 from hocket.engine.engine import Engine
 from hocket.engine.inbox import Open
 from hocket.errors import Forbidden
 from hocket.model import Run
 
-_STREAM: dict[int | str, dict[str, Any]] = {
+_STREAM: dict[int, dict[str, Any]] = {
     200: {"description": "The whole inbox, now and after every change of it", "content": {"text/event-stream": {}}}
 }
 
-Beginning = Annotated[str | None, Query(max_length=200)]
+Beginning = Annotated[str, Meta(max_length=200)] | None
 
 
-def add_routes(app: FastAPI) -> None:
-    add = app.add_api_route
-    listed = wire.Answer[list[wire.InboxOut] | list[wire.QuestionState]]
-    add("/api/inbox", list_questions, methods=["GET"], response_model=listed)
-    add("/api/inbox/events", follow_questions, methods=["GET"], response_class=Response, responses=_STREAM)
+def operations() -> list[Operation]:
     path = "/api/runs/{ref}/questions"
-    add(path, ask_question, methods=["POST"], response_model=wire.Answer[wire.Asked], status_code=201)
-    add(f"{path}/{{question}}", show_question, methods=["GET"], response_model=wire.Answer[wire.QuestionState])
+    return [
+        get("/api/inbox", list_questions, (list[wire.InboxOut], list[wire.QuestionState])),
+        get("/api/inbox/events", follow_questions, responses=_STREAM),
+        post(path, ask_question, wire.Asked, status=201),
+        get(f"{path}/{{question}}", show_question, wire.QuestionState),
+    ]
 
 
 async def list_questions(request: Request, answered: Beginning = None, run: Beginning = None) -> Response:

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import msgspec
-from fastapi import FastAPI, Request
+from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from hocket.api import wire
 from hocket.api.guard import Caller, caller_of
+from hocket.api.routing import Operation, post
 from hocket.client import to_json
 from hocket.engine.engine import Engine
 from hocket.errors import HocketError, from_wire
@@ -45,7 +46,7 @@ _UNREADABLE = (
     *(protocol.HEADER_MISMATCH, protocol.UNSUPPORTED_VERSION),
 )
 _ANY = {"application/json": {"schema": {"type": ["object", "array"]}}}
-_RESPONSES: dict[int | str, dict[str, Any]] = {
+_RESPONSES: dict[int, dict[str, Any]] = {
     200: {"description": "The answer; a stream where progress is wanted", "content": {**_ANY, "text/event-stream": {}}},
     202: {"description": "Nothing is answered to a notification"},
     400: {"description": "The message cannot be understood", "content": _ANY},
@@ -53,10 +54,8 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def add_routes(app: FastAPI) -> None:
-    app.add_api_route(
-        "/mcp", take, methods=["POST"], response_class=Response, responses=_RESPONSES, openapi_extra=wire.ANY_OBJECT
-    )
+def operations() -> list[Operation]:
+    return [post("/mcp", take, responses=_RESPONSES, takes_any=True)]
 
 
 async def take(request: Request) -> Response:
@@ -178,7 +177,7 @@ async def _messages(request: Request, call: Call, longest: float) -> AsyncIterat
         yield message
 
 
-async def _told(app: FastAPI, caller: Caller, call: Call, me: Me) -> AsyncIterator[Message]:
+async def _told(app: Starlette, caller: Caller, call: Call, me: Me) -> AsyncIterator[Message]:
     try:
         async for one in _Steps(app, caller, call).run(carry_out(call.name, call.arguments, me)):
             if isinstance(one, Outcome):
@@ -190,7 +189,7 @@ async def _told(app: FastAPI, caller: Caller, call: Call, me: Me) -> AsyncIterat
         yield protocol.failure(call.id, Refused(protocol.INTERNAL, "Internal error; the server's log has more"))
 
 
-def in_stream(app: FastAPI) -> Callable[[Run, Call, str], Awaitable[Message]]:
+def in_stream(app: Starlette) -> Callable[[Run, Call, str], Awaitable[Message]]:
     """Carries out what a run calls in its own output, with that run's rights and no others."""
 
     async def carried_out(run: Run, call: Call, key: str) -> Message:
@@ -211,7 +210,7 @@ def _key(given: str | None, call: Call) -> str | None:
 class _Steps:
     """Carries out the steps of one call inside the server."""
 
-    def __init__(self, app: FastAPI, caller: Caller, call: Call) -> None:
+    def __init__(self, app: Starlette, caller: Caller, call: Call) -> None:
         self._app = app
         self._caller = caller
         self._call = call
@@ -258,7 +257,7 @@ async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] 
             yield None
 
 
-async def _ask(app: FastAPI, caller: Caller, step: Ask) -> dict[str, Any]:
+async def _ask(app: Starlette, caller: Caller, step: Ask) -> dict[str, Any]:
     """A request to ourselves, on behalf of whoever called."""
     path, _, query = step.path.partition("?")
     body = b"" if step.body is None else to_json(step.body).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from fastapi import Request
+from starlette.requests import Request
 
 from hocket.api.guard import caller_of
 from hocket.engine.engine import Engine

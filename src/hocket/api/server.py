@@ -16,11 +16,11 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from msgspec import Struct
 from starlette.types import ASGIApp
 
 from hocket import __version__, config
@@ -48,8 +48,7 @@ HOME_CHECK_EVERY = 5.0
 log = logging.getLogger("hocket")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """Where a server listens."""
 
     host: str

@@ -6,13 +6,14 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
-from fastapi import FastAPI, Query, Request
+from msgspec import Meta
+from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from hocket.api import wire
 from hocket.api import wire_tasks as names
 from hocket.api.guard import caller_of
-from hocket.api.wire import Key
+from hocket.api.routing import Key, Operation, delete, get, post, put
 from hocket.errors import Forbidden, NotFound
 from hocket.model import Run
 from hocket.tasks import Tasks, Wish
@@ -20,35 +21,35 @@ from hocket.wanted import Handoff, Task, TaskStatus
 
 PAGE_BYTES = 8 * 1024 * 1024
 TASK_BYTES = 512
-_BYTES: dict[int | str, dict[str, Any]] = {
+_BYTES: dict[int, dict[str, Any]] = {
     200: {"description": "The file, byte for byte", "content": {"application/octet-stream": {}}}
 }
 
 
-def add_routes(app: FastAPI) -> None:
-    add = app.add_api_route
-    whole = wire.Answer[names.TaskOut]
-    add("/api/tasks", list_tasks, methods=["GET"], response_model=names.TaskList)
-    add("/api/tasks", create_task, methods=["POST"], response_model=whole, status_code=201)
-    add("/api/tasks/import", import_task, methods=["POST"], response_model=whole, status_code=201)
-    add("/api/handoffs", hand_off_new, methods=["POST"], response_model=names.Handed, status_code=201)
+def operations() -> list[Operation]:
     one = "/api/tasks/{ref}"
-    add(one, show_task, methods=["GET"], response_model=whole)
-    add(f"{one}/export", export_task, methods=["GET"], response_model=wire.Answer[names.TaskExport])
-    add(f"{one}/status", set_status, methods=["PUT"], response_model=whole)
-    add(f"{one}/planning", plan_task, methods=["PUT"], response_model=whole)
-    add(f"{one}/history", show_history, methods=["GET"], response_model=wire.Answer[names.History])
-    add(f"{one}/queue", show_queue, methods=["GET"], response_model=wire.Answer[names.Queue])
-    add(f"{one}/queue", enqueue, methods=["POST"], response_model=wire.Answer[names.QueuedOut], status_code=201)
-    add(f"{one}/queue/next", take_next, methods=["POST"], response_model=wire.Answer[names.QueuedOut])
-    add(f"{one}/queue/{{item}}", unqueue, methods=["DELETE"], response_model=wire.Answer[names.QueuedOut])
     files = f"{one}/attachments"
-    add(files, list_attachments, methods=["GET"], response_model=wire.Answer[names.Attachments])
-    add(files, attach, methods=["POST"], response_model=wire.Answer[names.AttachmentOut], status_code=201)
-    add(f"{files}/{{name}}", get_attachment, methods=["GET"], response_class=Response, responses=_BYTES)
-    add(f"{one}/handoff", hand_off, methods=["POST"], response_model=names.Handed)
-    add(f"{one}/handoff/complete", complete, methods=["PUT"], response_model=whole)
-    add(f"{one}/handoffs/{{handoff}}", show_handoff, methods=["GET"], response_model=wire.Answer[names.HandoffDetail])
+    return [
+        get("/api/tasks", list_tasks, list[names.TaskSummary], about=names.TaskListMeta),
+        post("/api/tasks", create_task, names.TaskOut, status=201),
+        post("/api/tasks/import", import_task, names.TaskOut, status=201),
+        post("/api/handoffs", hand_off_new, names.TaskOut, status=201, about=names.HandedMeta),
+        get(one, show_task, names.TaskOut),
+        get(f"{one}/export", export_task, names.TaskExport),
+        put(f"{one}/status", set_status, names.TaskOut),
+        put(f"{one}/planning", plan_task, names.TaskOut),
+        get(f"{one}/history", show_history, names.History),
+        get(f"{one}/queue", show_queue, names.Queue),
+        post(f"{one}/queue", enqueue, names.QueuedOut, status=201),
+        post(f"{one}/queue/next", take_next, names.QueuedOut),
+        delete(f"{one}/queue/{{item}}", unqueue, names.QueuedOut),
+        get(files, list_attachments, names.Attachments),
+        post(files, attach, names.AttachmentOut, status=201),
+        get(f"{files}/{{name}}", get_attachment, responses=_BYTES),
+        post(f"{one}/handoff", hand_off, names.TaskOut, about=names.HandedMeta),
+        put(f"{one}/handoff/complete", complete, names.TaskOut),
+        get(f"{one}/handoffs/{{handoff}}", show_handoff, names.HandoffDetail),
+    ]
 
 
 def _tasks(request: Request) -> Tasks:
@@ -79,8 +80,8 @@ def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
 async def list_tasks(
     request: Request,
     status: names.StatusType | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    before: Annotated[int | None, Query(ge=0, le=2**62)] = None,
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100,
+    before: Annotated[int, Meta(ge=0, le=2**62)] | None = None,
 ) -> Response:
     """One page of tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
     wanted = TaskStatus(status) if status else None

@@ -1,36 +1,34 @@
-"""The JSON that leaves and enters: with ``wire_tasks`` the only place that knows its names, and that uses pydantic."""
+"""The JSON that leaves and enters: with ``wire_tasks`` the only place that knows its names.
+
+What is taken is read into these structs. What is said is put together as plain values, since nobody checks our own
+words again; its structs are there for the description, which the tests hold against each answer.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import Header
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from hocket.errors import HocketError
 from hocket.model import Run
 
-T = TypeVar("T")
+
+class Body(Struct, forbid_unknown_fields=True):
+    """Something that is taken: a name that nobody knows is a mistake, and what it was to say would be lost."""
 
 
-class Meta(BaseModel):
+class About(Struct):
     """About the answer itself."""
 
     timestamp: float
 
 
-class Answer(BaseModel, Generic[T]):
-    """Every success."""
-
-    data: T
-    meta: Meta
-
-
-class ErrorBody(BaseModel):
+class ErrorBody(Struct):
     """What went wrong, for programs and for people."""
 
     code: str
@@ -38,13 +36,13 @@ class ErrorBody(BaseModel):
     hint: str | None = None
 
 
-class Failure(BaseModel):
+class Failure(Struct):
     """Every error."""
 
     error: ErrorBody
 
 
-class StepOut(BaseModel):
+class StepOut(Struct):
     """One step of a chain, as it stood at the end."""
 
     agent: str
@@ -66,7 +64,7 @@ class StepOut(BaseModel):
     """Files in the worktree that are in no commit; null as well where git could not tell."""
 
 
-class RunOut(BaseModel):
+class RunOut(Struct):
     """A run as scripts see it."""
 
     id: str
@@ -107,7 +105,7 @@ class RunOut(BaseModel):
     """When it goes on by itself: it waits for a usage limit or an overloaded service, as ``reason`` says."""
 
 
-class QuestionOut(BaseModel):
+class QuestionOut(Struct):
     """Something that a run asked and nobody has answered."""
 
     id: str
@@ -138,26 +136,24 @@ class InboxOut(QuestionOut):
     cwd: str
 
 
-class AskBody(BaseModel):
+class AskBody(Body):
     """A question of an agent's own."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    text: Annotated[str, Field(min_length=1, max_length=16_000, pattern=r"\S")]
-    options: list[Annotated[str, Field(min_length=1, max_length=500, pattern=r"\S")]] = Field(
-        default_factory=list, max_length=20
-    )
+    text: Annotated[str, Meta(min_length=1, max_length=16_000, pattern=r"\S")]
+    options: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=500, pattern=r"\S")]], Meta(max_length=20)
+    ] = []
     """With them it is a choice; whoever answers may find other words all the same."""
 
 
-class Asked(BaseModel):
+class Asked(Struct):
     """The question that was asked."""
 
     id: str
     run: str
 
 
-class QuestionState(BaseModel):
+class QuestionState(Struct):
     """A question and what became of it: the same whenever it is looked at, once it is answered."""
 
     id: str
@@ -188,7 +184,7 @@ class RunDetail(RunOut):
     """What is said from now on has a higher number."""
 
 
-class Stopped(BaseModel):
+class Stopped(Struct):
     """What a stop ended, once all of it is gone."""
 
     run: str
@@ -198,14 +194,14 @@ class Stopped(BaseModel):
     survivors: list[int]
 
 
-class Taken(BaseModel):
+class Taken(Struct):
     """A message that will reach its run."""
 
     run: str
     id: str
 
 
-class Answered(BaseModel):
+class Answered(Struct):
     """Which question was answered, and how."""
 
     run: str
@@ -213,7 +209,7 @@ class Answered(BaseModel):
     allow: bool
 
 
-class Health(BaseModel):
+class Health(Struct):
     """The server about itself."""
 
     version: str
@@ -226,13 +222,13 @@ class Health(BaseModel):
     started_at: float
 
 
-class Stopping(BaseModel):
+class Stopping(Struct):
     """The server is about to go; runs stay."""
 
     pid: int
 
 
-class AgentOut(BaseModel):
+class AgentOut(Struct, rename="camel"):
     """One agent that can run. The last three are there for Hocket's own configs alone, as their files have them."""
 
     name: str
@@ -247,30 +243,30 @@ class AgentOut(BaseModel):
     version: str
     overridden: bool
     """Whether one of the user's own has this name, too."""
-    needs_trust: list[str] = Field(alias="needsTrust")
+    needs_trust: list[str]
     """What it asks for, or hides, that somebody has to approve before it runs."""
-    spec_path: str | None = Field(None, alias="specPath")
-    allowed_tools: str | None = Field(None, alias="allowedTools")
-    permission_mode: str | None = Field(None, alias="permissionMode")
+    spec_path: str | None = None
+    allowed_tools: str | None = None
+    permission_mode: str | None = None
 
 
-class Shadowed(BaseModel):
+class Shadowed(Struct):
     """A definition of the same name that is not used."""
 
     source: str
     path: str
 
 
-class AgentDetail(AgentOut):
+class AgentDetail(AgentOut, kw_only=True):
     """One agent, with everything that its file says beside its instructions."""
 
     project: str | None
-    delegates_to: list[str] = Field(alias="delegatesTo")
+    delegates_to: list[str]
     shadows: list[Shadowed]
     metadata: dict[str, Any]
 
 
-class ProblemOut(BaseModel):
+class ProblemOut(Struct):
     """A file with something wrong: what, where, and whether Claude loads it all the same."""
 
     path: str
@@ -280,10 +276,8 @@ class ProblemOut(BaseModel):
     kind: str
 
 
-class CatalogOut(BaseModel):
+class CatalogOut(Struct):
     """The routing table: the same that ``hocket agents --json`` prints, in the same words."""
-
-    model_config = ConfigDict(extra="allow")
 
     by_name: dict[str, dict[str, Any]]
     by_tags: dict[str, list[str]]
@@ -295,7 +289,7 @@ class CatalogOut(BaseModel):
     problems: list[ProblemOut]
 
 
-class ConfigProblem(BaseModel):
+class ConfigProblem(Struct):
     """A configuration file that cannot be used."""
 
     path: str
@@ -304,10 +298,8 @@ class ConfigProblem(BaseModel):
     hint: str | None
 
 
-class ChainStep(BaseModel):
+class ChainStep(Struct):
     """One step of a configured chain; members of a group have the same ``step`` and run at the same time."""
-
-    model_config = ConfigDict(extra="allow")
 
     step: int
     grouped: bool
@@ -315,10 +307,8 @@ class ChainStep(BaseModel):
     iterations: int | None
 
 
-class ChainOut(BaseModel):
+class ChainOut(Struct):
     """A chain of the configuration, with everything that its file says."""
-
-    model_config = ConfigDict(extra="allow")
 
     name: str
     description: str | None
@@ -332,7 +322,7 @@ class ChainOut(BaseModel):
     """Why it would be refused now."""
 
 
-class ChainsOut(BaseModel):
+class ChainsOut(Struct):
     """What ``hocket chains --json`` prints, in the same words."""
 
     chains: list[ChainOut]
@@ -340,19 +330,26 @@ class ChainsOut(BaseModel):
     places: list[str]
 
 
-MAX_KEY = 200
-Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=MAX_KEY)]
-Text = Annotated[str, Field(max_length=12 * 1024 * 1024)]
-Seconds = Annotated[float, Field(gt=0, le=10**9)]
-Dollars = Annotated[float, Field(gt=0, le=10**9)]
-Count = Annotated[int, Field(ge=1, le=10**15)]
-Word = Annotated[str, Field(min_length=1, max_length=64 * 1024)]
+Text = Annotated[str, Meta(max_length=12 * 1024 * 1024)]
+Seconds = Annotated[float, Meta(gt=0, le=10**9)]
+Dollars = Annotated[float, Meta(gt=0, le=10**9)]
+Count = Annotated[int, Meta(ge=1, le=10**15)]
+Word = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
 
 
-class StartBody(BaseModel):
+_BOUNDS = {
+    "budget_usd": "budgetUsd",
+    "budget_tokens": "budgetTokens",
+    "idle_timeout": "idleTimeout",
+    "no_progress": "noProgress",
+    "gate_timeout": "gateTimeout",
+    "on_lost": "onLost",
+}
+"""How far a start may go: with the names of the documents, or with those by which a run tells the same."""
+
+
+class StartBody(Body, rename={**_BOUNDS, **{f"told_{name}": name for name in _BOUNDS}}):
     """What to start: exactly one of ``agent``, ``chain`` and ``dsl``."""
-
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     agent: Word | None = None
     chain: Word | None = None
@@ -361,7 +358,7 @@ class StartBody(BaseModel):
     prompt_literal: bool = False
     """With variables, too, the prompt is taken as it is."""
     cwd: Word | None = None
-    args: list[str] = Field(default_factory=list, max_length=4096)
+    args: Annotated[list[str], Meta(max_length=4096)] = []
     env: dict[str, str] | None = None
     variables: dict[str, str] | None = None
     """Without it the prompt is taken as it is: ``${NAME}`` in it is no variable."""
@@ -377,50 +374,55 @@ class StartBody(BaseModel):
     """What becomes of it where neither of those says anything; without this it waits for an answer."""
     session: bool = False
     """A single agent stays for more messages after its first turn."""
-    budget_usd: Dollars | None = Field(None, alias="budgetUsd")
-    budget_tokens: Count | None = Field(None, alias="budgetTokens")
+    budget_usd: Dollars | None = None
+    budget_tokens: Count | None = None
     """What the run and everything below it may spend."""
-    idle_timeout: Seconds | None = Field(None, alias="idleTimeout")
+    idle_timeout: Seconds | None = None
     """For how long an agent may say nothing."""
     failures: Count | None = None
-    no_progress: Count | None = Field(None, alias="noProgress")
+    no_progress: Count | None = None
     """After how many passes in a row that failed, or changed nothing, a loop ends."""
-    gate_timeout: Seconds | None = Field(None, alias="gateTimeout")
-    on_lost: Literal["ask", "retry"] | None = Field(None, alias="onLost")
+    gate_timeout: Seconds | None = None
+    on_lost: Literal["ask", "retry"] | None = None
     """What becomes of a pass of which nobody knows how it ended."""
     isolation: Literal["none", "worktree"] | None = None
     """Where the steps of a chain work: where the caller says, or each in a git worktree of its own."""
+    told_budget_usd: Dollars | None = None
+    told_budget_tokens: Count | None = None
+    told_idle_timeout: Seconds | None = None
+    told_no_progress: Count | None = None
+    told_gate_timeout: Seconds | None = None
+    told_on_lost: Literal["ask", "retry"] | None = None
+
+    def __post_init__(self) -> None:
+        for name in _BOUNDS:
+            if getattr(self, name) is None:
+                setattr(self, name, getattr(self, f"told_{name}"))
 
 
-class Message(BaseModel):
+class Message(Body):
     """Something to say to a live run, an end to what it is doing, or both: the end first."""
-
-    model_config = ConfigDict(extra="forbid")
 
     text: Text | None = None
     interrupt: bool = False
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Message:
+    def __post_init__(self) -> None:
         if self.text is None and not self.interrupt:
             raise ValueError("say something with `text`, or `interrupt`")
-        return self
 
 
-class AnswerBody(BaseModel):
+class AnswerBody(Body, kw_only=True):
     """An answer to a run's open question; ``question`` is needed only where there are several."""
 
-    model_config = ConfigDict(extra="forbid")
-
     question: Word | None = None
-    allow: StrictBool
+    allow: bool
     """Nothing but true and false: what is allowed here is done."""
     text: Text | None = None
-    always: StrictBool = False
+    always: bool = False
     """Whether the question's ``rule`` is to hold from now on, for this agent's session."""
 
 
-class WorktreeOut(BaseModel):
+class WorktreeOut(Struct):
     """A worktree that a chain has left."""
 
     run: str
@@ -440,37 +442,27 @@ class WorktreeOut(BaseModel):
     branch_removed: bool
 
 
-class PruneBody(BaseModel):
+class PruneBody(Body):
     """Which worktrees may go. One that holds anything stays in any case."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    runs: list[Word] = Field(default=[], max_length=1000)
-    older: float = Field(default=0.0, ge=0, le=1e9)
+    runs: Annotated[list[Word], Meta(max_length=1000)] = []
+    older: Annotated[float, Meta(ge=0, le=10**9)] = 0.0
     """Seconds since the chain ended."""
-    dry_run: StrictBool = False
+    dry_run: bool = False
 
 
-class ResumeBody(BaseModel):
+class ResumeBody(Body, rename={"start_at": "from"}):
     """How to go on with a run that has ended: the session of an agent, or a chain."""
-
-    model_config = ConfigDict(extra="forbid")
 
     prompt: Text | None = None
     session: bool = False
-    start_at: StrictInt | Word | None = Field(default=None, alias="from")
+    start_at: int | Word | None = None
     """The step of a chain to begin with: its number, from 1, or its agent's name. Without it the first that is not
     complete."""
 
 
-ANY_OBJECT = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
-"""For the description of a route that reads its body by itself."""
-
-
-class Empty(BaseModel):
+class Empty(Body):
     """A body with nothing in it."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
@@ -478,7 +470,7 @@ def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
     faces = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
-    return {name: plain.get(name) for name in RunOut.model_fields} | faces
+    return {name: plain.get(name) for name in RunOut.__struct_fields__} | faces
 
 
 def questions_out(runs: Iterable[Run]) -> list[dict[str, Any]]:
@@ -488,7 +480,7 @@ def questions_out(runs: Iterable[Run]) -> list[dict[str, Any]]:
 
 def _question_out(run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
     """Who asks is said last: an agent's own words must not name another run."""
-    return {name: asked.get(name) for name in QuestionOut.model_fields} | {"run": run.id, "number": run.number}
+    return {name: asked.get(name) for name in QuestionOut.__struct_fields__} | {"run": run.id, "number": run.number}
 
 
 def inbox_out(run: Run, asked: Mapping[str, Any], asked_at: float) -> dict[str, Any]:
@@ -504,7 +496,7 @@ _OF_CONFIGS = ("specPath", "allowedTools", "permissionMode")
 
 def agent_out(row: Mapping[str, Any]) -> dict[str, Any]:
     """An agent's public face, made of its row in the routing table."""
-    plain = (name for name, field in AgentOut.model_fields.items() if field.alias is None)
+    plain = (name for name in AgentOut.__struct_fields__ if name in AgentOut.__struct_encode_fields__)
     face = {name: row[name] for name in plain} | {"needsTrust": row["needs_trust"]}
     if row["location"] != "config":
         return face

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hocket.api.wire import Dollars, Meta, Seconds, Text, Word
+from hocket.api.objections import NO_LINE_END
+from hocket.api.wire import About, Body, Dollars, Seconds, Text, Word
 from hocket.errors import UsageError
 from hocket.model import Event, Reason, Status
 from hocket.wanted import (
@@ -31,30 +32,48 @@ from hocket.wanted import (
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
-Line = Annotated[StrictStr, Field(max_length=64 * 1024)]
-PlanText = Annotated[StrictStr, Field(max_length=1024 * 1024)]
-Lines = Annotated[list[Line], Field(max_length=10_000)]
-RecordId = Annotated[StrictStr, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$")]
-Millis = Annotated[int, Field(ge=0, le=2**53)]
+Line = Annotated[str, Meta(max_length=64 * 1024)]
+PlanText = Annotated[str, Meta(max_length=1024 * 1024)]
+Lines = Annotated[list[Line], Meta(max_length=10_000)]
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+Wanted = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")]
+Millis = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+MOST_NESTED = 500
+"""Of what is kept without being looked at."""
+
+RecordId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$" + NO_LINE_END)]
+TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" + NO_LINE_END)]
+EventType = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$" + NO_LINE_END)]
+
+
+class Camel(Struct, rename="camel"):
+    """With the names of the documents."""
+
+
+class CamelBody(Body, rename="camel"):
+    """With the same names, and no others."""
+
 
 # --- What is said -------------------------------------------------------------------------------------------
 
 
-class StatusOut(BaseModel):
+class StatusOut(Camel):
     """How far a task is, and a word about it."""
 
     type: StatusType
     message: str | None = None
 
 
-class HandoffOut(BaseModel):
+class HandoffOut(Camel):
     """One agent's turn at a task."""
 
     id: str
     run: str | None
-    agent_name: str = Field(alias="agentName")
-    started_at: int = Field(alias="startedAt")
-    completed_at: int | None = Field(alias="completedAt")
+    agent_name: str
+    started_at: int
+    completed_at: int | None
     output: str
     status: str
     reason: str | None
@@ -67,124 +86,110 @@ class HandoffDetail(HandoffOut):
 
     task: str
     prompt: str | None
-    session_id: str | None = Field(alias="sessionId")
+    session_id: str | None
 
 
-class AttachmentOut(BaseModel):
+class AttachmentOut(Camel):
     """A file that belongs to a task."""
 
     name: str
     size: int
     sha256: str
-    created_at: int = Field(alias="createdAt")
+    created_at: int
 
 
-class TaskSummary(BaseModel):
+class TaskSummary(Camel):
     """A task in a list: who is at work on it, and not all who were."""
 
     id: str
     number: int
-    task_type: Literal["descriptionOnly", "planned"] = Field(alias="taskType")
+    task_type: Literal["descriptionOnly", "planned"]
     description: str
     status: StatusOut
-    current_agent: str | None = Field(alias="currentAgent")
-    current_since: int | None = Field(alias="currentSince")
-    handoff_count: int = Field(alias="handoffCount")
+    current_agent: str | None
+    current_since: int | None
+    handoff_count: int
     queued: int
     cwd: str | None
     source: dict[str, Any] | None
-    created_at: int = Field(alias="createdAt")
-    updated_at: int = Field(alias="updatedAt")
+    created_at: int
+    updated_at: int
 
 
-class TaskOut(BaseModel):
+class TaskOut(Camel):
     """A task. The last four are there once it is planned."""
 
     id: str
     number: int
-    task_type: Literal["descriptionOnly", "planned"] = Field(alias="taskType")
+    task_type: Literal["descriptionOnly", "planned"]
     description: str
     status: StatusOut
     source: dict[str, Any] | None
     cwd: str | None
-    current_agent: str | None = Field(alias="currentAgent")
-    agent_chain: list[HandoffOut] = Field(alias="agentChain")
-    session_id: str | None = Field(alias="sessionId")
+    current_agent: str | None
+    agent_chain: list[HandoffOut]
+    session_id: str | None
     attachments: list[AttachmentOut]
-    created_at: int = Field(alias="createdAt")
-    updated_at: int = Field(alias="updatedAt")
+    created_at: int
+    updated_at: int
     summary: str | None = None
     requirements: str | list[str] | None = None
-    acceptance_criteria: str | list[str] | None = Field(None, alias="acceptanceCriteria")
+    acceptance_criteria: str | list[str] | None = None
     plan: str | list[str] | None = None
 
 
-class TaskListMeta(Meta):
+class TaskListMeta(About):
     """With the number that the next page goes on below."""
 
     next: int | None
 
 
-class TaskList(BaseModel):
-    """One page of tasks, the newest first."""
-
-    data: list[TaskSummary]
-    meta: TaskListMeta
-
-
-class HandedMeta(Meta):
+class HandedMeta(About):
     """Which of the task's hand-offs this one is, and its run."""
 
     handoff: str
     run: str | None
 
 
-class Handed(BaseModel):
-    """A task right after it was handed over."""
-
-    data: TaskOut
-    meta: HandedMeta
-
-
-class HistoryEvent(BaseModel):
+class HistoryEvent(Camel):
     """One thing that happened to a task."""
 
-    event_type: str = Field(alias="eventType")
+    event_type: str
     timestamp: int
     data: dict[str, Any]
 
 
-class History(BaseModel):
+class History(Camel):
     """All that happened to a task, in order."""
 
     events: list[HistoryEvent]
 
 
-class QueuedOut(BaseModel):
+class QueuedOut(Camel):
     """Something that waits until the task is free."""
 
     id: str
-    agent_name: str | None = Field(alias="agentName")
+    agent_name: str | None
     prompt: str
-    created_at: int = Field(alias="createdAt")
+    created_at: int
 
 
-class Queue(BaseModel):
+class Queue(Camel):
     """What waits, the next first."""
 
     items: list[QueuedOut]
 
 
-class Attachments(BaseModel):
+class Attachments(Camel):
     """The files of a task."""
 
     items: list[AttachmentOut]
 
 
-class TaskExport(TaskOut):
+class TaskExport(TaskOut, kw_only=True):
     """All of a task, as it is written out."""
 
-    agent_chain: list[HandoffDetail] = Field(alias="agentChain")  # type: ignore[assignment]
+    agent_chain: list[HandoffDetail]  # type: ignore[assignment]
     queue: list[QueuedOut]
     history: list[HistoryEvent]
 
@@ -192,88 +197,79 @@ class TaskExport(TaskOut):
 # --- What is taken ------------------------------------------------------------------------------------------
 
 
-class Source(BaseModel):
+class Source(CamelBody, omit_defaults=True):
     """Where a wish comes from."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    source_type: Line = Field(alias="sourceType")
-    user_id: Line | None = Field(None, alias="userId")
-    conversation_id: Line | None = Field(None, alias="conversationId")
+    source_type: Line
+    user_id: Line | None = None
+    conversation_id: Line | None = None
 
 
-class NewTask(BaseModel):
+class NewTask(CamelBody):
     """What is wanted."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    description: Annotated[StrictStr, Field(min_length=1, max_length=256 * 1024, pattern=r"\S")]
+    description: Wanted
     source: Source | None = None
     cwd: Word | None = None
 
     def fields(self) -> dict[str, Any]:
-        source = self.source.model_dump(by_alias=True, exclude_none=True) if self.source else None
+        source = msgspec.to_builtins(self.source) if self.source else None
         return {"description": self.description, "source": source, "cwd": self.cwd}
 
 
-class StatusIn(BaseModel):
+class StatusIn(CamelBody):
     """The status to set."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: StatusType
     message: Line | None = None
 
 
-class StatusBody(BaseModel):
+class StatusBody(CamelBody):
     """How far the task is now."""
-
-    model_config = ConfigDict(extra="forbid")
 
     status: StatusIn
 
 
-class PlanBody(BaseModel):
+class PlanBody(CamelBody):
     """A plan, or parts of one; what is left out stays as it was."""
 
-    model_config = ConfigDict(extra="forbid")
+    summary: Line | UnsetType | None = UNSET
+    requirements: Lines | Line | UnsetType | None = UNSET
+    acceptance_criteria: Lines | Line | UnsetType | None = UNSET
+    plan: Lines | PlanText | UnsetType | None = UNSET
 
-    summary: Line | None = None
-    requirements: Lines | Line | None = None
-    acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
-    plan: Lines | PlanText | None = None
-
-    @model_validator(mode="after")
-    def _says_something(self) -> PlanBody:
-        if not self.model_fields_set:
+    def __post_init__(self) -> None:
+        if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
             raise ValueError("give at least one of summary, requirements, acceptanceCriteria and plan")
-        return self
 
     def planning(self) -> Planning:
-        parts = (self.requirements, self.acceptance_criteria, self.plan)
-        return Planning(self.summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
+        return _planning(self)
 
 
-class HandoffBody(BaseModel):
+def _planning(body: PlanBody | TaskIn) -> Planning:
+    summary = None if body.summary is UNSET else body.summary
+    parts = (None if one is UNSET else one for one in (body.requirements, body.acceptance_criteria, body.plan))
+    return Planning(summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
+
+
+class HandoffBody(CamelBody):
     """Whom to hand the task to, and with which words."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] = Field(alias="agentName")
-    prompt: Annotated[Text, Field(strict=True)]
+    agent_name: Name
+    prompt: Text
     cwd: Word | None = None
-    default_cwd: Word | None = Field(None, alias="defaultCwd")
+    default_cwd: Word | None = None
     """Where to work if neither ``cwd`` nor the task says."""
     env: dict[str, str] | None = None
     timeout: Seconds | None = None
-    budget_usd: Dollars | None = Field(None, alias="budgetUsd")
-    on_question: Literal["deny", "ask", "fail"] | None = Field(None, alias="onQuestion")
+    budget_usd: Dollars | None = None
+    on_question: Literal["deny", "ask", "fail"] | None = None
 
 
 class NewHandoffBody(HandoffBody):
     """The same for a task that is made with it."""
 
-    description: Annotated[StrictStr, Field(min_length=1, max_length=256 * 1024, pattern=r"\S")] | None = None
+    description: Wanted | None = None
     """Without it the first line of the prompt that says anything."""
 
     def wanted(self) -> str:
@@ -281,30 +277,24 @@ class NewHandoffBody(HandoffBody):
         return self.description or next((line for line in lines if line), "(no words)")[:200]
 
 
-class CompleteBody(BaseModel):
+class CompleteBody(CamelBody):
     """What came of a hand-off."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    output: Annotated[Text, Field(strict=True)]
+    output: Text
 
 
-class QueueBody(BaseModel):
+class QueueBody(CamelBody):
     """Something for later; with an agent it is handed over when the task is free."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    prompt: Annotated[Text, Field(strict=True, min_length=1)]
-    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] | None = Field(None, alias="agentName")
+    prompt: Annotated[Text, Meta(min_length=1)]
+    agent_name: Name | None = None
 
 
-class AttachmentBody(BaseModel):
+class AttachmentBody(CamelBody):
     """A file: its name, and its bytes in base64."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    filename: Annotated[StrictStr, Field(min_length=1, max_length=4096)]
-    content: StrictStr
+    filename: Name
+    content: str
 
     def bytes(self) -> bytes:
         try:
@@ -313,60 +303,59 @@ class AttachmentBody(BaseModel):
             raise UsageError(f"content: this is no base64: {error}") from error
 
 
-class HandoffIn(BaseModel):
+class HandoffIn(Camel, kw_only=True):
     """A record that was kept elsewhere. Unknown keys are of another version, and left alone."""
 
     id: RecordId | None = None
     run: RecordId | None = None
-    agent_name: Line = Field(alias="agentName")
-    started_at: Millis = Field(alias="startedAt", strict=True)
-    completed_at: Millis | None = Field(None, alias="completedAt", strict=True)
+    agent_name: Line
+    started_at: Millis
+    completed_at: Millis | None = None
     output: Text = ""
     status: Literal["starting", "running", "waiting", "done", "failed", "stopped", "lost"] | None = None
     reason: Reason | None = None
     prompt: Text | None = None
-    session_id: Line | None = Field(None, alias="sessionId")
+    session_id: Line | None = None
 
 
-class QueuedIn(BaseModel):
+class QueuedIn(Camel, kw_only=True):
     """Something that waited elsewhere."""
 
     id: RecordId | None = None
-    agent_name: Annotated[StrictStr, Field(min_length=1, max_length=4096)] | None = Field(None, alias="agentName")
-    prompt: Annotated[Text, Field(strict=True, min_length=1)]
-    created_at: Millis | None = Field(None, alias="createdAt", strict=True)
+    agent_name: Name | None = None
+    prompt: Annotated[Text, Meta(min_length=1)]
+    created_at: Millis | None = None
 
 
-class HistoryIn(BaseModel):
+class HistoryIn(Camel):
     """Something that happened elsewhere."""
 
-    event_type: Annotated[StrictStr, Field(pattern="^[a-z][a-z0-9_]{0,63}$")] = Field(alias="eventType")
-    timestamp: Annotated[Millis, Field(strict=True)]
+    event_type: EventType
+    timestamp: Millis
     data: dict[str, Any] = {}
 
 
-class TaskIn(BaseModel):
+class TaskIn(Camel):
     """A task that was kept elsewhere: read tolerantly where something is missing, refused where something is wrong."""
 
-    id: Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
-    description: Annotated[StrictStr, Field(min_length=1, max_length=1024 * 1024)]
+    id: TaskId
+    description: Annotated[str, Meta(min_length=1, max_length=1024 * 1024)]
     status: StatusIn | None = None
     source: dict[str, Any] | None = None
     cwd: Word | None = None
-    current_agent: Line | None = Field(None, alias="currentAgent")
-    agent_chain: list[HandoffIn] | None = Field(None, alias="agentChain", max_length=100_000)
-    session_id: Line | None = Field(None, alias="sessionId")
-    queue: list[QueuedIn] | None = Field(None, max_length=MOST_QUEUED)
-    history: list[HistoryIn] | None = Field(None, max_length=500_000)
-    created_at: Millis | None = Field(None, alias="createdAt", strict=True)
-    updated_at: Millis | None = Field(None, alias="updatedAt", strict=True)
+    current_agent: Line | None = None
+    agent_chain: Annotated[list[HandoffIn], Meta(max_length=100_000)] | None = None
+    session_id: Line | None = None
+    queue: Annotated[list[QueuedIn], Meta(max_length=MOST_QUEUED)] | None = None
+    history: Annotated[list[HistoryIn], Meta(max_length=500_000)] | None = None
+    created_at: Millis | None = None
+    updated_at: Millis | None = None
     summary: Line | None = None
     requirements: Lines | Line | None = None
-    acceptance_criteria: Lines | Line | None = Field(None, alias="acceptanceCriteria")
+    acceptance_criteria: Lines | Line | None = None
     plan: Lines | PlanText | None = None
 
-    @model_validator(mode="after")
-    def _can_be_kept(self) -> TaskIn:
+    def __post_init__(self) -> None:
         if self.id.isdigit():
             raise ValueError("an id of digits alone would be taken for a task's number")
         named = [one.id for one in self.queue or () if one.id is not None]
@@ -375,25 +364,28 @@ class TaskIn(BaseModel):
         if sum(len(one.prompt) for one in self.queue or ()) > MOST_QUEUED_TEXT:
             raise ValueError(f"queue: it holds {MOST_QUEUED_TEXT:,} characters at most")
         for name, value in (("source", self.source), ("history", [one.data for one in self.history or ()])):
-            try:
-                msgspec.json.encode(value)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{name}: {error}") from error
-        return self
+            if _is_nested_deeper(value, MOST_NESTED):
+                raise ValueError(f"{name} is nested too deeply")
 
 
-class ImportBody(BaseModel):
+def _is_nested_deeper(value: Any, most: int) -> bool:
+    """What was just about read can be too deep to be written again, from further down in a call."""
+    level = [value]
+    for _ in range(most):
+        held = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [below for one in held for below in one]
+    return any(isinstance(one, dict | list) for one in level)
+
+
+class ImportBody(CamelBody):
     """A task to take over."""
-
-    model_config = ConfigDict(extra="forbid")
 
     task: TaskIn
 
 
 def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]:
     """The task, its closed hand-offs, and its history. One that was open has nobody left who could close it."""
-    parts = (body.requirements, body.acceptance_criteria, body.plan)
-    planning = Planning(body.summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
+    planning = _planning(body)
     records = [_imported(one, body.id, number, now) for number, one in enumerate(body.agent_chain or (), 1)]
     status = TaskStatus(body.status.type) if body.status else TaskStatus.PENDING
     task = Task(

@@ -1,0 +1,196 @@
+"""A request is taken apart as its handler's signature says, or refused with what is wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any, Literal
+
+import httpx
+import pytest
+from msgspec import Meta, Struct
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+from hocket.api import wire
+from hocket.api.routing import Header, Key, Operation, Query, delete, get, post, put, routes
+from hocket.errors import HocketError
+
+
+class Thing(Struct, forbid_unknown_fields=True):
+    text: str
+    count: int = 1
+
+
+async def show(
+    request: Request,
+    name: str,
+    limit: Annotated[int, Meta(ge=1, le=100)] = 10,
+    ended: Annotated[bool, Query("all")] = False,
+    kind: Literal["out", "err"] | None = None,
+    after: Annotated[int, Meta(ge=0), Header("Last-Event-ID")] = 0,
+    key: Key = None,
+) -> Response:
+    return wire.answer([name, limit, ended, kind, after, key])
+
+
+async def make(request: Request, body: Thing) -> Response:
+    return wire.answer([body.text, body.count], 201)
+
+
+async def change(request: Request, name: str, body: Thing | None = None) -> Response:
+    return wire.answer([name, body and body.text])
+
+
+async def remove(request: Request, name: str) -> Response:
+    return wire.answer(name)
+
+
+async def _ours(request: Request, error: Any) -> Response:
+    return wire.error_response(error)
+
+
+OPERATIONS = [
+    get("/things/{name}", show),
+    put("/things/{name}", change),
+    delete("/things/{name}", remove),
+    post("/things", make),
+]
+APP = Starlette(routes=routes(OPERATIONS), exception_handlers={HocketError: _ours})
+
+
+def ask(method: str, path: str, content: bytes | None = None, **headers: str) -> httpx.Response:
+    async def sent() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(APP), base_url="http://x") as client:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return await client.request(method, path, content=content, headers=named)
+
+    return asyncio.run(sent())
+
+
+def told(response: httpx.Response, status: int = 200) -> Any:
+    assert response.status_code == status, response.text
+    return response.json()["data"]
+
+
+def refused(response: httpx.Response) -> str:
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["code"] == "usage"
+    message: str = response.json()["error"]["message"]
+    return message
+
+
+def test_everything_is_taken_from_its_place() -> None:
+    path = "/things/a%20b?limit=5&all=yes&kind=err"
+    assert told(ask("GET", path, last_event_id="7", idempotency_key="k")) == ["a b", 5, True, "err", 7, "k"]
+
+
+def test_what_is_not_said_has_its_default() -> None:
+    assert told(ask("GET", "/things/a?more=1&ended=1")) == ["a", 10, False, None, 0, None]
+
+
+@pytest.mark.parametrize("word", ["1", "true", "TRUE", "t", "yes", "y", "on"])
+def test_yes_is_said_in_several_ways(word: str) -> None:
+    assert told(ask("GET", f"/things/a?all={word}"))[2] is True
+
+
+@pytest.mark.parametrize("word", ["0", "false", "False", "f", "no", "n", "off"])
+def test_no_is_said_in_several_ways(word: str) -> None:
+    assert told(ask("GET", f"/things/a?all={word}"))[2] is False
+
+
+def test_what_the_query_says_last_counts() -> None:
+    assert told(ask("GET", "/things/a?limit=nonsense&limit=7"))[1] == 7
+
+
+BAD_QUERIES = {
+    "limit=0": "limit: must be at least 1",
+    "limit=101": "limit: must be at most 100",
+    f"limit={9**30}": "limit: must be at most 100",
+    "limit=": "limit: must be a whole number",
+    "limit=x": "limit: must be a whole number",
+    "limit=1.5": "limit: must be a whole number",
+    "limit=٣": "limit: must be a whole number",
+    f"limit={'9' * 5000}": "limit: must be a whole number",
+    "all=": "all: must be true or false",
+    "all=perhaps": "all: must be true or false",
+    "all=2": "all: must be true or false",
+    "kind=in": "kind: must be one of err, out",
+    "kind=out%0a": "kind: must be one of err, out",
+}
+
+
+@pytest.mark.parametrize(("query", "message"), BAD_QUERIES.items())
+def test_a_query_that_makes_no_sense_is_refused_by_name(query: str, message: str) -> None:
+    assert refused(ask("GET", f"/things/a?{query}")) == message
+
+
+def test_a_header_that_makes_no_sense_is_refused_by_name() -> None:
+    assert refused(ask("GET", "/things/a", last_event_id="x")) == "Last-Event-ID: must be a whole number"
+    assert refused(ask("GET", "/things/a", idempotency_key="")) == "Idempotency-Key: must not be empty"
+    said = refused(ask("GET", "/things/a", idempotency_key="x" * 201))
+    assert said == "Idempotency-Key: must have at most 200 characters"
+
+
+def test_a_body_becomes_its_struct() -> None:
+    assert told(ask("POST", "/things", b'{"text": "a", "count": 2}'), 201) == ["a", 2]
+    assert told(ask("POST", "/things", '\n {"text": "ä🎵"} '.encode()), 201) == ["ä🎵", 1]
+
+
+def test_only_a_body_that_may_be_missing_is_left_out() -> None:
+    assert told(ask("PUT", "/things/a")) == ["a", None]
+    assert told(ask("PUT", "/things/a", b"null")) == ["a", None]
+    assert told(ask("PUT", "/things/a", b'{"text": "b"}')) == ["a", "b"]
+    assert refused(ask("POST", "/things")) == "the request needs a body"
+    assert refused(ask("POST", "/things", b"null")) == "the body: must be an object, not null"
+
+
+BAD_BODIES = {
+    b"{": "the body is no JSON: it breaks off",
+    b'{"text": ""} {}': "the body is no JSON: trailing characters (byte 14)",
+    b'{"text": NaN}': "the body is no JSON: invalid character (byte 9)",
+    b'{"text": "\xff"}': "the body is no JSON: it is not UTF-8",
+    b"[]": "the body: must be an object, not a list",
+    b"{}": "text: is missing",
+    b'{"text": "a", "colour": 1}': "colour: is no known field",
+    b'{"text": 5}': "text: must be text, not a number",
+    b'{"text": "a", "count": "5"}': "count: must be a whole number, not text",
+    b'{"text": "a", "count": true}': "count: must be a whole number, not a boolean",
+    b'{"text": "a", "count": 1.0}': "count: must be a whole number, not a decimal number",
+    b'{"text": "\\ud800"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
+    b'{"text": "\xed\xa0\x80"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
+    b'{"text": "\\ud83c\\udfb5", "count":': "the body is no JSON: it breaks off",
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD_BODIES.items())
+def test_a_body_that_makes_no_sense_is_refused_with_where_and_what(content: bytes, message: str) -> None:
+    assert refused(ask("POST", "/things", content)) == message
+
+
+@pytest.mark.parametrize("content", [b"[" * 10**5, b'{"text":' * 10**5, b'{"a":[' + b'{"a":"\\ud800","b":[' * 10**5])
+def test_a_body_that_is_nested_without_end_is_refused(content: bytes) -> None:
+    assert refused(ask("POST", "/things", content))
+
+
+def test_each_path_names_the_methods_that_it_has() -> None:
+    assert told(ask("DELETE", "/things/a")) == "a"
+    for method in ("POST", "HEAD", "OPTIONS"):
+        response = ask(method, "/things/a")
+        assert response.status_code == 405
+        assert set(response.headers["allow"].split(", ")) == {"GET", "PUT", "DELETE"}
+
+
+def test_an_argument_that_nobody_may_have_said_needs_a_default() -> None:
+    async def bad(request: Request, limit: int) -> Response:
+        return wire.answer(limit)
+
+    with pytest.raises(TypeError, match="limit of /bad"):
+        routes([Operation("GET", "/bad", bad)])
+
+
+def test_an_answer_is_json() -> None:
+    response = ask("GET", "/things/a")
+    assert response.headers["content-type"] == "application/json"
+    assert set(json.loads(response.content)) == {"data", "meta"}
