@@ -9,8 +9,6 @@ import codecs
 import os
 import time
 
-from hocket.errors import HocketError, ServerUnreachable
-
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
     import signal
@@ -19,9 +17,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hocket.cli.box import Box
+    from hocket.cli.errand import Errand
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
     from hocket.client import Client
+    from hocket.errors import HocketError
 
     Event = dict[str, Any]
 else:
@@ -31,8 +31,10 @@ ASKING = "d detach, s stop, Enter to go on"
 STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
-ATTEMPTS = 600
 FLUSH_SECONDS = 5.0
+PATIENT_TICK = 1.0
+"""So often, in seconds, somebody looks up while nothing happens and nobody sits at a terminal."""
+UNENDED = "following ends with the run's own end and with nothing else"
 
 
 class Leave(Exception):
@@ -43,41 +45,12 @@ class Leave(Exception):
         self.code = code
 
 
-class Errand:
-    """A POST in a thread of its own. Whoever follows brings a lost server back; a thread must not, since that forks."""
-
-    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        import threading
-
-        self.key = os.urandom(16).hex()
-        self.trouble: HocketError | None = None
-        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
-
-    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        try:
-            self._insist(client, path, body)
-        except HocketError as error:
-            self.trouble = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
-            self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
-
-    def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        from contextlib import suppress
-
-        for _ in range(ATTEMPTS - 1):
-            with suppress(ServerUnreachable):
-                client.request("POST", path, body, self.key)
-                return
-            time.sleep(0.1)
-        client.request("POST", path, body, self.key)
-
-
 class Signals:
     """What SIGINT, SIGTERM and SIGHUP mean while a run is watched."""
 
     def __init__(self, client: Client, on_terminal: bool) -> None:
         self._client = client
-        self._on_terminal = on_terminal
+        self.on_terminal = on_terminal
         self._run: str | None = None
         self._errand: Errand | None = None
         """The stop, once it was asked for."""
@@ -106,7 +79,7 @@ class Signals:
             self._further += 1
             if self._further >= PATIENCE:
                 raise Leave(128 + number)
-        elif number == signal.SIGINT and self._on_terminal and not self.asking and self._run is not None:
+        elif number == signal.SIGINT and self.on_terminal and not self.asking and self._run is not None:
             self.asking = True
         else:
             self.stop(128 + number)
@@ -120,6 +93,8 @@ class Signals:
 
     def _begin_stop(self) -> None:
         if self._errand is None:
+            from hocket.cli.errand import Errand
+
             # In a thread: a handler that waits for the answer would keep the last events from being shown.
             self._errand = Errand(self._client, f"/api/runs/{self._run}/stop", {})
 
@@ -248,7 +223,7 @@ class Hands:
         self._keys.close()
 
     def look(self, progress: Progress) -> None:
-        """After every event, and whenever there is none."""
+        """Whenever something has happened, and whenever nothing does."""
         signals, box = self._signals, self._view.box
         if signals.asking != self._offered:
             self._offered = signals.asking
@@ -268,6 +243,8 @@ class Hands:
             box.failed(self._errand.trouble.message)
         reply = box.press(self._keys.pressed(), progress, time.monotonic())
         if reply is not None and box.asked is not None:
+            from hocket.cli.errand import Errand
+
             self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
             box.own.add(self._errand.key)
 
@@ -275,16 +252,16 @@ class Hands:
 def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
     """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
     with view, Hands(client, view, signals) as hands:
-        for event in client.follow_ticking(progress.root, view.tick):
-            if event is None:
-                view.idle(progress)
-            else:
+        for burst in client.follow_bursts(progress.root, view.tick if signals.on_terminal else PATIENT_TICK):
+            for event in burst:
                 progress.add(event)
                 view.show(progress, event)
                 if is_last(event, progress.root, session):
                     return event
+            if not burst:
+                view.idle(progress)
             hands.look(progress)
-    raise AssertionError("following ends with the run's own end and with nothing else")
+    raise AssertionError(UNENDED)
 
 
 def obey(key: str, signals: Signals) -> None:
@@ -309,14 +286,11 @@ def stream_json(
     client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None], session: bool = False
 ) -> Event:
     """Every event as it comes; returns the last one."""
-    last: Event = {}
-    for event in client.follow_ticking(run, FLUSH_SECONDS):
-        if event is None:
-            flush()  # once per burst: a call for each of many thousand lines would take longer than all else
-        else:
+    for burst in client.follow_bursts(run, FLUSH_SECONDS):
+        for event in burst:
             write(event)
-            last = event
             if is_last(event, run, session):
-                break
-    flush()
-    return last
+                flush()
+                return event
+        flush()  # once per burst: a call for each of many thousand lines would take longer than all else
+    raise AssertionError(UNENDED)
