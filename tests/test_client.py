@@ -237,6 +237,34 @@ def test_ticks_come_while_nothing_happens(home: Path, launch: Launch) -> None:
     assert seqs([event for event in [*before, *after] if event is not None]) == [1, 2, 3]
 
 
+def test_what_came_together_is_one_burst_and_silence_is_an_empty_one(home: Path, launch: Launch) -> None:
+    bursts = Client(str(home), launch(events=3, hold_before=2)).follow_bursts(fake_server.RUN, 0.01)
+    before = [next(bursts)]
+    while before[-1] or not any(before):
+        before.append(next(bursts))
+    assert seqs([event for burst in before for event in burst]) == [1]
+    (home / "go").touch()
+    assert seqs([event for burst in bursts for event in burst]) == [2, 3]
+
+
+def told(kind: str, /, **data: object) -> bytes:
+    """An event as the server writes it."""
+    text = json.dumps({"v": 1, "seq": 1, "type": kind, "data": data}, separators=(",", ":"))
+    return f"id: 1\ndata: {text}\n\n".encode()
+
+
+def test_what_nobody_reads_is_left_out_whatever_others_say() -> None:
+    said = [told("text", text='"type":"usage"'), told("usage"), told("notice", type="usage"), told("usages")]
+    (events,) = sse_events(iter([b"".join(said)]), frozenset({"usage"}))
+    assert [event["type"] for event in events] == ["text", "notice", "usages"]
+
+
+def test_a_piece_brings_the_events_that_end_in_it() -> None:
+    stream = told("text") + told("usage")
+    pieces = [stream[:10], stream[10:-1], stream[-1:], b""]
+    assert [len(events) for events in sse_events(iter(pieces))] == [0, 1, 1, 0]
+
+
 def test_output_is_taken_up_again_at_the_right_byte(home: Path, launch: Launch) -> None:
     client = Client(str(home), launch(cut_output=999, chunk=7))
     assert b"".join(client.output(fake_server.RUN, "out", follow=True)) == bytes(range(256)) * 40

@@ -300,11 +300,12 @@ def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
             yield whole
 
 
-def sse_events(pieces: Iterator[bytes]) -> Iterator[list[Any]]:
-    """The events that each piece of a stream brings to their end; none for an empty piece.
+def sse_events(pieces: Iterator[bytes], unread: frozenset[str] = frozenset()) -> Iterator[list[Any]]:
+    """The events that each piece of a stream brings to their end, but none of an ``unread`` type.
 
     An event counts when its blank line has come: a torn one is never seen.
     """
+    passed_over = frozenset(name.encode() for name in unread)
     data: list[bytes] = []
     for whole in lines(pieces):
         events = []
@@ -312,9 +313,17 @@ def sse_events(pieces: Iterator[bytes]) -> Iterator[list[Any]]:
             if line.startswith(b"data:"):
                 data.append(line[5:])
             elif data and line in (b"", b"\r"):
-                events.append(from_json(b"\n".join(data)))
+                text = b"\n".join(data)
+                if not passed_over or type_in(text) not in passed_over:
+                    events.append(from_json(text))
                 data = []
         yield events
+
+
+def type_in(text: bytes) -> bytes:
+    """The type of an event that nobody has decoded: the server writes it before anything that others have said."""
+    begin = text.find(b'"type":"') + 8
+    return text[begin : text.find(b'"', begin)]
 
 
 class Client:
@@ -431,12 +440,22 @@ class Client:
             yield from burst
             yield None
 
-    def follow_bursts(self, ref: str, tick: float | None, after: int = 0, follow: bool = True) -> Iterator[list[Event]]:
-        """The same, with what came together in one list, and an empty one after every ``tick`` seconds of silence."""
+    def follow_bursts(
+        self,
+        ref: str,
+        tick: float | None,
+        after: int = 0,
+        follow: bool = True,
+        unread: frozenset[str] = frozenset(),
+    ) -> Iterator[list[Event]]:
+        """The same, with what came together in one list, and an empty one after every ``tick`` seconds of silence.
+
+        Events of a type that is ``unread`` are left out: whoever shows nothing of them need not have them decoded.
+        """
         run = self._id(ref)
 
         def behind_the_last(live: bool) -> Iterator[list[Event]]:
-            return self._events(run, after, live, tick)
+            return sse_events(self._events(run, after, live, tick), unread)
 
         for burst in self._resumed(run, behind_the_last, follow, tick):
             fresh: list[Event] = []
@@ -504,10 +523,10 @@ class Client:
             if tick is not None:
                 yield []
 
-    def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[list[Event]]:
+    def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[bytes]:
         path = f"/api/runs/{quote(run)}/events?follow={follow:d}"
         line, self._line = self._line, None
-        return sse_events(self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line))
+        return self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line)
 
     def _stream(
         self, path: str, *headers: str, tick: float | None = None, line: Connection | None = None

@@ -116,6 +116,27 @@ def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
     assert lines_of(progress, make("rb2", "usage", tokens=3)) == []
 
 
+@pytest.mark.parametrize("verbose", [False, True])
+def test_what_a_plain_view_leaves_unread_makes_no_difference_to_it(verbose: bool) -> None:
+    started = [created(ROOT, "tool", parent=None), make(ROOT, "run.started")]
+    said = [
+        make(ROOT, "thinking", text="hm"),
+        make(ROOT, "usage", 1.5, tokens=3, cost_usd=0.5),
+        make(ROOT, "text", text="a"),
+    ]
+    ended = make(ROOT, "run.ended", 2.0, status="done", reason="single_run", tokens=4, cost_usd=0.7)
+    events = [*started, make(ROOT, "session", session_id="s"), *said, ended]
+    unread = PlainView(quiet=False, verbose=verbose).unread
+    all_of_it, read = Progress(ROOT), Progress(ROOT)
+    lines = [line for event in events for line in lines_of(feed(all_of_it, event), event, verbose)]
+    shown = [
+        line for event in events if event["type"] not in unread for line in lines_of(feed(read, event), event, verbose)
+    ]
+    assert lines == shown
+    assert [line.endswith("~ hm") for line in lines].count(True) == verbose
+    assert summary(all_of_it, 3.0) == summary(read, 3.0)
+
+
 def test_the_chain_is_drawn_with_arrows() -> None:
     assert arrows(Progress(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
 

@@ -264,6 +264,7 @@ class View:
     """What a watched run is drawn on, handed through to the tour."""
 
     tick = 0.25
+    unread = frozenset[str]()
     box = None
     colour = False
 

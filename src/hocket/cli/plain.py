@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
+UNREAD = frozenset({"session", "usage"})
+"""What makes no line, nor a difference to the summary: that has what the end of a run says it has used."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
 """Of lines, where somebody wants colours in them; what agents say has none."""
 
@@ -60,13 +62,14 @@ def heartbeat(progress: Progress, now: float) -> str:
 class PlainView:
     """Writes to standard error, so that standard output carries the result alone."""
 
-    tick = 0.25
+    tick = 1.0
     box = None
 
     def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
         self.colour = colour
         self._verbose = verbose
+        self.unread = UNREAD if verbose else UNREAD | {"thinking"}
         self._folding = folding
         """Whether whoever shows the log later can fold away what lies between two lines made for that."""
         self._fold = ""
@@ -84,8 +87,10 @@ class PlainView:
             self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
         lines = lines_of(progress, event, self._verbose)
         if lines:
-            style = _COLOURS.get(tone_of(event) or "", "") if self.colour else ""
-            self.say("\n".join(painted(line, style) for line in lines))
+            if self.colour:
+                style = _COLOURS.get(tone_of(event) or "", "")
+                lines = [painted(line, style) for line in lines]
+            self.say("\n".join(lines))
 
     def _begin_fold(self, title: str) -> None:
         """The lines of one step, or of all that work at the same time, belong together."""

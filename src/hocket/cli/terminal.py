@@ -46,6 +46,7 @@ class LiveView:
     """Draws on standard output, which is a terminal."""
 
     tick = FRAME_SECONDS
+    unread = frozenset[str]()
 
     def __init__(self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None) -> None:
         self._verbose = verbose

@@ -17,6 +17,8 @@ class View(Protocol):
     colour: bool
     tick: float
     """So often, in seconds, ``idle`` is called while nothing happens."""
+    unread: frozenset[str]
+    """Types of events that change nothing on it, as long as the end of the run is shown."""
 
     @property
     def box(self) -> Box | None:

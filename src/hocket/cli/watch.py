@@ -32,8 +32,8 @@ STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
 FLUSH_SECONDS = 5.0
-PATIENT_TICK = 1.0
-"""So often, in seconds, somebody looks up while nothing happens and nobody sits at a terminal."""
+HANDS_TICK = 0.25
+"""So often, in seconds, keys and Ctrl-C are looked for where somebody sits at a terminal."""
 UNENDED = "following ends with the run's own end and with nothing else"
 
 
@@ -251,8 +251,11 @@ class Hands:
 
 def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
     """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
+    tick = min(view.tick, HANDS_TICK) if signals.on_terminal else view.tick
+    # What a session has used so far is told at its pause; what a run has used, its end tells.
+    unread = frozenset() if session else view.unread
     with view, Hands(client, view, signals) as hands:
-        for burst in client.follow_bursts(progress.root, view.tick if signals.on_terminal else PATIENT_TICK):
+        for burst in client.follow_bursts(progress.root, tick, unread=unread):
             for event in burst:
                 progress.add(event)
                 view.show(progress, event)
