@@ -300,12 +300,11 @@ def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
             yield whole
 
 
-def sse_events(pieces: Iterator[bytes], unread: frozenset[str] = frozenset()) -> Iterator[list[Any]]:
-    """The events that each piece of a stream brings to their end, but none of an ``unread`` type.
+def sse_events(pieces: Iterator[bytes], unread: Callable[[bytes], bool] | None = None) -> Iterator[list[Any]]:
+    """The events that each piece of a stream brings to their end, but none whose text is to stay ``unread``.
 
     An event counts when its blank line has come: a torn one is never seen.
     """
-    passed_over = frozenset(name.encode() for name in unread)
     data: list[bytes] = []
     for whole in lines(pieces):
         events = []
@@ -314,7 +313,7 @@ def sse_events(pieces: Iterator[bytes], unread: frozenset[str] = frozenset()) ->
                 data.append(line[5:])
             elif data and line in (b"", b"\r"):
                 text = b"\n".join(data)
-                if not passed_over or type_in(text) not in passed_over:
+                if unread is None or not unread(text):
                     events.append(from_json(text))
                 data = []
         yield events
@@ -446,11 +445,11 @@ class Client:
         tick: float | None,
         after: int = 0,
         follow: bool = True,
-        unread: frozenset[str] = frozenset(),
+        unread: Callable[[bytes], bool] | None = None,
     ) -> Iterator[list[Event]]:
         """The same, with what came together in one list, and an empty one after every ``tick`` seconds of silence.
 
-        Events of a type that is ``unread`` are left out: whoever shows nothing of them need not have them decoded.
+        Events whose text is ``unread`` are left out: whoever shows nothing of them need not have them decoded.
         """
         run = self._id(ref)
 

@@ -7,6 +7,7 @@ import time
 
 from hocket.cli.format import clock, duration, one_line, painted
 from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish
+from hocket.client import type_in
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
-UNREAD = frozenset({"session", "usage"})
+_UNREAD = frozenset({b"session", b"usage"})
 """What makes no line, nor a difference to the summary: that has what the end of a run says it has used."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
 """Of lines, where somebody wants colours in them; what agents say has none."""
@@ -69,7 +70,7 @@ class PlainView:
         self._quiet = quiet
         self.colour = colour
         self._verbose = verbose
-        self.unread = UNREAD if verbose else UNREAD | {"thinking"}
+        self._unread = _UNREAD if verbose else _UNREAD | {b"thinking"}
         self._folding = folding
         """Whether whoever shows the log later can fold away what lies between two lines made for that."""
         self._fold = ""
@@ -80,6 +81,11 @@ class PlainView:
 
     def __exit__(self, *_: object) -> None:
         self._begin_fold("")
+
+    def unread(self, text: bytes) -> bool:
+        """Whether an event makes no difference: some never do, and a tool that has done its work is no news."""
+        kind = type_in(text)
+        return kind in self._unread or (kind == b"tool.finished" and b'"error":false' in text)
 
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""

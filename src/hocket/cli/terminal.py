@@ -46,7 +46,6 @@ class LiveView:
     """Draws on standard output, which is a terminal."""
 
     tick = FRAME_SECONDS
-    unread = frozenset[str]()
 
     def __init__(self, verbose: bool, colour: bool, keys: bool = False, console: Console | None = None) -> None:
         self._verbose = verbose
@@ -68,6 +67,10 @@ class LiveView:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+
+    def unread(self, text: bytes) -> bool:
+        """It tells what is used while it is used."""
+        return False
 
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""

@@ -17,8 +17,6 @@ class View(Protocol):
     colour: bool
     tick: float
     """So often, in seconds, ``idle`` is called while nothing happens."""
-    unread: frozenset[str]
-    """Types of events that change nothing on it, as long as the end of the run is shown."""
 
     @property
     def box(self) -> Box | None:
@@ -26,6 +24,9 @@ class View(Protocol):
 
     def __enter__(self) -> View: ...
     def __exit__(self, *_: object) -> None: ...
+    def unread(self, text: bytes) -> bool:
+        """Whether an event, as the server has written it, changes nothing here, provided that a run's end is shown."""
+
     def show(self, progress: Progress, event: dict[str, Any]) -> None: ...
     def idle(self, progress: Progress) -> None: ...
     def say(self, text: str) -> None: ...

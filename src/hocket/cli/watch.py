@@ -5,8 +5,6 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 
 from __future__ import annotations
 
-import codecs
-import os
 import time
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -18,6 +16,7 @@ if TYPE_CHECKING:
 
     from hocket.cli.box import Box
     from hocket.cli.errand import Errand
+    from hocket.cli.keys import Keys
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
     from hocket.client import Client
@@ -108,95 +107,6 @@ class Signals:
         return self.code if status == "stopped" and self.code is not None else code
 
 
-class Keys:
-    """Single keys from the terminal itself, since standard input may be a file with the prompt."""
-
-    def __init__(self) -> None:
-        self._terminal: int | None = None
-        self._before: list[Any] | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._typed = Typed()
-
-    def pressed(self) -> list[str]:
-        """The keys that were pressed since the last look, and nothing of those that say more than one letter.
-
-        The first look takes the terminal. What was typed before is left to be read: between an offer on the screen and
-        this look no key may get lost.
-        """
-        import select
-
-        if self._terminal is None:
-            self._open()
-        if self._terminal is None or not self._take():
-            return []
-        has_more = bool(select.select([self._terminal], [], [], 0)[0])
-        return self._typed.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
-
-    def _open(self) -> None:
-        import termios
-
-        try:
-            self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-            self._before = termios.tcgetattr(self._terminal)
-        except (OSError, termios.error):
-            self.close()
-
-    def _take(self) -> bool:
-        """Whether keys come one by one and to us: a shell that put us aside meanwhile has its own way with them."""
-        import termios
-        import tty
-
-        if self._terminal is None or not _in_front(self._terminal):
-            return False
-        try:
-            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
-                tty.setcbreak(self._terminal, termios.TCSADRAIN)
-        except termios.error:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Give the terminal back as it was."""
-        if self._terminal is None:
-            return
-        import termios
-
-        try:
-            if self._before is not None and _in_front(self._terminal):
-                termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
-        except (OSError, termios.error):
-            pass  # the terminal has gone, and its settings with it
-        os.close(self._terminal)
-        self._terminal = self._before = None
-
-
-class Typed:
-    """What a terminal sent, piece by piece. Arrows and their like begin with an escape and end with a letter, which
-    must not count as that letter's key, also where it comes in a piece of its own."""
-
-    def __init__(self) -> None:
-        self._unfinished = ""
-
-    def keys(self, piece: str) -> list[str]:
-        """The keys in the next piece; an empty one says that nothing has come."""
-        import re
-
-        text = self._unfinished + piece
-        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
-        # An escape that nothing follows is the key of that name.
-        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
-        whole = text.removesuffix(self._unfinished)
-        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
-
-
-def _in_front(terminal: int) -> bool:
-    """Whether the terminal is ours to set and to read: a process in the background would be stopped for it."""
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-
-
 def is_last(event: Event, run: str, session: bool) -> bool:
     """Whether nothing more is to be waited for: the run's end, or a session's first pause."""
     if event["run"] != run:
@@ -211,7 +121,8 @@ class Hands:
         self._client = client
         self._view = view
         self._signals = signals
-        self._keys = Keys()
+        self._keys: Keys | None = None
+        """Made when the first key is wanted, which most runs never do."""
         self._offered = False
         self._errand: Errand | None = None
         """The last answer that was given."""
@@ -220,7 +131,7 @@ class Hands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._keys.close()
+        self._let_go()
 
     def look(self, progress: Progress) -> None:
         """Whenever something has happened, and whenever nothing does."""
@@ -229,19 +140,30 @@ class Hands:
             self._offered = signals.asking
             self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
         if self._offered:
-            for key in self._keys.pressed():
+            for key in self._pressed():
                 obey(key.lower(), signals)
         elif box is not None and box.asked is not None and signals.code is None:
             self._answer(box, progress)
         else:
-            self._keys.close()
+            self._let_go()
         if signals.trouble:
             raise signals.trouble
+
+    def _pressed(self) -> list[str]:
+        if self._keys is None:
+            from hocket.cli.keys import Keys
+
+            self._keys = Keys()
+        return self._keys.pressed()
+
+    def _let_go(self) -> None:
+        if self._keys is not None:
+            self._keys.close()
 
     def _answer(self, box: Box, progress: Progress) -> None:
         if box.sending and self._errand is not None and self._errand.trouble is not None:
             box.failed(self._errand.trouble.message)
-        reply = box.press(self._keys.pressed(), progress, time.monotonic())
+        reply = box.press(self._pressed(), progress, time.monotonic())
         if reply is not None and box.asked is not None:
             from hocket.cli.errand import Errand
 
@@ -253,7 +175,7 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals, sess
     """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
     tick = min(view.tick, HANDS_TICK) if signals.on_terminal else view.tick
     # What a session has used so far is told at its pause; what a run has used, its end tells.
-    unread = frozenset() if session else view.unread
+    unread = None if session else view.unread
     with view, Hands(client, view, signals) as hands:
         for burst in client.follow_bursts(progress.root, tick, unread=unread):
             for event in burst:
