@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import time
 
+from hocket.client import type_in
+
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
     import signal
@@ -203,8 +205,8 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     """Wait until a run has ended; false when the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    events = client.follow_ticking(run, tick)
-    return all(deadline is None or time.monotonic() <= deadline for _ in events)
+    bursts = client.follow_bursts(run, tick, unread=lambda text: type_in(text) != b"run.ended")
+    return all(deadline is None or time.monotonic() <= deadline for _ in bursts)
 
 
 def stream_json(
