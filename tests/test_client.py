@@ -29,6 +29,7 @@ from hocket.client import (
     read_lock,
     sse_events,
     to_json,
+    type_in,
 )
 from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, VersionMismatch
 
@@ -237,6 +238,34 @@ def test_ticks_come_while_nothing_happens(home: Path, launch: Launch) -> None:
     assert seqs([event for event in [*before, *after] if event is not None]) == [1, 2, 3]
 
 
+def test_what_came_together_is_one_burst_and_silence_is_an_empty_one(home: Path, launch: Launch) -> None:
+    bursts = Client(str(home), launch(events=3, hold_before=2)).follow_bursts(fake_server.RUN, 0.01)
+    before = [next(bursts)]
+    while before[-1] or not any(before):
+        before.append(next(bursts))
+    assert seqs([event for burst in before for event in burst]) == [1]
+    (home / "go").touch()
+    assert seqs([event for burst in bursts for event in burst]) == [2, 3]
+
+
+def told(kind: str, /, **data: object) -> bytes:
+    """An event as the server writes it."""
+    text = json.dumps({"v": 1, "seq": 1, "type": kind, "data": data}, separators=(",", ":"))
+    return f"id: 1\ndata: {text}\n\n".encode()
+
+
+def test_what_nobody_reads_is_left_out_whatever_others_say() -> None:
+    said = [told("text", text='"type":"usage"'), told("usage"), told("notice", type="usage"), told("usages")]
+    (events,) = sse_events(iter([b"".join(said)]), lambda text: type_in(text) == b"usage")
+    assert [event["type"] for event in events] == ["text", "notice", "usages"]
+
+
+def test_a_piece_brings_the_events_that_end_in_it() -> None:
+    stream = told("text") + told("usage")
+    pieces = [stream[:10], stream[10:-1], stream[-1:], b""]
+    assert [len(events) for events in sse_events(iter(pieces))] == [0, 1, 1, 0]
+
+
 def test_output_is_taken_up_again_at_the_right_byte(home: Path, launch: Launch) -> None:
     client = Client(str(home), launch(cut_output=999, chunk=7))
     assert b"".join(client.output(fake_server.RUN, "out", follow=True)) == bytes(range(256)) * 40
@@ -328,7 +357,7 @@ STREAM = (
 def test_an_answer_may_arrive_in_any_two_pieces(place: int) -> None:
     connection = Connection(_Bytes([STREAM[:place], STREAM[place:]]))  # type: ignore[arg-type]
     connection.send(b"", 1)
-    assert list(sse_events(connection.body())) == [{"a": 1}]
+    assert [event for events in sse_events(connection.body()) for event in events] == [{"a": 1}]
 
 
 @pytest.mark.parametrize("place", range(60, len(STREAM) - 4))

@@ -4,24 +4,25 @@ Here belong: asking, following, starting the server on demand, the rule about ve
 where HOCKET_HOME lies (``config``), how a server process is made (``keeper``; its function is handed in as
 ``start``), and anything that prints. Every command loads this module, so it imports a handful of small stdlib
 modules and nothing else: ``http.client`` alone would cost more than the whole of it, and so would ``json``, which
-needs regular expressions. What those two are made of in C is all that is needed here.
+needs regular expressions. What those two are made of in C is all that is needed here. The errors are loaded where one
+is met, because making some thirty classes takes a third as long as loading all that a run needs.
 """
 
 from __future__ import annotations
 
 import _json
 import _socket as socket  # its C half: making enums of all its constants takes longer than talking to the server
-import errno
 import os
 import time
 
 from hocket import __version__
-from hocket.errors import HocketError, ServerUnreachable, VersionMismatch, from_wire
 
 TYPE_CHECKING = False  # `typing` would cost as much as all of the above; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
+
+    from hocket.errors import HocketError, ServerUnreachable
 
     Event = dict[str, Any]
 
@@ -41,8 +42,8 @@ ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The statuses that nothing follows. ``model.Status`` says the same, but costs more to import than this."""
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
-_ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED, errno.ENOTDIR})
-_BUSY = frozenset({errno.EAGAIN, errno.EINTR, errno.EINPROGRESS})
+_ABSENT = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
+_BUSY = (BlockingIOError, InterruptedError)
 
 
 class BrokenStreamError(ConnectionError):
@@ -159,7 +160,7 @@ class Connection:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._buffer = b""
-        self._patience = self._silence = 0.0
+        self._patience = self._silence = self._limit = 0.0
         self._kept = False
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -178,7 +179,7 @@ class Connection:
 
     def send(self, data: bytes, seconds: float) -> None:
         """Send a request, then read the head of its answer; ``seconds`` bounds each wait."""
-        self._patience = seconds
+        self._patience = self._limit = seconds
         self._sock.settimeout(seconds)
         self._sock.sendall(data)
         status = self._line().split(None, 2)
@@ -192,7 +193,7 @@ class Connection:
     def body(self, tick: float | None = None) -> Iterator[bytes]:
         """The pieces of the body. Ends normally only when the body did, not when the connection broke.
 
-        With ``tick`` an empty piece says that nothing more is there now, and again after each so many seconds.
+        With ``tick`` an empty piece says that nothing came for so many seconds, and again after each so many more.
         """
         if "chunked" in self.headers.get("transfer-encoding", ""):
             yield from self._chunks(tick)
@@ -208,11 +209,15 @@ class Connection:
         for piece in self.body():
             size += len(piece)
             if size > MAX_BODY:
-                raise HocketError(f"the server's answer is larger than {MAX_BODY // 2**20} MB")
+                raise _too_large("answer")
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _receive(self) -> bytes:
+    def _receive(self, seconds: float) -> bytes:
+        """What comes next, within so many seconds, by the socket's own clock: ``select`` would have to be loaded."""
+        if seconds != self._limit:
+            self._sock.settimeout(seconds)
+            self._limit = seconds
         data = self._sock.recv(65536)
         if not data:
             raise BrokenStreamError("the server closed the connection")
@@ -222,45 +227,44 @@ class Connection:
         while (end := self._buffer.find(b"\n")) < 0:
             if len(self._buffer) > MAX_LINE:
                 raise BrokenStreamError("a header line without an end")
-            self._buffer += self._receive()
+            self._buffer += self._receive(self._patience)
         line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
         return line.rstrip(b"\r")
 
     def _counted(self, left: int) -> Iterator[bytes]:
         while left > 0:
-            piece = self._buffer or self._receive()
+            piece = self._buffer or self._receive(self._patience)
             piece, self._buffer = piece[:left], piece[left:]
             left -= len(piece)
             yield piece
 
     def _chunks(self, tick: float | None) -> Iterator[bytes]:
         while True:
-            if tick is not None and not self._ready(0.0):
+            while tick is not None and not self._comes_within(tick):
                 yield b""
-                while not self._ready(tick):
-                    yield b""
-            if not (size := self._chunk_size()):
+            size = self._chunk_size()
+            if not size:
                 break
-            yield from self._counted(size)
-            self._line()
+            if len(self._buffer) > size + 1:  # all of it is there, and the end of its line: so it is nearly always
+                piece, self._buffer = self._buffer[:size], self._buffer[size + 2 :]
+                yield piece
+            else:
+                yield from self._counted(size)
+                self._line()
         while self._line():
             pass
 
-    def _ready(self, tick: float) -> bool:
+    def _comes_within(self, tick: float) -> bool:
         """Whether there is something to read; waits for it up to ``tick``."""
         if self._buffer:
             return True
-        # By the socket's own clock: `select` would have to be loaded for it, which takes as long as some requests.
-        self._sock.settimeout(tick)
         try:
-            self._buffer = self._receive()
-        except (TimeoutError, BlockingIOError):
+            self._buffer = self._receive(tick)
+        except TimeoutError:
             self._silence += tick
             if self._silence > SILENCE_SECONDS:
                 raise BrokenStreamError("the server has gone silent") from None
             return False
-        finally:
-            self._sock.settimeout(self._patience)
         self._silence = 0.0
         return True
 
@@ -278,38 +282,47 @@ class Connection:
             yield data
 
 
-def lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
-    """Whole lines, wherever the pieces were cut; None for each empty piece."""
-    parts: list[bytes] = []
+def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """The whole lines that each piece brings to their end, wherever it was cut. An empty piece brings none."""
+    torn: list[bytes] = []
     size = 0
     for piece in pieces:
-        if not piece:
-            yield None
-            continue
         *whole, rest = piece.split(b"\n")
-        for line in whole:
-            yield b"".join([*parts, line]) if parts else line
-            parts, size = [], 0
+        if whole and torn:
+            whole[0] = b"".join([*torn, whole[0]])
+            torn, size = [], 0
         if rest:
-            parts.append(rest)
+            torn.append(rest)
             size += len(rest)
-        if size > MAX_BODY:
-            raise HocketError(f"the server sent a line larger than {MAX_BODY // 2**20} MB")
+            if size > MAX_BODY:
+                raise _too_large("line")
+        if whole or not piece:
+            yield whole
 
 
-def sse_events(pieces: Iterator[bytes]) -> Iterator[Event | None]:
-    """The events of a stream. An event counts when its blank line has come: a torn one is never seen."""
+def sse_events(pieces: Iterator[bytes], unread: Callable[[bytes], bool] | None = None) -> Iterator[list[Any]]:
+    """The events that each piece of a stream brings to their end, but none whose text is to stay ``unread``.
+
+    An event counts when its blank line has come: a torn one is never seen.
+    """
     data: list[bytes] = []
-    for raw in lines(pieces):
-        if raw is None:
-            yield None
-            continue
-        line = raw.rstrip(b"\r")
-        if line.startswith(b"data:"):
-            data.append(line[5:])
-        elif not line and data:
-            yield from_json(b"\n".join(data))
-            data = []
+    for whole in lines(pieces):
+        events = []
+        for line in whole:
+            if line.startswith(b"data:"):
+                data.append(line[5:])
+            elif data and line in (b"", b"\r"):
+                text = b"\n".join(data)
+                if unread is None or not unread(text):
+                    events.append(from_json(text))
+                data = []
+        yield events
+
+
+def type_in(text: bytes) -> bytes:
+    """The type of an event that nobody has decoded: the server writes it before anything that others have said."""
+    begin = text.find(b'"type":"') + 8
+    return text[begin : text.find(b'"', begin)]
 
 
 class Client:
@@ -371,7 +384,7 @@ class Client:
             except OSError as broken:
                 trouble = str(broken) or type(broken).__name__
             if time.monotonic() > deadline:
-                raise ServerUnreachable(f"the server does not answer: {trouble}", "see: hocket doctor")
+                raise _unreachable(f"the server does not answer: {trouble}", "see: hocket doctor")
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
 
@@ -380,7 +393,7 @@ class Client:
         try:
             return b"".join(self._stream(path))
         except OSError as broken:
-            raise ServerUnreachable(f"the connection broke: {broken}", "ask again") from broken
+            raise _unreachable(f"the connection broke: {broken}", "ask again") from broken
 
     def run(self, ref: str) -> dict[str, Any]:
         """One run by id, unique prefix or number."""
@@ -416,27 +429,43 @@ class Client:
 
         Whatever happens to the server meanwhile, the stream is taken up again behind the last event yielded.
         """
-        return (event for event in self.follow_ticking(ref, None, after, follow) if event is not None)
+        return (event for burst in self.follow_bursts(ref, None, after, follow) for event in burst)
 
     def follow_ticking(
         self, ref: str, tick: float | None, after: int = 0, follow: bool = True
     ) -> Iterator[Event | None]:
         """The same, with None when there is nothing more for now, and after every ``tick`` seconds of that."""
+        for burst in self.follow_bursts(ref, tick, after, follow):
+            yield from burst
+            yield None
+
+    def follow_bursts(
+        self,
+        ref: str,
+        tick: float | None,
+        after: int = 0,
+        follow: bool = True,
+        unread: Callable[[bytes], bool] | None = None,
+    ) -> Iterator[list[Event]]:
+        """The same, with what came together in one list, and an empty one after every ``tick`` seconds of silence.
+
+        Events whose text is ``unread`` are left out: whoever shows nothing of them need not have them decoded.
+        """
         run = self._id(ref)
 
-        def behind_the_last(live: bool) -> Iterator[Event | None]:
-            return self._events(run, after, live, tick)
+        def behind_the_last(live: bool) -> Iterator[list[Event]]:
+            return sse_events(self._events(run, after, live, tick), unread)
 
-        for event in self._resumed(run, behind_the_last, follow, tick):
-            if event is None:
-                yield None
-                continue
-            if event["seq"] <= after:
-                continue
-            after = event["seq"]
-            yield event
-            if event["type"] == "run.ended" and event["run"] == run:
-                return
+        for burst in self._resumed(run, behind_the_last, follow, tick):
+            fresh: list[Event] = []
+            for event in burst:
+                if event["seq"] > after:
+                    after = event["seq"]
+                    fresh.append(event)
+                    if event["type"] == "run.ended" and event["run"] == run:
+                        yield fresh
+                        return
+            yield fresh
 
     def output(self, ref: str, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
         """What the agent wrote, byte for byte; taken up again at the byte where a connection broke."""
@@ -453,11 +482,12 @@ class Client:
         pause = 0.02
         while True:
             try:
-                for questions in sse_events(self._stream("/api/inbox/events")):
+                for told in sse_events(self._stream("/api/inbox/events")):
                     pause = 0.02
-                    if questions is not None:
-                        yield questions  # type: ignore[misc]  # this stream has lists in its lines
-            except (OSError, ServerUnreachable) as broken:
+                    yield from told
+            except Exception as broken:
+                if not _may_pass(broken):
+                    raise
                 if pause >= 1.0:
                     self._say(f"lost the server, still trying: {broken}")
             time.sleep(pause)
@@ -475,25 +505,27 @@ class Client:
         while True:
             try:
                 for item in open_stream(follow):
-                    if item is not None:
+                    if item:
                         interrupted = interrupted and self._say("connected again")
                         pause = 0.02
                     yield item
                 if not follow:
                     return
                 follow = self.run(run)["status"] not in ENDED
-            except (OSError, ServerUnreachable) as broken:
+            except Exception as broken:
+                if not _may_pass(broken):
+                    raise
                 if pause >= 1.0 and not interrupted:
                     interrupted = not self._say(f"lost the server, still trying: {broken}")
             time.sleep(pause)
             pause = min(pause * 2, 1.0)
             if tick is not None:
-                yield None
+                yield []
 
-    def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[Event | None]:
+    def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[bytes]:
         path = f"/api/runs/{quote(run)}/events?follow={follow:d}"
         line, self._line = self._line, None
-        return sse_events(self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line))
+        return self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line)
 
     def _stream(
         self, path: str, *headers: str, tick: float | None = None, line: Connection | None = None
@@ -522,7 +554,7 @@ class Client:
             return Connection(sock)
         try:
             outdated = self._server_is_outdated()
-        except VersionMismatch:
+        except Exception:
             sock.close()
             raise
         self._version_checked = True
@@ -543,10 +575,10 @@ class Client:
                 return sock
             except OSError as error:
                 sock.close()
-                if error.errno in _ABSENT:
+                if isinstance(error, _ABSENT):
                     return None
-                if error.errno not in _BUSY or time.monotonic() > deadline:
-                    raise self._unreachable(str(error)) from error
+                if not isinstance(error, _BUSY) or time.monotonic() > deadline:
+                    raise self._out_of_reach(str(error)) from error
             time.sleep(0.01)
 
     def _address(self) -> str:
@@ -556,20 +588,18 @@ class Client:
 
     def _start_and_connect(self) -> socket.socket:
         if self._start is None:
-            raise ServerUnreachable(f"no server is running for {self.home}", "start one with: hocket serve")
+            raise _unreachable(f"no server is running for {self.home}", "start one with: hocket serve")
         attempt = _Attempt(self.home, self._start)
         while True:
             time.sleep(attempt.pause())
             if sock := self._try_connect():
                 return sock
             if attempt.hopeless():
-                raise self._unreachable("it did not come up", attempt.log())
+                raise self._out_of_reach("it did not come up", attempt.log())
 
-    def _unreachable(self, why: str, log: str = "") -> ServerUnreachable:
+    def _out_of_reach(self, why: str, log: str = "") -> ServerUnreachable:
         told = f"; its log ends with:\n{log}" if log else ""
-        return ServerUnreachable(
-            f"cannot reach the server of {self.home}: {why}{told}", "look at it with: hocket doctor"
-        )
+        return _unreachable(f"cannot reach the server of {self.home}: {why}{told}", "look at it with: hocket doctor")
 
     def _server_is_outdated(self) -> bool:
         """Whether the living server is older than we are; a newer one is refused: we might misread it."""
@@ -578,6 +608,8 @@ class Client:
             return False
         theirs, ours = parse_version(version), parse_version(__version__)
         if theirs > ours:
+            from hocket.errors import VersionMismatch
+
             raise VersionMismatch(
                 f"the server is version {version} and this program is {__version__}",
                 f"install hocket {version} here, or stop that server with: hocket server stop",
@@ -588,11 +620,13 @@ class Client:
         """Stop the older server and wait until its lock is free. Runs live on without it."""
         from contextlib import suppress
 
+        from hocket.errors import ServerUnreachable
+
         leaving = self.never_starting()
         with suppress(ServerUnreachable):
             leaving.request("POST", "/api/server/stop", {})
         if not wait_unlocked(self.home, CONNECT_SECONDS):
-            raise self._unreachable("the older server does not leave")
+            raise self._out_of_reach("the older server does not leave")
 
 
 def wait_unlocked(home: str, seconds: float) -> bool:
@@ -659,7 +693,7 @@ class _Attempt:
         try:
             self._start()
         except OSError as error:
-            raise ServerUnreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
+            raise _unreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
 
     def _log_path(self) -> str:
         return os.path.join(self._home, "server.log")
@@ -684,10 +718,32 @@ def _unwrap(status: int, content: bytes) -> dict[str, Any]:
         answer = from_json(content)
     except ValueError:
         answer = None
-    if isinstance(answer, dict):
-        if status < 400 and "data" in answer:
-            return answer
-        error = answer.get("error")
-        if isinstance(error, dict):
-            raise from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))
+    if status < 400 and isinstance(answer, dict) and "data" in answer:
+        return answer
+    from hocket.errors import HocketError, from_wire
+
+    error = answer.get("error") if isinstance(answer, dict) else None
+    if isinstance(error, dict):
+        raise from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))
     raise HocketError(f"the server's answer makes no sense (status {status})", "see: hocket doctor")
+
+
+def _too_large(what: str) -> HocketError:
+    from hocket.errors import HocketError
+
+    return HocketError(f"the server sent a larger {what} than {MAX_BODY // 2**20} MB")
+
+
+def _unreachable(message: str, hint: str) -> ServerUnreachable:
+    from hocket.errors import ServerUnreachable
+
+    return ServerUnreachable(message, hint)
+
+
+def _may_pass(trouble: Exception) -> bool:
+    """Whether trying again can help."""
+    if isinstance(trouble, OSError):
+        return True
+    from hocket.errors import ServerUnreachable
+
+    return isinstance(trouble, ServerUnreachable)

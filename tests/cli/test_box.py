@@ -8,8 +8,8 @@ import pytest
 
 from hocket.cli.box import GRACE_SECONDS, Box
 from hocket.cli.format import width, wrapped
+from hocket.cli.keys import Typed
 from hocket.cli.progress import Progress
-from hocket.cli.watch import Typed
 
 LATER = GRACE_SECONDS + 0.1
 

@@ -8,7 +8,6 @@ import sys
 from hocket import config
 from hocket.cli.format import harmless
 from hocket.client import Client, to_json
-from hocket.errors import BadDirectory, HomeError, PromptError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -29,6 +28,8 @@ def make_home() -> str:
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
     except OSError as error:
+        from hocket.errors import HomeError
+
         raise HomeError(f"cannot make {home}: {error.strerror}", "choose another place with HOCKET_HOME") from error
     return home
 
@@ -82,6 +83,8 @@ def directory(given: str | None) -> str:
     try:
         return os.path.abspath(given or os.getcwd())
     except OSError as error:
+        from hocket.errors import BadDirectory
+
         raise BadDirectory(
             "the current directory does not exist any more", "change to one that does, or give --cwd"
         ) from error
@@ -162,6 +165,8 @@ def pick_prompt(prompt: str | None, file: str | None, cwd: str) -> str | None:
 
 
 def _decode(raw: bytes, source: str) -> str:
+    from hocket.errors import PromptError
+
     if len(raw) > config.MAX_PROMPT:
         raise PromptError(f"the prompt from {source} is larger than {config.MAX_PROMPT // 2**20} MB")
     try:

@@ -11,7 +11,8 @@ import sys
 
 from hocket import config
 from hocket.catalog import kept
-from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, Option, command
 from hocket.errors import BadDirectory, HocketError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name

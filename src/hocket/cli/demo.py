@@ -276,6 +276,9 @@ class View:
     def __exit__(self, *_: object) -> None:
         pass
 
+    def unread(self, text: bytes) -> bool:
+        return False
+
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         self._tour.happened(progress, event)
 

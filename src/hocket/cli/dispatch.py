@@ -10,12 +10,13 @@ import sys
 
 from hocket import config
 from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
-from hocket.cli.usage import Command, Group, Misused
-from hocket.errors import HocketError
+from hocket.cli.usage import Command, Group
 
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from hocket.errors import HocketError
 
 
 def run_command(program: str, words: Sequence[str]) -> int:
@@ -39,8 +40,6 @@ def _run(program: str, words: list[str]) -> tuple[int, bool]:
         call = _plain_call(program, words)
         code = call() if call is not None else _through_framework(program, words)
         sys.stdout.flush()
-    except HocketError as error:
-        code = _tell(error.message, error.hint or _help_hint(error, program, words), error.exit_code)
     except BrokenPipeError:
         code = _leave_quietly()
     except OSError as error:
@@ -49,6 +48,8 @@ def _run(program: str, words: list[str]) -> tuple[int, bool]:
         code = 1
     except KeyboardInterrupt:
         code = 130
+    except _own_errors() as error:
+        code = _tell(error.message, error.hint or _help_hint(error, program, words), error.exit_code)
     return code, call is not None
 
 
@@ -84,7 +85,16 @@ def _tolerate_odd_letters() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def _own_errors() -> type[HocketError]:
+    """Asked for when something was raised: making a class of each takes longer than most commands do."""
+    from hocket.errors import HocketError
+
+    return HocketError
+
+
 def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None:
+    from hocket.cli.misuse import Misused
+
     if not isinstance(error, Misused):
         return None
     if program == FORKHESTRA:

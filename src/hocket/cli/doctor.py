@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.format import one_line
-from hocket.cli.usage import FLAG, JSON, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import FLAG, JSON, Option, command
 from hocket.client import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound

@@ -11,7 +11,8 @@ import time
 from hocket import config
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
-from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Option, command
 from hocket.cli.watch import Hands, Leave, Signals
 from hocket.client import ENDED, camel_keys, quote
 from hocket.errors import NotFound, PromptError

@@ -8,7 +8,8 @@ import time
 from hocket import config
 from hocket.cli import access
 from hocket.cli.format import duration, one_line
-from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Option, command
 from hocket.cli.words import reply_lines, wish
 from hocket.client import quote
 from hocket.errors import Conflict

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 
 from hocket.cli import access
-from hocket.cli.usage import FLAG, JSON, REF, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import FLAG, JSON, REF, Option, command
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:

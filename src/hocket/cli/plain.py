@@ -7,6 +7,7 @@ import time
 
 from hocket.cli.format import clock, duration, one_line, painted
 from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish
+from hocket.client import type_in
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
+_UNREAD = frozenset({b"session", b"usage"})
+"""What makes no line, nor a difference to the summary: that has what the end of a run says it has used."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
 """Of lines, where somebody wants colours in them; what agents say has none."""
 
@@ -60,13 +63,14 @@ def heartbeat(progress: Progress, now: float) -> str:
 class PlainView:
     """Writes to standard error, so that standard output carries the result alone."""
 
-    tick = 0.25
+    tick = 1.0
     box = None
 
     def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
         self.colour = colour
         self._verbose = verbose
+        self._unread = _UNREAD if verbose else _UNREAD | {b"thinking"}
         self._folding = folding
         """Whether whoever shows the log later can fold away what lies between two lines made for that."""
         self._fold = ""
@@ -78,14 +82,21 @@ class PlainView:
     def __exit__(self, *_: object) -> None:
         self._begin_fold("")
 
+    def unread(self, text: bytes) -> bool:
+        """Whether an event makes no difference: some never do, and a tool that has done its work is no news."""
+        kind = type_in(text)
+        return kind in self._unread or (kind == b"tool.finished" and b'"error":false' in text)
+
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""
         if event["type"] == "run.started" and (step := progress.step_of(event["run"])) is not None:
             self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
         lines = lines_of(progress, event, self._verbose)
         if lines:
-            style = _COLOURS.get(tone_of(event) or "", "") if self.colour else ""
-            self.say("\n".join(painted(line, style) for line in lines))
+            if self.colour:
+                style = _COLOURS.get(tone_of(event) or "", "")
+                lines = [painted(line, style) for line in lines]
+            self.say("\n".join(lines))
 
     def _begin_fold(self, title: str) -> None:
         """The lines of one step, or of all that work at the same time, belong together."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 AGENT_COLUMNS = 24
 """Of an agent's name, however long it is."""
 _HELPS = ("started", "running", "pending")
+_ABOUT_QUESTIONS = frozenset({"question", "answer", "turn.ended", "run.ended"})
 
 
 class HelperView:
@@ -159,7 +160,8 @@ class Progress:
         kind, run = event["type"], event["run"]
         if self.started_at is None:
             self.started_at = event["ts"]
-        self._note_questions(event)
+        if kind in _ABOUT_QUESTIONS:
+            self._note_questions(event)
         if kind in ("usage", "run.ended") and (leaf := self.leaves.get(run)) is not None:
             leaf.use(event["data"], self.step_of(run))
         if kind == "run.created":
@@ -286,7 +288,7 @@ class Progress:
 
     def _changed(self, step: StepView, event: Event) -> None:
         kind, data = event["type"], event["data"]
-        asked = self.questions_of(event["run"])
+        asked = self.questions_of(event["run"]) if self.questions else []
         step.asks = self.reply_line(asked[0]) if asked else ""
         if kind in ("text", "tool.started"):
             helper = step.helpers.get(str(data.get("parent")))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
+from hocket.cli.misuse import Misused
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -32,7 +33,6 @@ from hocket.cli.usage import (
     QUIET,
     TIMEOUT,
     UNTIL,
-    Misused,
     Option,
     command,
 )

@@ -22,7 +22,6 @@ from hocket.cli.usage import (
     QUIET,
     TIMEOUT,
     UNTIL,
-    Misused,
     Option,
     command,
 )
@@ -86,10 +85,11 @@ def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
 def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
     """The body of the start, of ``rehearse`` too. Only what was given is in it."""
     dsl, variables = _joined(words)
-    if not dsl and not options["chain_name"]:
-        raise Misused(f"nothing to run\n  {EXAMPLE}")
-    if dsl and options["chain_name"]:
-        raise Misused(f"give --chain or a chain's text, not both: {dsl!r}")
+    if bool(dsl) == bool(options["chain_name"]):
+        from hocket.cli.misuse import Misused
+
+        both = f"give --chain or a chain's text, not both: {dsl!r}"
+        raise Misused(both if dsl else f"nothing to run\n  {EXAMPLE}")
     file = options["prompt_file"]
     prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.

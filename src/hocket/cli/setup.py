@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.usage import FLAG, JSON, Group, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import FLAG, JSON, Group, Option, command
 from hocket.errors import Conflict, HocketError, ProgramNotFound
 
 OURS = "Written by `hocket setup service`"

@@ -7,7 +7,8 @@ import time
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, Group, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, Group, Option, command
 from hocket.client import camel_keys, quote, snake_keys
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name

@@ -15,7 +15,7 @@ from typing import Any
 
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
-from hocket.cli.usage import Misused
+from hocket.cli.misuse import Misused
 from hocket.client import Client, snake_keys
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.written import MAX_ATTACHMENT

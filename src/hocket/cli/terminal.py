@@ -68,6 +68,10 @@ class LiveView:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
+    def unread(self, text: bytes) -> bool:
+        """It tells what is used while it is used."""
+        return False
+
     def show(self, progress: Progress, event: dict[str, Any]) -> None:
         """One event has been added."""
         if not self._headed and progress.steps:

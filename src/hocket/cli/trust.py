@@ -22,7 +22,8 @@ from hocket.catalog.trust import PROGRAM, Needed, Reasons, approvals, known_agen
 from hocket.catalog.wishes import mode_with, own_permission_mode
 from hocket.cli import access
 from hocket.cli.format import harmless, moment, one_line, table
-from hocket.cli.usage import CWD, FLAG, JSON, Argument, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import CWD, FLAG, JSON, Argument, Option, command
 from hocket.config.loading import load
 from hocket.config.pins import (
     FILE,

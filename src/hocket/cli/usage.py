@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
-from hocket.errors import UsageError
 
 TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
 if TYPE_CHECKING:
@@ -20,10 +19,6 @@ if TYPE_CHECKING:
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT = "text", "flag", "seconds", "port", "dollars", "count"
 AGENTS = "agents"
 """What a shell can complete a word to."""
-
-
-class Misused(UsageError):
-    """A command was given what does not go together; whoever tells it points to the command's help."""
 
 
 class Option:

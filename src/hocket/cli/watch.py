@@ -5,11 +5,9 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 
 from __future__ import annotations
 
-import codecs
-import os
 import time
 
-from hocket.errors import HocketError, ServerUnreachable
+from hocket.client import type_in
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -19,9 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hocket.cli.box import Box
+    from hocket.cli.errand import Errand
+    from hocket.cli.keys import Keys
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
     from hocket.client import Client
+    from hocket.errors import HocketError
 
     Event = dict[str, Any]
 else:
@@ -31,8 +32,10 @@ ASKING = "d detach, s stop, Enter to go on"
 STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
-ATTEMPTS = 600
 FLUSH_SECONDS = 5.0
+HANDS_TICK = 0.25
+"""So often, in seconds, keys and Ctrl-C are looked for where somebody sits at a terminal."""
+UNENDED = "following ends with the run's own end and with nothing else"
 
 
 class Leave(Exception):
@@ -43,41 +46,12 @@ class Leave(Exception):
         self.code = code
 
 
-class Errand:
-    """A POST in a thread of its own. Whoever follows brings a lost server back; a thread must not, since that forks."""
-
-    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        import threading
-
-        self.key = os.urandom(16).hex()
-        self.trouble: HocketError | None = None
-        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
-
-    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        try:
-            self._insist(client, path, body)
-        except HocketError as error:
-            self.trouble = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
-            self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
-
-    def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        from contextlib import suppress
-
-        for _ in range(ATTEMPTS - 1):
-            with suppress(ServerUnreachable):
-                client.request("POST", path, body, self.key)
-                return
-            time.sleep(0.1)
-        client.request("POST", path, body, self.key)
-
-
 class Signals:
     """What SIGINT, SIGTERM and SIGHUP mean while a run is watched."""
 
     def __init__(self, client: Client, on_terminal: bool) -> None:
         self._client = client
-        self._on_terminal = on_terminal
+        self.on_terminal = on_terminal
         self._run: str | None = None
         self._errand: Errand | None = None
         """The stop, once it was asked for."""
@@ -106,7 +80,7 @@ class Signals:
             self._further += 1
             if self._further >= PATIENCE:
                 raise Leave(128 + number)
-        elif number == signal.SIGINT and self._on_terminal and not self.asking and self._run is not None:
+        elif number == signal.SIGINT and self.on_terminal and not self.asking and self._run is not None:
             self.asking = True
         else:
             self.stop(128 + number)
@@ -120,6 +94,8 @@ class Signals:
 
     def _begin_stop(self) -> None:
         if self._errand is None:
+            from hocket.cli.errand import Errand
+
             # In a thread: a handler that waits for the answer would keep the last events from being shown.
             self._errand = Errand(self._client, f"/api/runs/{self._run}/stop", {})
 
@@ -131,95 +107,6 @@ class Signals:
     def exit_code(self, status: str, code: int) -> int:
         """The run's own code, unless it ended because this client was told to end it."""
         return self.code if status == "stopped" and self.code is not None else code
-
-
-class Keys:
-    """Single keys from the terminal itself, since standard input may be a file with the prompt."""
-
-    def __init__(self) -> None:
-        self._terminal: int | None = None
-        self._before: list[Any] | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._typed = Typed()
-
-    def pressed(self) -> list[str]:
-        """The keys that were pressed since the last look, and nothing of those that say more than one letter.
-
-        The first look takes the terminal. What was typed before is left to be read: between an offer on the screen and
-        this look no key may get lost.
-        """
-        import select
-
-        if self._terminal is None:
-            self._open()
-        if self._terminal is None or not self._take():
-            return []
-        has_more = bool(select.select([self._terminal], [], [], 0)[0])
-        return self._typed.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
-
-    def _open(self) -> None:
-        import termios
-
-        try:
-            self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-            self._before = termios.tcgetattr(self._terminal)
-        except (OSError, termios.error):
-            self.close()
-
-    def _take(self) -> bool:
-        """Whether keys come one by one and to us: a shell that put us aside meanwhile has its own way with them."""
-        import termios
-        import tty
-
-        if self._terminal is None or not _in_front(self._terminal):
-            return False
-        try:
-            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
-                tty.setcbreak(self._terminal, termios.TCSADRAIN)
-        except termios.error:
-            return False
-        return True
-
-    def close(self) -> None:
-        """Give the terminal back as it was."""
-        if self._terminal is None:
-            return
-        import termios
-
-        try:
-            if self._before is not None and _in_front(self._terminal):
-                termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
-        except (OSError, termios.error):
-            pass  # the terminal has gone, and its settings with it
-        os.close(self._terminal)
-        self._terminal = self._before = None
-
-
-class Typed:
-    """What a terminal sent, piece by piece. Arrows and their like begin with an escape and end with a letter, which
-    must not count as that letter's key, also where it comes in a piece of its own."""
-
-    def __init__(self) -> None:
-        self._unfinished = ""
-
-    def keys(self, piece: str) -> list[str]:
-        """The keys in the next piece; an empty one says that nothing has come."""
-        import re
-
-        text = self._unfinished + piece
-        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
-        # An escape that nothing follows is the key of that name.
-        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
-        whole = text.removesuffix(self._unfinished)
-        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
-
-
-def _in_front(terminal: int) -> bool:
-    """Whether the terminal is ours to set and to read: a process in the background would be stopped for it."""
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
 
 
 def is_last(event: Event, run: str, session: bool) -> bool:
@@ -236,7 +123,8 @@ class Hands:
         self._client = client
         self._view = view
         self._signals = signals
-        self._keys = Keys()
+        self._keys: Keys | None = None
+        """Made when the first key is wanted, which most runs never do."""
         self._offered = False
         self._errand: Errand | None = None
         """The last answer that was given."""
@@ -245,46 +133,62 @@ class Hands:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._keys.close()
+        self._let_go()
 
     def look(self, progress: Progress) -> None:
-        """After every event, and whenever there is none."""
+        """Whenever something has happened, and whenever nothing does."""
         signals, box = self._signals, self._view.box
         if signals.asking != self._offered:
             self._offered = signals.asking
             self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
         if self._offered:
-            for key in self._keys.pressed():
+            for key in self._pressed():
                 obey(key.lower(), signals)
         elif box is not None and box.asked is not None and signals.code is None:
             self._answer(box, progress)
         else:
-            self._keys.close()
+            self._let_go()
         if signals.trouble:
             raise signals.trouble
+
+    def _pressed(self) -> list[str]:
+        if self._keys is None:
+            from hocket.cli.keys import Keys
+
+            self._keys = Keys()
+        return self._keys.pressed()
+
+    def _let_go(self) -> None:
+        if self._keys is not None:
+            self._keys.close()
 
     def _answer(self, box: Box, progress: Progress) -> None:
         if box.sending and self._errand is not None and self._errand.trouble is not None:
             box.failed(self._errand.trouble.message)
-        reply = box.press(self._keys.pressed(), progress, time.monotonic())
+        reply = box.press(self._pressed(), progress, time.monotonic())
         if reply is not None and box.asked is not None:
+            from hocket.cli.errand import Errand
+
             self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
             box.own.add(self._errand.key)
 
 
 def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
     """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
+    tick = min(view.tick, HANDS_TICK) if signals.on_terminal else view.tick
+    # What a session has used so far is told at its pause; what a run has used, its end tells.
+    unread = None if session else view.unread
     with view, Hands(client, view, signals) as hands:
-        for event in client.follow_ticking(progress.root, view.tick):
-            if event is None:
-                view.idle(progress)
-            else:
+        for burst in client.follow_bursts(progress.root, tick, unread=unread):
+            for event in burst:
                 progress.add(event)
                 view.show(progress, event)
                 if is_last(event, progress.root, session):
                     return event
+            if not burst:
+                view.idle(progress)
             hands.look(progress)
-    raise AssertionError("following ends with the run's own end and with nothing else")
+    raise AssertionError(UNENDED)
 
 
 def obey(key: str, signals: Signals) -> None:
@@ -301,22 +205,19 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     """Wait until a run has ended; false when the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    events = client.follow_ticking(run, tick)
-    return all(deadline is None or time.monotonic() <= deadline for _ in events)
+    bursts = client.follow_bursts(run, tick, unread=lambda text: type_in(text) != b"run.ended")
+    return all(deadline is None or time.monotonic() <= deadline for _ in bursts)
 
 
 def stream_json(
     client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None], session: bool = False
 ) -> Event:
     """Every event as it comes; returns the last one."""
-    last: Event = {}
-    for event in client.follow_ticking(run, FLUSH_SECONDS):
-        if event is None:
-            flush()  # once per burst: a call for each of many thousand lines would take longer than all else
-        else:
+    for burst in client.follow_bursts(run, FLUSH_SECONDS):
+        for event in burst:
             write(event)
-            last = event
             if is_last(event, run, session):
-                break
-    flush()
-    return last
+                flush()
+                return event
+        flush()  # once per burst: a call for each of many thousand lines would take longer than all else
+    raise AssertionError(UNENDED)

@@ -7,7 +7,8 @@ import time
 
 from hocket.cli import access
 from hocket.cli.format import WORDS, duration, harmless, one_line
-from hocket.cli.usage import COUNT, FLAG, JSON, Argument, Misused, Option, command
+from hocket.cli.misuse import Misused
+from hocket.cli.usage import COUNT, FLAG, JSON, Argument, Option, command
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:

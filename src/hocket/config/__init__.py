@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 
-from hocket.errors import ConfigError, HomeError
 from hocket.written import is_text
 
 TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
@@ -137,6 +136,8 @@ def _is_private(folder: str) -> bool:
 
 
 def _private_folder(environ: Environ, name: str) -> str:
+    from hocket.errors import HomeError
+
     owned = f"hocket-{os.getuid()}"
     folder = os.path.join(environ.get("TMPDIR") or "/tmp", owned)  # noqa: S108 - ownership is checked below
     if not _fits(os.path.join(folder, name)):
@@ -251,6 +252,8 @@ def port_wanted(environ: Environ | None = None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        from hocket.errors import ConfigError
+
         raise ConfigError(f"HOCKET_PORT is not a port: {text[:80]!r}", "give a number from 0 to 65535")
     return int(text)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hocket.cli import watch
-from hocket.cli.watch import Errand
+from hocket.cli import errand as errand_module
+from hocket.cli.errand import Errand
 from hocket.client import Client
 from hocket.errors import HocketError, ServerUnreachable
 
@@ -23,7 +23,7 @@ def trouble_of(errand: Errand) -> HocketError:
 
 
 def test_an_errand_that_gives_up_on_a_lost_server_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "ATTEMPTS", 2)
+    monkeypatch.setattr(errand_module, "ATTEMPTS", 2)
     errand = Errand(Client(str(tmp_path)), "/api/runs/r/answer", {"allow": True})
     assert isinstance(trouble_of(errand), ServerUnreachable)
 
