@@ -93,7 +93,10 @@ def test_a_body_is_needed_unless_it_may_be_missing(described: dict[str, Any]) ->
     assert schema_of(needed) == {"$ref": "#/components/schemas/ResumeBody"}
     missing = described["paths"]["/things/{ref}"]["post"]["requestBody"]
     assert not missing["required"]
-    assert schema_of(missing) == {"anyOf": [{"$ref": "#/components/schemas/Empty"}, {"type": "null"}]}
+    either = schema_of(missing)["anyOf"]
+    assert len(either) == 2
+    assert {"$ref": "#/components/schemas/Empty"} in either
+    assert {"type": "null"} in either
     assert schema_of(described["paths"]["/any"]["post"]["requestBody"]) == {"type": "object"}
     assert "requestBody" not in described["paths"]["/things/{ref}"]["get"]
 
