@@ -17,7 +17,7 @@ from world import Bin, Hocket, processes_of
 
 from hocket.mcp.protocol import MAX_MESSAGE
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
 
 HEAVY = (
     "asyncio", "typing", "socket", "ssl", "json", "re", "contextlib", "dataclasses", "enum", "threading", "subprocess",
@@ -65,6 +65,7 @@ def server_pid(hocket: Hocket) -> int:
 # --- Without a server ---
 
 
+@pytest.mark.own_server
 def test_what_most_clients_ask_is_answered_without_a_server(pipes: Pipes, home: Path) -> None:
     assert initialize(pipes)["result"]["serverInfo"]["name"] == "hocket"
     pipes.ask("tools/list")
@@ -177,12 +178,12 @@ def test_a_reader_that_is_gone_is_no_reason_to_complain(home: Path, project: Pat
 # --- Calls ---
 
 
-def test_a_run_is_started_looked_at_waited_for_and_waited_for_again(pipes: Pipes, agent: Bin) -> None:
+def test_a_run_is_started_looked_at_waited_for_and_waited_for_again(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
     agent("worker", "import sys; print('made of', sys.argv[-1])")
     run = pipes.facts("spawn", agent="worker", prompt="clay")["run"]
     assert pipes.call("wait", run=run) == (False, "made of clay\n")
     assert pipes.call("wait", run=run) == (False, "made of clay\n")
-    assert pipes.call("wait", run=1) == (False, "made of clay\n")
+    assert pipes.call("wait", run=int(hocket.number())) == (False, "made of clay\n")
     failed, text = pipes.call("status", run=run)
     assert (failed, "worker: done" in text) == (False, True)
     assert pipes.call("status") == (False, "Nothing is running.")
@@ -307,6 +308,7 @@ def test_what_is_quickly_done_is_answered_though_the_input_has_ended(home: Path,
     assert json.loads(done.stdout)["result"]["content"][0]["text"] == "Nothing is running."
 
 
+@pytest.mark.own_server
 def test_a_wait_outlives_a_kill_of_the_server(
     pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path
 ) -> None:
@@ -322,6 +324,7 @@ def test_a_wait_outlives_a_kill_of_the_server(
     assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 1
 
 
+@pytest.mark.own_server
 def test_a_run_that_is_still_at_work_is_followed_into_the_next_server(
     pipes: Pipes, waiter: str, gate: Path, hocket: Hocket
 ) -> None:

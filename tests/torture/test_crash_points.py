@@ -24,7 +24,7 @@ from world import Bin, processes_of, wait_until_none
 
 from hocket.keeper import files
 
-ENOUGH = 60
+ENOUGH = 45
 SIDE_BY_SIDE = 6
 BOUND = 40.0
 """Seconds until a run must have ended. A keeper that dies before it has its lock is missed by nobody for a while."""
@@ -52,15 +52,15 @@ KEEPER_CALLS = [
     Calls("zygote", "execve", follow_agent=True),
 ]
 KEEPER_CALLS_SAMPLED = [
-    Calls("zygote", "close", range(1, 60, 4)),
-    Calls("zygote", "newfstatat", range(1, 60, 4)),
-    Calls("zygote", "read", range(1, 60, 4)),
+    Calls("zygote", "close", range(1, 60, 8)),
+    Calls("zygote", "newfstatat", range(1, 60, 8)),
+    Calls("zygote", "read", range(1, 60, 8)),
 ]
 SERVER_CALLS = [
     *(Calls("server", name) for name in ("fdatasync", "sendto", "mkdir", "mknodat", "rename")),
-    Calls("server", "pwrite64", range(1, 60, 3)),
-    Calls("server", "openat", range(1, 60, 4)),
-    Calls("server", "write", range(1, 60, 4)),
+    Calls("server", "pwrite64", range(1, 60, 9)),
+    Calls("server", "openat", range(1, 60, 12)),
+    Calls("server", "write", range(1, 60, 12)),
 ]
 EVERY_CALL = [
     *KEEPER_CALLS,
