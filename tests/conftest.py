@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from world import Bin, Hocket, SharedServer, clean_environment, end_world, make_root, remove_root
 
-pytest_plugins = ["req_report"]
+pytest_plugins = ["req_report", "scheduling"]
 
 SLOW_SECONDS = 300
 REAL_HOME = pwd.getpwuid(os.getuid()).pw_dir

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scheduling import unit_of
 from world import Bin, Hocket, SharedServer, end_world, processes_of, wait_until_none
 
 TESTS = Path(__file__).parent
@@ -129,3 +130,8 @@ def test_the_requirement_report_counts_only_tests_that_passed_in_full(workers: l
     missing = " ".join(lines[lines.index(next(line for line in lines if line.startswith("without"))) :])
     assert "S1-B02" in missing
     assert "S1-B01" not in missing
+
+
+def test_only_what_makes_something_dear_for_a_whole_file_stays_together() -> None:
+    assert unit_of("tests/api/test_app.py::test_x[a::b]") == "tests/api/test_app.py"
+    assert unit_of("tests/cli/test_run.py::test_x") == "tests/cli/test_run.py::test_x"

@@ -17,9 +17,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(ROOM) and not item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(SECONDS))
-        if item.path.is_relative_to(ROOM) and "shared" in getattr(item, "fixturenames", ()):
-            # On one worker, or each of them would start a server for the same file.
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def _with_programs(server: Server) -> Server:
