@@ -147,7 +147,7 @@ class Hocket:
         return str(self.tasks()[nth - 1]["number"])
 
     def runs(self) -> list[dict[str, Any]]:
-        """All runs below this test's folder, the oldest first."""
+        """All runs below this test's folder, with those that they started elsewhere, the oldest first."""
         return self._listed("ps", "-a")
 
     def tasks(self) -> list[dict[str, Any]]:
@@ -156,7 +156,8 @@ class Hocket:
 
     def _listed(self, *words: str) -> list[dict[str, Any]]:
         everything = json.loads(self(*words, "--json").stdout)
-        ours = (one for one in everything if Path(one["cwd"] or "/").is_relative_to(self.cwd.parent))
+        here = {one["id"] for one in everything if Path(one["cwd"] or "/").is_relative_to(self.cwd.parent)}
+        ours = (one for one in everything if one["id"] in here or one.get("root") in here)
         return sorted(ours, key=lambda one: int(one["number"]))
 
     def close(self) -> None:

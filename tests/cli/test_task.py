@@ -308,7 +308,6 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
 
 
 @pytest.mark.req("S2-B03")
-@pytest.mark.shared_server
 def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path) -> None:
     wait = f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
     agent("slow", wait)
