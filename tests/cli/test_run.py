@@ -315,8 +315,8 @@ def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> 
     agents("outer", f"import os; os.execv({sys.executable!r}, {command!r})")
     done = hocket("run", "outer")
     assert (done.returncode, done.stdout) == (0, "plan for\n")
-    listed = {run["agent"]: run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["kind"] == "leaf"}
-    inner = next(run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["depth"] == 1)
+    listed = {run["agent"]: run for run in hocket.runs() if run["kind"] == "leaf"}
+    inner = next(run for run in hocket.runs() if run["depth"] == 1)
     assert inner["parent"] == listed["outer"]["id"]
     assert inner["root"] == listed["outer"]["root"]
 
