@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from world import Bin, Hocket, clean_environment, end_world, make_root, remove_root
+from world import Bin, Hocket, SharedServer, clean_environment, end_world, make_root, remove_root
 
-pytest_plugins = ["req_report"]
+pytest_plugins = ["req_report", "scheduling"]
 
 SLOW_SECONDS = 300
 REAL_HOME = pwd.getpwuid(os.getuid()).pw_dir
@@ -59,32 +59,56 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
 
 
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[SharedServer]:
+    """The one of all tests that are marked so. It comes up when the first of them is set up."""
+    server = SharedServer()
+    yield server
+    survivors = server.close()
+    assert not survivors, f"left running: {survivors}"
+
+
+def _is_shared(test: pytest.Item) -> bool:
+    """A file may be marked as a whole; a test in it that needs a server of its own says so."""
+    return bool(test.get_closest_marker("shared_server") and not test.get_closest_marker("own_server"))
+
+
 @pytest.fixture(autouse=True)
-def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A fresh user on a fresh machine. Fails the test if a process of its HOCKET_HOME outlives it."""
+def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh user on a fresh machine, but for its server if that is shared. Nothing that it starts outlives it."""
+    shared = request.getfixturevalue("shared_server") if _is_shared(request.node) else None
+    if shared:
+        shared.bring_up()
     root = make_root()
     wanted = clean_environment(os.environ, root)
     for name in os.environ.keys() - wanted.keys():
         monkeypatch.delenv(name)
     for name, value in wanted.items():
         monkeypatch.setenv(name, value)
+    home = shared.home if shared else Path(wanted["HOCKET_HOME"])
+    monkeypatch.setenv("HOCKET_HOME", str(home))
     try:
         yield root
-        home = Path(wanted["HOCKET_HOME"])
         # The test may have moved HOCKET_HOME; what is asked for here is this world's own.
         monkeypatch.setenv("HOCKET_HOME", str(home))
-        survivors = end_world(home, Hocket(root)) if home.exists() else {}
+        survivors = _end(home, shared, root)
     finally:
         remove_root(root)
     if survivors:
         pytest.fail(f"left running: {survivors}", pytrace=False)
 
 
+def _end(home: Path, shared: SharedServer | None, root: Path) -> dict[int, str]:
+    if shared:
+        return shared.clear(Hocket(root))
+    return end_world(home, Hocket(root)) if home.exists() else {}
+
+
 @pytest.fixture
 def home(world: Path) -> Path:
-    """HOCKET_HOME: it exists, is empty and has a short name."""
-    path = world / "h"
-    path.mkdir(mode=0o700)
+    """HOCKET_HOME: it exists and has a short name. Without a shared server it is empty."""
+    path = Path(os.environ["HOCKET_HOME"])
+    path.mkdir(mode=0o700, exist_ok=True)
     return path
 
 

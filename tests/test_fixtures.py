@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import Bin, Hocket, end_world, processes_of, wait_until_none
+from scheduling import unit_of
+from world import Bin, Hocket, SharedServer, end_world, processes_of, wait_until_none
 
 TESTS = Path(__file__).parent
 
@@ -43,6 +44,38 @@ def test_a_process_that_carries_the_home_is_found_and_ended(home: Path, hocket: 
         assert process.pid in end_world(home, hocket, seconds=0.1)
         assert process.wait(5) == -9
     assert wait_until_none(home, 5) == {}
+
+
+@pytest.mark.shared_server
+def test_what_a_test_leaves_on_the_shared_server_is_gone_before_the_next(
+    shared_server: SharedServer, hocket: Hocket, agent: Bin, home: Path
+) -> None:
+    assert home == shared_server.home
+    before = processes_of(home)
+    agent("sleeper", "import signal; signal.pause()")
+    (home / "config.toml").write_text("[run]\nstop_grace = 0.5\n")
+    assert hocket("spawn", "sleeper").returncode == 0
+    assert [run["agent"] for run in hocket.runs()] == ["sleeper"], "others are not ours"
+    assert hocket.number() != "1", "whoever counts is found out"
+    assert processes_of(home).keys() > before.keys()
+    assert shared_server.clear(hocket) == {}
+    assert processes_of(home) == before
+    assert not (home / "config.toml").exists()
+
+
+def test_a_shared_server_that_a_test_ended_is_told_of_and_comes_back(
+    world: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = SharedServer()
+    try:
+        server.bring_up()
+        monkeypatch.setenv("HOCKET_HOME", str(server.home))
+        assert Hocket(project)("server", "stop").returncode == 0
+        assert "ended" in str(server.clear(Hocket(project)))
+        server.bring_up()
+        assert server.clear(Hocket(project)) == {}
+    finally:
+        assert server.close() == {}
 
 
 INNER = """
@@ -97,3 +130,8 @@ def test_the_requirement_report_counts_only_tests_that_passed_in_full(workers: l
     missing = " ".join(lines[lines.index(next(line for line in lines if line.startswith("without"))) :])
     assert "S1-B02" in missing
     assert "S1-B01" not in missing
+
+
+def test_only_what_makes_something_dear_for_a_whole_file_stays_together() -> None:
+    assert unit_of("tests/api/test_app.py::test_x[a::b]") == "tests/api/test_app.py"
+    assert unit_of("tests/cli/test_run.py::test_x") == "tests/cli/test_run.py::test_x"

@@ -17,8 +17,8 @@ import hocket as source_tree
 
 ROOT = Path(__file__).parents[1]
 
-# Building and installing take seconds on a busy machine; one worker does it once for all.
-pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(60)]
+# Building and installing take seconds on a busy machine.
+pytestmark = pytest.mark.timeout(60)
 
 
 def _run(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:

@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 """No user's own folders: a real agent CLI on the developer's PATH must not be reachable from a test."""
@@ -79,19 +80,24 @@ def processes_of(home: Path) -> dict[int, str]:
     return found
 
 
-def wait_until_none(home: Path, seconds: float) -> dict[int, str]:
+def wait_until_none(home: Path, seconds: float, besides: Collection[int] = ()) -> dict[int, str]:
     """What is still there after at most that long. Nothing tells of "nobody left", so it keeps looking."""
     deadline = time.monotonic() + seconds
-    while (left := processes_of(home)) and time.monotonic() < deadline:
+    while (left := _others(home, besides)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
+
+
+def _others(home: Path, besides: Collection[int]) -> dict[int, str]:
+    return {pid: words for pid, words in processes_of(home).items() if pid not in besides}
 
 
 class Hocket:
     """The real command line, as a process. Call it to run a command to its end, ``start`` to go on."""
 
-    def __init__(self, cwd: Path) -> None:
+    def __init__(self, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self.cwd = cwd
+        self._env = env or {}
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(
@@ -106,7 +112,7 @@ class Hocket:
         return subprocess.run(
             [*command, *map(str, args)],
             input=stdin,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **self._env, **(env or {})},
             cwd=cwd or self.cwd,
             timeout=timeout,
             capture_output=True,
@@ -121,7 +127,7 @@ class Hocket:
         """A command that is still running; it is ended with the test."""
         process = subprocess.Popen(
             [sys.executable, "-m", "hocket", *map(str, args)],
-            env={**os.environ, **(env or {})},
+            env={**os.environ, **self._env, **(env or {})},
             cwd=cwd or self.cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -131,6 +137,28 @@ class Hocket:
         )
         self._started.append(process)
         return process
+
+    def number(self, nth: int = 1) -> str:
+        """What the nth run below this test's folder is called, whoever else had runs on this server before."""
+        return str(self.runs()[nth - 1]["number"])
+
+    def task_number(self, nth: int = 1) -> str:
+        """The same of its tasks."""
+        return str(self.tasks()[nth - 1]["number"])
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs below this test's folder, with those that they started elsewhere, the oldest first."""
+        return self._listed("ps", "-a")
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """The same of its tasks, as long as they are among the newest."""
+        return self._listed("task", "list")
+
+    def _listed(self, *words: str) -> list[dict[str, Any]]:
+        everything = json.loads(self(*words, "--json").stdout)
+        here = {one["id"] for one in everything if Path(one["cwd"] or "/").is_relative_to(self.cwd.parent)}
+        ours = (one for one in everything if one["id"] in here or one.get("root") in here)
+        return sorted(ours, key=lambda one: int(one["number"]))
 
     def close(self) -> None:
         """Ends what ``start`` started and the test did not wait for."""
@@ -165,16 +193,20 @@ class Bin:
         return path
 
 
-def _stop_politely(hocket: Hocket) -> None:
+def _stop_runs(hocket: Hocket) -> None:
     listed = hocket("ps", "--json")
     if listed.returncode == 0:
         roots = [run["id"] for run in json.loads(listed.stdout) if run["parent"] is None]
         for root in roots:
             hocket("stop", root)
+
+
+def _stop_politely(home: Path, hocket: Hocket, seconds: float) -> None:
+    _stop_runs(hocket)
     # A keeper that ends just now may bring a server back: it goes the same way.
     for _ in range(3):
         hocket("server", "stop")
-        if not wait_until_none(Path(os.environ["HOCKET_HOME"]), 2):
+        if not wait_until_none(home, min(seconds, 2)):
             return
 
 
@@ -191,11 +223,59 @@ def end_world(home: Path, hocket: Hocket, seconds: float = ENDING_SECONDS) -> di
         return {}
     # Whether it worked is not asked here: the count of processes is the verdict.
     with contextlib.suppress(subprocess.TimeoutExpired, ValueError, KeyError):
-        _stop_politely(hocket)
+        _stop_politely(home, hocket, seconds)
     survivors = wait_until_none(home, seconds)
     _kill(list(survivors))
     wait_until_none(home, 2)
     return survivors
+
+
+class SharedServer:
+    """One server for the tests of a worker that leave it, its settings and each other's runs alone.
+
+    A server's start costs a hundred times what a command costs. It has a root of its own, so that nothing of the test
+    that happened to need it first is in it.
+    """
+
+    def __init__(self) -> None:
+        self.root = make_root()
+        self._env = clean_environment(os.environ, self.root)
+        self.home = Path(self._env["HOCKET_HOME"])
+        self.home.mkdir(mode=0o700)
+        self._own: frozenset[int] = frozenset()
+
+    def bring_up(self) -> None:
+        """Starts it unless it is there; what a test has broken is not broken for the next one."""
+        if not self._own or not self._own <= processes_of(self.home).keys():
+            hocket = Hocket(self.root, self._env)
+            self._own = frozenset()
+            self._do(hocket, "task", "new", "of nobody")
+            self._own = frozenset(processes_of(self.home))
+            # There is always a task and a run before a test's own: one that counts them fails whatever the order.
+            self._do(hocket, "run", "true")
+            wait_until_none(self.home, ENDING_SECONDS, self._own)
+
+    def _do(self, hocket: Hocket, *words: str) -> None:
+        done = hocket(*words)
+        assert done.returncode == 0, done.stderr
+
+    def clear(self, hocket: Hocket, seconds: float = ENDING_SECONDS) -> dict[int, str]:
+        """Ends every run that the test left. Returns what only a kill could end, and the server if it is gone."""
+        if processes_of(self.home).keys() - self._own:
+            with contextlib.suppress(subprocess.TimeoutExpired, ValueError, KeyError):
+                _stop_runs(hocket)
+        # What was configured for one test must not be for the next; it is read with each start.
+        (self.home / "config.toml").unlink(missing_ok=True)
+        survivors = wait_until_none(self.home, seconds, self._own)
+        _kill(list(survivors))
+        missing = self._own - processes_of(self.home).keys()
+        return survivors | dict.fromkeys(missing, "the shared server, which this test ended")
+
+    def close(self) -> dict[int, str]:
+        try:
+            return end_world(self.home, Hocket(self.root, self._env))
+        finally:
+            remove_root(self.root)
 
 
 def remove_root(root: Path) -> None:

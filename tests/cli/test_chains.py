@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from world import Bin, Hocket
 
+pytestmark = pytest.mark.shared_server
+
 TOML = """
 [chains.ship]
 description = "Plan, build, look again"
@@ -38,6 +40,7 @@ def told(hocket: Hocket, *words: str, code: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.own_server
 def test_chains_are_listed_with_what_is_wrong_with_them(hocket: Hocket, shop: Path, home: Path) -> None:
     done = hocket("chains")
     assert done.returncode == 0
@@ -225,6 +228,6 @@ def test_a_usage_limit_is_waited_for_and_costs_no_pass(hocket: Hocket, agent: Bi
     done = hocket("run", "claude", "-p", "x")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "a dollar's worth\n"
-    assert " run 1 waits for the usage limit until " in done.stderr
-    assert " run 1 goes on" in done.stderr
+    assert f" run {hocket.number()} waits for the usage limit until " in done.stderr
+    assert f" run {hocket.number()} goes on" in done.stderr
     assert "✓ done  claude  1/1  single_run" in done.stderr

@@ -35,6 +35,7 @@ def test_the_version_needs_no_framework(home: Path) -> None:
     "words",
     [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1"), ("send", "1", "x"), ("answer", "1", "no")],
 )
+@pytest.mark.shared_server
 def test_the_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
     assert not set(HEAVY) & modules_after(*words, home=home)
 

@@ -21,6 +21,8 @@ from world import Bin, Hocket
 
 from hocket.cli.handoff import closes
 
+pytestmark = pytest.mark.shared_server
+
 NASTY = "say \"hi\" 'there' `$(touch pwned)` \\ \\n ${HOME}\n\n- Grüße 世界 𝄞\t\x01\x1b[1m\x7f * # !! \\"
 ECHO = "import sys; sys.stdout.write(sys.argv[-1])"
 SCRIPT = Path(__file__).parents[2] / "scripts/agent/handoff.sh"
@@ -51,8 +53,9 @@ def own(agent: Bin) -> None:
     agent("hocket", f'#!/bin/sh\nexec {sys.executable} -m hocket "$@"\n')
 
 
-def task_of(hocket: Hocket, ref: str = "1") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(hocket("task", "show", ref, "--json").stdout)
+def task_of(hocket: Hocket, ref: str | None = None) -> dict[str, Any]:
+    """The test's own, unless another is meant."""
+    found: dict[str, Any] = json.loads(hocket("task", "show", ref or hocket.task_number(), "--json").stdout)
     return found
 
 
@@ -86,7 +89,7 @@ def test_prompt_and_message_are_passed_on_byte_by_byte(hocket: Hocket, agent: Bi
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{NASTY}\n".encode(), b"")
-    piped = hocket("handoff", "1", "echo", "-", stdin=f"{NASTY}\n\n")
+    piped = hocket("handoff", hocket.task_number(), "echo", "-", stdin=f"{NASTY}\n\n")
     assert (piped.returncode, piped.stdout) == (0, f"{NASTY}\n\n")
     assert os.listdir(project) == []
 
@@ -96,7 +99,7 @@ def test_a_prompt_that_begins_with_a_dash_is_a_prompt(hocket: Hocket, agent: Bin
     agent("echo", ECHO)
     done = hocket("handoff", "echo", prompt, "--timeout", "20s")
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{prompt}\n", "")
-    assert hocket("handoff", "1", "echo", prompt, "--timeout=20s").stdout == f"{prompt}\n"
+    assert hocket("handoff", hocket.task_number(), "echo", prompt, "--timeout=20s").stdout == f"{prompt}\n"
 
 
 def test_behind_two_dashes_even_an_option_is_a_prompt(hocket: Hocket, agent: Bin) -> None:
@@ -129,8 +132,8 @@ def test_inside_an_agent_the_task_is_its_own_and_its_caller_is_current_again(
     assert [one["agentName"] for one in task["agentChain"]] == ["outer", "inner"]
     outer, inner = task["agentChain"]
     assert outer["startedAt"] <= inner["startedAt"] <= inner["completedAt"] <= outer["completedAt"]
-    assert len(json.loads(hocket("task", "list", "--json").stdout)) == 1
-    shown = hocket("task", "show", "1").stdout
+    assert len(hocket.tasks()) == 1
+    shown = hocket("task", "show", task["id"]).stdout
     assert "\n  1  outer  ✓ done" in shown
     assert "\n      2  inner  ✓ done" in shown
 
@@ -153,7 +156,7 @@ def test_detached_it_prints_the_run_whose_result_can_be_had_again_and_again(
     (world / "go").touch()
     for _ in range(2):
         assert hocket("handoff", "--result", run).stdout == "at last\n"
-    made = json.loads(hocket("handoff", "1", "slow", "x", "--detach", "--json").stdout)
+    made = json.loads(hocket("handoff", hocket.task_number(), "slow", "x", "--detach", "--json").stdout)
     assert set(made) == {"task", "handoff", "run"}
     record = json.loads(hocket("handoff", "--result", made["run"], "--json").stdout)
     assert (record["id"], record["output"]) == (made["handoff"], "at last\n")
@@ -180,24 +183,24 @@ def test_a_failure_is_told_apart_from_a_message(hocket: Hocket, agent: Bin, body
 @pytest.mark.req("S2-73", "S2-37", "S2-39", "S2-40")
 def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
-    hocket("task", "new", "a wish")
+    task = hocket("task", "new", "a wish").stdout.strip()
     for words, told in [
-        (("1", "nobody-here", "x"), "Unknown agent: nobody-here"),
-        (("77", "echo", "x"), "77"),
+        ((task, "nobody-here", "x"), "Unknown agent: nobody-here"),
+        (("7777", "echo", "x"), "7777"),
         (("echo", "two", "words"), "in quotes"),
         (("echo",), "AGENT PROMPT"),
         ((), "AGENT PROMPT"),
-        (("1", "echo", "x", "y"), "in quotes"),
-        (("1", "", "x"), "no name"),
-        (("1", "echo", " \n"), "empty"),
-        (("1", "echo", "x", "--timeout", "soon"), "soon"),
+        ((task, "echo", "x", "y"), "in quotes"),
+        ((task, "", "x"), "no name"),
+        ((task, "echo", " \n"), "empty"),
+        ((task, "echo", "x", "--timeout", "soon"), "soon"),
         (("--result", "1", "echo", "x"), "nothing else"),
     ]:
         done = hocket("handoff", *words)
         assert (done.returncode, done.stdout) == (2, ""), words
         assert told in done.stderr, words
-    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
-    assert task_of(hocket)["agentChain"] == []
+    assert hocket.runs() == []
+    assert task_of(hocket, task)["agentChain"] == []
 
 
 def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project: Path) -> None:
@@ -221,7 +224,7 @@ def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: B
 def test_a_task_that_somebody_has_is_refused_to_others(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     hocket("handoff", "slow", "x", "--detach")
-    done = hocket("handoff", "1", "slow", "y")
+    done = hocket("handoff", hocket.task_number(), "slow", "y")
     assert (done.returncode, done.stdout) == (2, "")
     assert "slow" in done.stderr
     assert len(task_of(hocket)["agentChain"]) == 1
@@ -232,11 +235,12 @@ def test_when_the_time_is_up_the_work_goes_on_and_its_result_waits(hocket: Hocke
     agent("slow", held(world))
     done = hocket("handoff", "slow", "x", "--timeout", "0.2")
     assert (done.returncode, done.stdout) == (3, "")
-    assert "hocket handoff --result 1" in done.stderr
-    as_json = hocket("handoff", "--result", "1", "--timeout", "0.1", "--json")
+    run = hocket.number()
+    assert f"hocket handoff --result {run}\n" in done.stderr
+    as_json = hocket("handoff", "--result", run, "--timeout", "0.1", "--json")
     assert (as_json.returncode, json.loads(as_json.stdout)["completedAt"]) == (3, None)
     (world / "go").touch()
-    later = hocket("handoff", "--result", "1", "--timeout", "0")
+    later = hocket("handoff", "--result", run, "--timeout", "0")
     assert (later.returncode, later.stdout, later.stderr) == (0, "at last\n", "")
 
 
@@ -245,7 +249,7 @@ def test_a_hand_off_that_somebody_stops_is_no_success(hocket: Hocket, agent: Bin
     agent("slow", held(world))
     waiting = hocket.start("handoff", "slow", "x")
     until((world / "up").exists)
-    hocket("stop", "1")
+    hocket("stop", hocket.number())
     out, err = waiting.communicate(timeout=15)
     assert (waiting.returncode, out) == (1, "")
     assert "stopped" in err
@@ -280,22 +284,27 @@ def test_only_the_end_of_its_own_record_is_the_end() -> None:
 
 # --- What it asks ---
 
-WANTS = "claude wants to run Bash: touch x0; hocket answer 1 allow/deny\n"
 ASKER = f"""
 import subprocess, sys
 subprocess.run([{sys.executable!r}, "-m", "hocket", "ask", "Which?", *sys.argv[2:]], check=False)
 """
 
 
+def wants(run: str) -> str:
+    return f"claude wants to run Bash: touch x0; hocket answer {run} allow/deny\n"
+
+
 def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, agent: Bin) -> None:
     agent("claude", PROGRAM)
     waiting = hocket.start("handoff", "claude", "ask me")
     assert waiting.stderr is not None
-    assert waiting.stderr.readline() == f"hocket: {WANTS}"
-    assert hocket("answer", "1", "allow").returncode == 0
+    told = waiting.stderr.readline()
+    run = hocket.number()
+    assert told == f"hocket: {wants(run)}"
+    assert hocket("answer", run, "allow").returncode == 0
     out, err = waiting.communicate(timeout=15)
     assert (waiting.returncode, out, err) == (0, "you said: ask me [allow touch x0]\n", "")
-    again = hocket("handoff", "--result", "1")
+    again = hocket("handoff", "--result", run)
     assert (again.stdout, again.stderr) == (out, "")
 
 
@@ -304,8 +313,10 @@ def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own
     agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'claude', 'ask me'], check=True)")
     waiting = hocket.start("handoff", "lead", "x")
     assert waiting.stderr is not None
-    assert waiting.stderr.readline() == f"hocket: {WANTS.replace('answer 1', 'answer 2')}"
-    assert hocket("answer", "2", "allow").returncode == 0
+    told = waiting.stderr.readline()
+    run = hocket.number(2)
+    assert told == f"hocket: {wants(run)}"
+    assert hocket("answer", run, "allow").returncode == 0
     out, _ = waiting.communicate(timeout=15)
     assert (waiting.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
 
@@ -317,11 +328,12 @@ def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, ag
     done = hocket("handoff", "--result", run, "--timeout", "0.6")
     assert (done.returncode, done.stdout) == (3, "")
     told, state, whereabouts, last = done.stderr.splitlines(keepends=True)
-    assert told == last == f"hocket: {WANTS}"
+    number = hocket.number()
+    assert told == last == f"hocket: {wants(number)}"
     assert "claude waits for an answer" in state
-    assert "hocket handoff --result 1" in whereabouts
+    assert f"hocket handoff --result {number}\n" in whereabouts
     as_json = hocket("handoff", "--result", run, "--timeout", "0.6", "--json")
-    assert (as_json.returncode, as_json.stderr.count(WANTS)) == (3, 1)
+    assert (as_json.returncode, as_json.stderr.count(wants(number))) == (3, 1)
 
 
 def test_a_question_that_is_refused_at_once_is_none(hocket: Hocket, agent: Bin, own: None) -> None:
@@ -349,9 +361,10 @@ def test_a_signal_ends_the_wait_and_never_the_work(
     assert "hocket handoff --result" in err
     assert task_of(hocket)["currentAgent"] == "slow"
     (world / "go").touch()
-    assert hocket("handoff", "--result", "1").stdout == "at last\n"
+    assert hocket("handoff", "--result", hocket.number()).stdout == "at last\n"
 
 
+@pytest.mark.own_server
 @pytest.mark.timeout(60)  # two servers come up one after the other
 def test_the_server_may_be_killed_meanwhile(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
@@ -401,7 +414,8 @@ def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
     agent("slow", "print('here it is', flush=True)\n" + held(world))
     process, terminal = on_terminal(["handoff", "slow", "x"], project)
     try:
-        assert read_until(terminal, b"slow here it is").count(b"run 1: waiting for slow\r\n") == 1
+        told = read_until(terminal, b"slow here it is")
+        assert told.count(f"run {hocket.number()}: waiting for slow\r\n".encode()) == 1
         os.write(terminal, b"\x03")
         read_until(terminal, b"d detach, s stop")
         os.write(terminal, key)
@@ -419,7 +433,7 @@ def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
 
 @pytest.mark.req("S2-71", "S2-72", "S2-74", "S2-77")
 @pytest.mark.parametrize("shell", [one for one in ("dash", "bash") if shutil.which(one)])
-@pytest.mark.parametrize("with_hocket", [True, False])
+@pytest.mark.parametrize("with_hocket", [True, pytest.param(False, marks=pytest.mark.own_server)])
 def test_the_script_does_the_same_with_and_without_hocket(
     hocket: Hocket, agent: Bin, home: Path, project: Path, shell: str, with_hocket: bool
 ) -> None:

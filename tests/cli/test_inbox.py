@@ -12,6 +12,8 @@ import pytest
 from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
+pytestmark = pytest.mark.shared_server
+
 ASKER = f"""
 import subprocess, sys
 done = subprocess.run([{sys.executable!r}, "-m", "hocket", "ask", *sys.argv[1:]], capture_output=True, text=True)
@@ -67,29 +69,30 @@ def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -
     spawned(hocket, "asker", "--", "Which colour?", "--option", "red", "--option", "blue")
     first, second = until(hocket, lambda questions: len(questions) == 2)
     assert list(first)[:7] == ["id", "run", "kind", "text", "tool", "input", "asked_at"]
+    one, two = hocket.number(1), hocket.number(2)
     shown = hocket("inbox")
     assert (shown.returncode, shown.stderr) == (0, "")
     permission, choice = shown.stdout.rstrip("\n").split("\n\n")
     head, *rest = permission.split("\n")
-    assert head.startswith(f"1 claude in {hocket.cwd.name}  asked ")
+    assert head.startswith(f"{one} claude in {hocket.cwd.name}  asked ")
     assert rest == [
         "  ? wants to run Bash: touch x0",
         "  command: touch x0",
         "  description: Make a file",
-        "    hocket answer 1 allow/deny",
+        f"    hocket answer {one} allow/deny",
     ]
     assert choice.split("\n")[1:] == [
         "  ? asks: Which colour? (1 red, 2 blue)",
-        '    hocket answer 2 "YOUR ANSWER"',
+        f'    hocket answer {two} "YOUR ANSWER"',
     ]
     listed = json.loads(hocket("ps", "--json").stdout)
     assert [(run["needs_you"], run["last"]) for run in listed] == [(True, first["text"]), (True, "Which colour?")]
     assert hocket("ps").stdout.count("◆ needs you") == 2
     by_id = hocket("answer", first["id"], "allow")
-    assert (by_id.returncode, by_id.stdout) == (0, "1  allowed\n")
-    assert hocket("answer", second["id"][:6], "2").stdout == "2  allowed\n"
-    assert hocket("wait", "1").stdout == "you said: ask me [allow touch x0]\n"
-    assert heard(hocket, "2") == (0, "blue\n", "")
+    assert (by_id.returncode, by_id.stdout) == (0, f"{one}  allowed\n")
+    assert hocket("answer", second["id"][:6], "2").stdout == f"{two}  allowed\n"
+    assert hocket("wait", one).stdout == "you said: ask me [allow touch x0]\n"
+    assert heard(hocket, two) == (0, "blue\n", "")
     unknown = hocket("answer", "qzzz", "late")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert "no open question" in unknown.stderr
@@ -99,30 +102,31 @@ def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -
 def test_who_comes_too_late_is_told_who_was_first_though_the_run_has_ended(hocket: Hocket) -> None:
     spawned(hocket, "asker", "--", "Which colour?")
     (asked,) = until(hocket, lambda questions: len(questions) == 1)
-    assert hocket("answer", "1", "red").returncode == 0
-    assert heard(hocket, "1") == (0, "red\n", "")
-    already = f"question {asked['id']} of run 1 has been answered already: allowed by operator: red"
-    last = "run 1 has ended, and has no open question; the last one was allowed by operator: red"
+    number = hocket.number()
+    assert hocket("answer", number, "red").returncode == 0
+    assert heard(hocket, number) == (0, "red\n", "")
+    already = f"question {asked['id']} of run {number} has been answered already: allowed by operator: red"
+    last = f"run {number} has ended, and has no open question; the last one was allowed by operator: red"
     for words, told in (
-        (["1", "blue"], last),
-        (["1", "blue", "--question", asked["id"]], already),
+        ([number, "blue"], last),
+        ([number, "blue", "--question", asked["id"]], already),
         ([asked["id"], "blue"], already),
         ([asked["id"][:5], "blue"], already),
     ):
         late = hocket("answer", *words)
         assert (late.returncode, late.stdout) == (2, ""), words
         assert told in late.stderr
-    for words in (["q", "blue"], ["1", "blue", "--question", "other"]):
+    for words in (["q", "blue"], [number, "blue", "--question", "other"]):
         assert "answered already" not in hocket("answer", *words).stderr
 
 
 @pytest.mark.usefixtures("asker")
 def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket: Hocket) -> None:
-    spawned(hocket, "asker", "--", "Which colour?")
+    ref = spawned(hocket, "asker", "--", "Which colour?")
     until(hocket, lambda questions: len(questions) == 1)
-    commands = [hocket.start("answer", "1", f"colour {number}") for number in range(6)]
+    commands = [hocket.start("answer", ref, f"colour {number}") for number in range(6)]
     said = [(*command.communicate(timeout=20), command.returncode) for command in commands]
-    code, winner, _ = heard(hocket, "1")
+    code, winner, _ = heard(hocket, ref)
     assert (code, [code for _, _, code in said].count(0)) == (0, 1)
     losers = [err for _, err, code in said if code]
     assert all(f"allowed by operator: {winner.strip()}\n" in err for err in losers), losers
@@ -132,9 +136,10 @@ def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket
 def test_a_late_answer_by_the_name_of_a_chain_is_told_the_first(hocket: Hocket) -> None:
     assert hocket("run", "claude:1", "-p", "ask me", "--on-question", "ask", "--detach").returncode == 0
     (asked,) = until(hocket, lambda questions: len(questions) == 1)
-    assert hocket("answer", "1", "deny", "-m", "not today").returncode == 0
-    hocket("wait", "1")
-    for name in ("1", str(asked["number"])):
+    chain = hocket.number()
+    assert hocket("answer", chain, "deny", "-m", "not today").returncode == 0
+    hocket("wait", chain)
+    for name in (chain, str(asked["number"])):
         assert "the last one was denied by operator: not today" in hocket("answer", name, "allow").stderr
 
 
@@ -146,7 +151,8 @@ def test_a_beginning_that_fits_several_questions_is_refused_with_all_of_them(hoc
     unclear = hocket("answer", "q", "this one")
     assert (unclear.returncode, unclear.stdout) == (2, "")
     assert "fits 2 open questions" in unclear.stderr
-    assert all(f'hocket answer {number} "YOUR ANSWER"' in unclear.stderr for number in (1, 2))
+    numbers = [hocket.number(nth) for nth in (1, 2)]
+    assert all(f'hocket answer {number} "YOUR ANSWER"' in unclear.stderr for number in numbers)
 
 
 @pytest.mark.usefixtures("asker")
@@ -155,20 +161,21 @@ def test_who_follows_sees_what_comes_and_what_goes(hocket: Hocket) -> None:
     assert following.stdout is not None
     ref = spawned(hocket, "asker", "--", "Which colour?")
     lines = [following.stdout.readline() for _ in range(4)]
-    assert lines[0].startswith(f"1 asker in {hocket.cwd.name}  asked ")
-    assert lines[1:] == ["  ? asks: Which colour?\n", '    hocket answer 1 "YOUR ANSWER"\n', "\n"]
+    number = hocket.number()
+    assert lines[0].startswith(f"{number} asker in {hocket.cwd.name}  asked ")
+    assert lines[1:] == ["  ? asks: Which colour?\n", f'    hocket answer {number} "YOUR ANSWER"\n', "\n"]
     hocket("answer", ref, "red")
-    assert following.stdout.readline() == f"1 asker in {hocket.cwd.name} asks no more: asks: Which colour?\n"
+    assert following.stdout.readline() == f"{number} asker in {hocket.cwd.name} asks no more: asks: Which colour?\n"
 
 
 @pytest.mark.usefixtures("asker")
 def test_the_answer_is_printed_alone_and_a_refusal_ends_with_one(hocket: Hocket) -> None:
     answered, denied = (spawned(hocket, "asker", "--", "Go", "on?") for _ in range(2))
     until(hocket, lambda questions: len(questions) == 2)
-    assert hocket("answer", answered, "yes,", "do").stdout == "1  allowed\n"
+    assert hocket("answer", answered, "yes,", "do").stdout == f"{hocket.number(1)}  allowed\n"
     mixed = hocket("answer", denied, "why", "-m", "not")
     assert (mixed.returncode, mixed.stdout) == (2, "")
-    assert hocket("answer", denied, "deny", "-m", "not today").stdout == "2  denied\n"
+    assert hocket("answer", denied, "deny", "-m", "not today").stdout == f"{hocket.number(2)}  denied\n"
     assert heard(hocket, answered) == (0, "yes, do\n", "")
     assert heard(hocket, denied) == (1, "", "hocket: denied: not today\n")
 
@@ -199,7 +206,7 @@ def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> N
     assert done.returncode == 0
     assert done.stdout.startswith("(1, '', 'hocket: denied: nobody is there to answer")
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if " asker " in line]
-    assert told[1] == '? asker asks: Anybody there?    hocket answer 2 "YOUR ANSWER"'
+    assert told[1] == f'? asker asks: Anybody there?    hocket answer {hocket.number(2)} "YOUR ANSWER"'
     assert told[2].startswith("asker denied by hocket: nobody is there")
     failed = hocket("run", "asker", "--on-question", "fail", "--", "Anybody there?")
     assert failed.returncode == 4
@@ -228,7 +235,7 @@ def test_who_is_there_decides_what_becomes_of_a_question(
         (home / "config.toml").write_text(f'[claude]\non_question = "{configured}"\n')
     started = hocket.start(*words, "-p", "hello")
     assert started.wait(15) == 0
-    (leaf,) = (run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["kind"] == "leaf")
+    (leaf,) = (run for run in hocket.runs() if run["kind"] == "leaf")
     ended = json.loads(hocket("wait", leaf["id"], "--json").stdout)
     assert (ended["status"], ended["result"]) == ("done", "you said: hello")
     shown = json.loads(hocket("show", leaf["id"], "--json").stdout)

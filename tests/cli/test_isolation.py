@@ -42,6 +42,7 @@ def repository(hocket: Hocket, agent: Bin) -> Path:
     return hocket.cwd
 
 
+@pytest.mark.shared_server
 def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     hocket: Hocket, repository: Path, home: Path
 ) -> None:
@@ -51,9 +52,9 @@ def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     (branch,), (path,) = branches(repository), worktrees(repository)
     told = f"builder: 1 commit, 1 file not committed, on {branch}, in {path}"
     assert done.stderr.count(told) == 1
-    assert "run 1/reader works on branch hocket/1-" in done.stderr
-    number = json.loads(hocket("ps", "-a", "--json").stdout)[0]["number"]
-    shown = hocket("show", str(number)).stdout
+    number = hocket.number()
+    assert f"run {number}/reader works on branch hocket/{number}-" in done.stderr
+    shown = hocket("show", number).stdout
     assert told in shown
     assert picture(repository) == before
     (typed,) = [line.strip().split(" · ") for line in shown.splitlines() if " merge " in line]
@@ -92,6 +93,7 @@ def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) 
     assert worktrees(repository) == []
 
 
+@pytest.mark.shared_server
 def test_without_a_repository_it_is_two_and_nothing_was_started(hocket: Hocket, agent: Bin) -> None:
     agent("reader", "print('read')")
     (hocket.cwd / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
@@ -99,7 +101,7 @@ def test_without_a_repository_it_is_two_and_nothing_was_started(hocket: Hocket, 
         done = hocket("run", *words)
         assert (done.returncode, done.stdout) == (2, "")
         assert "needs a git repository" in done.stderr
-    assert json.loads(hocket("ps", "-a", "--json").stdout) == []
+    assert hocket.runs() == []
     assert hocket("run", "ship", "--isolation", "none").returncode == 0
     (listed,) = json.loads(hocket("chains", "--json").stdout)["chains"]
     assert (listed["isolation"], "git repository" in listed["problem"]) == ("worktree", True)
@@ -112,6 +114,7 @@ def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Pat
     assert (branches(repository), git(repository, "worktree", "list").count("\n")) == ([], 0)
 
 
+@pytest.mark.shared_server
 def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
     hocket: Hocket, agent: Bin, repository: Path
 ) -> None:
@@ -119,7 +122,7 @@ def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
     before = picture(repository)
     assert hocket("run", "reader -> claude", "-p", "first", "--isolation", "worktree").returncode == 0
     assert worktrees(repository) == []
-    first = next(one for one in json.loads(hocket("ps", "-a", "--json").stdout) if one["agent"] == "claude")
+    first = next(one for one in hocket.runs() if one["agent"] == "claude")
     again = hocket("resume", first["id"], "-p", "second")
     assert (again.returncode, again.stdout) == (0, "you said: second\n")
     assert worktrees(repository) == [first["cwd"]]
@@ -127,18 +130,19 @@ def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
     assert git(first["cwd"], "symbolic-ref", "--short", "HEAD") == branch
     # And once more, of the session that went on, when only the folder was taken away.
     git(repository, "worktree", "remove", first["cwd"])
-    second = json.loads(hocket("ps", "-a", "--json").stdout)[-1]
+    second = hocket.runs()[-1]
     assert hocket("resume", second["id"], "-p", "third").stdout == "you said: third\n"
     assert branches(repository) == [branch]
     assert picture(repository) == before
 
 
+@pytest.mark.shared_server
 def test_a_session_whose_repository_is_gone_is_refused_in_words(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("claude", PROGRAM)
     make_repository(world / "other")
     where = ("--cwd", str(world / "other"))
     assert hocket("run", "claude", "-p", "x", "--isolation", "worktree", *where).returncode == 0
     shutil.rmtree(world / "other")
-    refused = hocket("resume", "2", "-p", "more")
+    refused = hocket("resume", hocket.number(2), "-p", "more")
     assert refused.returncode == 2
     assert str(world / "other") in refused.stderr

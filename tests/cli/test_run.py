@@ -17,6 +17,8 @@ from world import Bin, Hocket
 
 from hocket.client import Client, type_in
 
+pytestmark = pytest.mark.shared_server
+
 COUNTING = """
 import pathlib, sys, time
 count = pathlib.Path("count")
@@ -146,6 +148,7 @@ def test_a_refusal_is_two_with_nothing_on_stdout(hocket: Hocket, agents: Bin, wo
         assert done.stderr.startswith("hocket: ")
 
 
+@pytest.mark.own_server
 def test_nothing_to_run_is_two_with_an_example(hocket: Hocket) -> None:
     done = hocket("run")
     assert (done.returncode, done.stdout) == (2, "")
@@ -196,6 +199,7 @@ def test_the_working_directory_can_be_chosen(hocket: Hocket, agent: Bin, project
 
 
 @pytest.mark.req("S1-B22")
+@pytest.mark.own_server
 def test_a_dry_run_shows_every_step_and_starts_nothing(hocket: Hocket, agents: Bin, home: Path) -> None:
     words = ["run", "planner -> builder:3", "-p", "go on", "--until", "true", "--dry-run"]
     shown = hocket(*words, "--", "--fast")
@@ -277,6 +281,7 @@ def test_a_stop_from_elsewhere_is_one(hocket: Hocket, agents: Bin) -> None:
     assert running.returncode == 1
 
 
+@pytest.mark.own_server
 def test_a_killed_server_costs_the_watcher_nothing(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("slow", "import pathlib, time\nfor n in range(60): print(n, flush=True); time.sleep(0.05)")
     running = hocket.start("run", "slow -> slow", "--json")
@@ -323,8 +328,8 @@ def test_a_run_started_by_an_agent_is_its_child(hocket: Hocket, agents: Bin) -> 
     agents("outer", f"import os; os.execv({sys.executable!r}, {command!r})")
     done = hocket("run", "outer")
     assert (done.returncode, done.stdout) == (0, "plan for\n")
-    listed = {run["agent"]: run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["kind"] == "leaf"}
-    inner = next(run for run in json.loads(hocket("ps", "-a", "--json").stdout) if run["depth"] == 1)
+    listed = {run["agent"]: run for run in hocket.runs() if run["kind"] == "leaf"}
+    inner = next(run for run in hocket.runs() if run["depth"] == 1)
     assert inner["parent"] == listed["outer"]["id"]
     assert inner["root"] == listed["outer"]["root"]
 
@@ -356,9 +361,10 @@ def test_a_dry_run_inside_a_run_is_refused_what_the_run_would_be(hocket: Hocket,
     told = hocket("run", "claude", "-p", "x").stdout
     assert told.startswith("2 ")
     assert "may not give a gate" in told
-    assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 2, "nothing was started by it"
+    assert len(hocket.runs()) == 2, "nothing was started by it"
 
 
+@pytest.mark.own_server
 def test_a_dry_run_inside_a_run_brings_no_server_up(hocket: Hocket, agent: Bin, agents: Bin, world: Path) -> None:
     """Both ends of a FIFO wait for each other, so that nobody brings one up before it was tried."""
     door = world / "door"

@@ -14,6 +14,8 @@ from world import Bin, Hocket
 
 from hocket.cli.runs import in_tree_order, ps_table, shown
 
+pytestmark = pytest.mark.shared_server
+
 RUN_KEYS = {
     "id",
     "number",
@@ -90,6 +92,7 @@ def test_show_always_says_where_the_agent_was_found() -> None:
     assert "agent    make (PATH)" in shown(run(2, agent="make", source="PATH"), 160.0, 80)
 
 
+@pytest.mark.own_server
 def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "import sys; print(*sys.argv[1:]); print('aside', file=sys.stderr); sys.exit(4)")
     spawned = hocket("spawn", "echo", "-p", "the prompt", "--json", "--", "--flag")

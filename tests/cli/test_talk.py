@@ -18,6 +18,8 @@ from world import Bin, Hocket
 from hocket.cli.talk import Exchange
 from hocket.client import Client
 
+pytestmark = pytest.mark.shared_server
+
 
 def make(kind: str, run: str = "me", /, **data: Any) -> dict[str, Any]:
     return {"v": 1, "seq": 1, "ts": 0.0, "run": run, "root": "me", "type": kind, "data": data}
@@ -170,21 +172,22 @@ def test_a_question_is_shown_everywhere_with_the_line_to_type(hocket: Hocket) ->
     watching = hocket.start("run", "claude", "-p", "ask me", "--on-question", "ask")
     assert watching.stderr is not None
     line = next(line for line in watching.stderr if " ? " in line)
-    assert line.split(" ", 1)[1] == "? claude wants to run Bash: touch x0    hocket answer 2 allow/deny\n"
+    number = hocket.number(2)
+    assert line.split(" ", 1)[1] == f"? claude wants to run Bash: touch x0    hocket answer {number} allow/deny\n"
     listed = hocket("ps").stdout
     assert "◆ needs you" in listed
     assert "touch x0" in listed
-    shown = hocket("show", "2").stdout
+    shown = hocket("show", number).stdout
     assert "? wants to run Bash: touch x0\n  command: touch x0\n  description: Make a file\n" in shown
-    assert "    hocket answer 2 allow/deny\n" in shown
-    allowed = hocket("answer", "2", "allow")
-    assert (allowed.returncode, allowed.stdout, allowed.stderr) == (0, "2  allowed\n", "")
+    assert f"    hocket answer {number} allow/deny\n" in shown
+    allowed = hocket("answer", number, "allow")
+    assert (allowed.returncode, allowed.stdout, allowed.stderr) == (0, f"{number}  allowed\n", "")
     out, err = watching.communicate(timeout=10)
     assert (watching.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
     assert "claude allowed by operator" in err
-    late = hocket("answer", "2", "deny")
+    late = hocket("answer", number, "deny")
     assert (late.returncode, late.stdout) == (2, "")
-    assert "run 2 has ended, and has no open question" in late.stderr
+    assert f"run {number} has ended, and has no open question" in late.stderr
 
 
 @pytest.mark.usefixtures("claude")
@@ -193,9 +196,10 @@ def test_a_refusal_says_why_and_questions_are_told_apart(hocket: Hocket) -> None
     run = until(hocket, ref, lambda run: len(run["questions"]) == 2)
     unclear = hocket("answer", ref, "allow")
     assert (unclear.returncode, unclear.stdout) == (2, "")
-    assert "run 1 has 2 open questions; say which one" in unclear.stderr
+    assert f"run {hocket.number()} has 2 open questions; say which one" in unclear.stderr
     for number in range(2):
-        told = f"? wants to run Bash: touch x{number}\n    hocket answer 1 --question q1-{number} allow/deny\n"
+        line = f"    hocket answer {hocket.number()} --question q1-{number} allow/deny\n"
+        told = f"? wants to run Bash: touch x{number}\n{line}"
         assert told in unclear.stderr
     unknown = hocket("answer", ref, "allow", "--question", "nosuch")
     assert (unknown.returncode, "no open question 'nosuch'" in unknown.stderr) == (2, True)
@@ -222,7 +226,7 @@ def test_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
 def test_a_choice_is_answered_in_words_or_by_number(hocket: Hocket) -> None:
     ref = spawned(hocket, "choose", "--on-question", "ask")
     until(hocket, ref, needs_you)
-    assert 'hocket answer 1 "YOUR ANSWER"' in hocket("show", ref).stdout
+    assert f'hocket answer {hocket.number()} "YOUR ANSWER"' in hocket("show", ref).stdout
     assert hocket("answer", ref, "2").returncode == 0
     assert "'Which colour?': 'Blue'" in hocket("wait", ref).stdout
 
@@ -236,22 +240,23 @@ def chained(hocket: Hocket, dsl: str, prompt: str, asked: int = 1) -> dict[str, 
 
 @pytest.mark.usefixtures("claude")
 def test_words_given_to_a_chain_reach_who_asks_in_it(hocket: Hocket) -> None:
-    chained(hocket, "claude", "choose")
-    shown = hocket("show", "1").stdout
-    assert '? asks: Which colour? (1 Red, 2 Blue)\n    hocket answer 2 "YOUR ANSWER"\n' in shown
-    answered = hocket("answer", "1", "blue")
-    assert (answered.returncode, answered.stdout, answered.stderr) == (0, "2  allowed\n", "")
-    assert "'Which colour?': 'blue'" in hocket("wait", "1").stdout
+    chain = chained(hocket, "claude", "choose")["id"]
+    number = hocket.number(2)
+    shown = hocket("show", chain).stdout
+    assert f'? asks: Which colour? (1 Red, 2 Blue)\n    hocket answer {number} "YOUR ANSWER"\n' in shown
+    answered = hocket("answer", chain, "blue")
+    assert (answered.returncode, answered.stdout, answered.stderr) == (0, f"{number}  allowed\n", "")
+    assert "'Which colour?': 'blue'" in hocket("wait", chain).stdout
 
 
 @pytest.mark.usefixtures("claude")
 def test_by_a_chains_name_too_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
     chain = chained(hocket, "claude:2", "ask me")
-    unclear = hocket("answer", "1", "sounds", "good")
+    unclear = hocket("answer", chain["id"], "sounds", "good")
     assert (unclear.returncode, unclear.stdout) == (2, "")
     assert "say allow or deny, not 'sounds good': it wants to run Bash: touch x0" in unclear.stderr
-    assert json.loads(hocket("show", "1", "--json").stdout)["questions"] == chain["questions"]
-    denied = hocket("answer", "1", "no", "--json")
+    assert json.loads(hocket("show", chain["id"], "--json").stdout)["questions"] == chain["questions"]
+    denied = hocket("answer", chain["id"], "no", "--json")
     told = {"run": chain["questions"][0]["run"], "question": "q1-0", "allow": False}
     assert (denied.returncode, json.loads(denied.stdout)) == (0, told)
 
@@ -260,7 +265,7 @@ def test_by_a_chains_name_too_only_a_clear_yes_gives_permission(hocket: Hocket) 
 def test_an_answer_to_nothing_is_refused(hocket: Hocket) -> None:
     ref = spawned(hocket, "hold", "--on-question", "ask")
     hocket("run", "claude", "-p", "hold", "--detach")
-    for name in (ref, "2"):
+    for name in (ref, hocket.number(2)):
         refused = hocket("answer", name, "deny")
         assert (refused.returncode, refused.stdout) == (2, "")
         assert "no open question" in refused.stderr
@@ -278,17 +283,18 @@ import signal; signal.pause()
 @pytest.mark.usefixtures("claude")
 def test_several_who_ask_in_a_chain_are_told_apart_by_their_numbers(hocket: Hocket, agent: Bin) -> None:
     agent("spawner", SPAWNER)
-    chained(hocket, "spawner", "x", asked=2)
-    lines = [f"hocket answer {number} allow/deny\n" for number in (3, 4)]
-    shown = hocket("show", "1").stdout
+    chain = chained(hocket, "spawner", "x", asked=2)["id"]
+    first, second = hocket.number(3), hocket.number(4)
+    lines = [f"hocket answer {number} allow/deny\n" for number in (first, second)]
+    shown = hocket("show", chain).stdout
     assert all(line in shown for line in lines)
     for words in (["allow"], ["allow", "--question", "q1-0"]):
-        unclear = hocket("answer", "1", *words)
+        unclear = hocket("answer", chain, *words)
         assert (unclear.returncode, unclear.stdout) == (2, "")
         assert all(line in unclear.stderr for line in lines)
-    assert hocket("answer", "3", "allow").stdout == "3  allowed\n"
-    assert hocket("wait", "3").stdout == "you said: ask me [allow touch x0]\n"
-    assert hocket("answer", "1", "deny").stdout == "4  denied\n"
+    assert hocket("answer", first, "allow").stdout == f"{first}  allowed\n"
+    assert hocket("wait", first).stdout == "you said: ask me [allow touch x0]\n"
+    assert hocket("answer", chain, "deny").stdout == f"{second}  denied\n"
 
 
 @contextmanager
@@ -323,6 +329,7 @@ def before_it_decides(home: Path, deed: Callable[[Client], object]) -> Iterator[
 
 
 @pytest.mark.usefixtures("claude")
+@pytest.mark.own_server
 def test_words_meant_for_one_question_never_answer_the_next(hocket: Hocket, home: Path) -> None:
     ref = spawned(hocket, "ask, then choose", "--on-question", "ask")
     until(hocket, ref, needs_you)
@@ -343,7 +350,7 @@ def test_who_waits_for_a_turn_that_asks_is_told_so(hocket: Hocket) -> None:
     until(hocket, ref, is_idle)
     waited = hocket("send", ref, "ask me", "--wait")
     assert (waited.returncode, waited.stdout) == (4, "")
-    assert waited.stderr == "? wants to run Bash: touch x0\n    hocket answer 1 allow/deny\n"
+    assert waited.stderr == f"? wants to run Bash: touch x0\n    hocket answer {hocket.number()} allow/deny\n"
     again = hocket("send", ref, "and now?", "--wait", "--json")
     assert (again.returncode, json.loads(again.stdout)["question"]["tool"]) == (4, "Bash")
 
@@ -376,9 +383,10 @@ def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> N
     hocket("wait", first)
     resumed = hocket("resume", first, "--session", "-p", "more")
     assert (resumed.returncode, resumed.stdout) == (0, "you said: more\n")
-    assert 'run 2 waits for more: hocket send 2 "…" --wait' in resumed.stderr
+    number = hocket.number(2)
+    assert f'run {number} waits for more: hocket send {number} "…" --wait' in resumed.stderr
     assert "○ idle" in hocket("ps").stdout
-    assert hocket("resume", "2").returncode == 2
+    assert hocket("resume", number).returncode == 2
 
 
 def test_a_failed_chain_goes_on_from_its_first_incomplete_step_or_a_chosen_one(
@@ -389,21 +397,22 @@ def test_a_failed_chain_goes_on_from_its_first_incomplete_step_or_a_chosen_one(
     agent("third", "print('finished')\n")
     failed = hocket("run", "first -> second -> third", "-q")
     assert failed.returncode == 1
-    assert "has no step 9" in hocket("resume", "1", "--from", "9").stderr
-    assert "its steps: 1 first, 2 second, 3 third" in hocket("resume", "1", "--from", "nobody").stderr
-    refused = hocket("resume", "1", "-p", "more")
+    chain = hocket.number()
+    assert "has no step 9" in hocket("resume", chain, "--from", "9").stderr
+    assert "its steps: 1 first, 2 second, 3 third" in hocket("resume", chain, "--from", "nobody").stderr
+    refused = hocket("resume", chain, "-p", "more")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "own prompts" in refused.stderr
     (project / "mended").touch()
-    done = hocket("resume", "1")
+    done = hocket("resume", chain)
     assert (done.returncode, done.stdout) == (0, "finished\n")
     assert (project / "ledger").read_text() == "first "
-    again = hocket("resume", "1", "--from", "first", "--json")
+    again = hocket("resume", chain, "--from", "first", "--json")
     last = json.loads(again.stdout.splitlines()[-1])
     assert (again.returncode, [step["agent"] for step in last["data"]["steps"]]) == (0, ["first", "second", "third"])
     assert (project / "ledger").read_text() == "first first "
     shown = json.loads(hocket("show", last["run"], "--json").stdout)
-    assert shown["resumed_from"] == json.loads(hocket("show", "1", "--json").stdout)["id"]
+    assert shown["resumed_from"] == json.loads(hocket("show", chain, "--json").stdout)["id"]
     assert hocket("resume", last["run"]).returncode == 2
 
 

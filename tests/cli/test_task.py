@@ -269,6 +269,7 @@ def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
 
 
 @pytest.mark.req("S2-B01", "S2-B02", "S2-15")
+@pytest.mark.shared_server
 def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> None:
     agent("echo", "import sys; print(sys.argv[-1])")
     hocket("handoff", "echo", "hi")
@@ -284,23 +285,24 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
         "--plan",
         "-",
     )
-    planned = json.loads(hocket("task", "plan", "1", *words, "--json", stdin="1. look\n2. write\n").stdout)
+    task = hocket.task_number()
+    planned = json.loads(hocket("task", "plan", task, *words, "--json", stdin="1. look\n2. write\n").stdout)
     assert (planned["taskType"], planned["summary"], planned["requirements"]) == ("planned", "Short", ["one", "two"])
     assert (planned["acceptanceCriteria"], planned["plan"]) == (["- a dash"], "1. look\n2. write\n")
     assert [one["output"] for one in planned["agentChain"]] == ["hi\n"]
-    again = hocket("task", "plan", "1", "--summary", "Shorter")
+    again = hocket("task", "plan", task, "--summary", "Shorter")
     assert (again.returncode, again.stdout) == (0, "")
-    shown = hocket("task", "show", "1").stdout
+    shown = hocket("task", "show", task).stdout
     assert "  Shorter\n  has to hold\n    - one\n    - two\n" in shown
-    assert hocket("task", "status", "1").stdout == "waiting\n"
-    assert hocket("task", "status", "1", "completed", "-m", "well done").stdout == "completed\n"
-    assert json.loads(hocket("task", "status", "1", "--json").stdout) == {"type": "completed", "message": "well done"}
-    refused = hocket("task", "status", "1", "active")
+    assert hocket("task", "status", task).stdout == "waiting\n"
+    assert hocket("task", "status", task, "completed", "-m", "well done").stdout == "completed\n"
+    assert json.loads(hocket("task", "status", task, "--json").stdout) == {"type": "completed", "message": "well done"}
+    refused = hocket("task", "status", task, "active")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "completed" in refused.stderr
-    events = json.loads(hocket("task", "history", "1", "--json").stdout)
+    events = json.loads(hocket("task", "history", task, "--json").stdout)
     assert [one["eventType"] for one in events][:2] == ["task_created", "agent_handoff_started"]
-    history = hocket("task", "history", "1").stdout
+    history = hocket("task", "history", task).stdout
     assert "handed to echo" in history
     assert "waiting → completed: well done" in history
 
@@ -310,33 +312,35 @@ def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path
     wait = f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
     agent("slow", wait)
     run = hocket("handoff", "slow", "x", "--detach").stdout.strip()
-    ids = [hocket("task", "queue", "1", "slow", prompt).stdout.strip() for prompt in ("- one", "two", "three")]
-    listed = json.loads(hocket("task", "queue", "1", "--json").stdout)
+    task = hocket.task_number()
+    ids = [hocket("task", "queue", task, "slow", prompt).stdout.strip() for prompt in ("- one", "two", "three")]
+    listed = json.loads(hocket("task", "queue", task, "--json").stdout)
     assert [(one["id"], one["prompt"]) for one in listed] == list(zip(ids, ["- one", "two", "three"], strict=True))
-    assert hocket("task", "queue", "1", "--next").stdout == "- one\n"
-    assert hocket("task", "queue", "1", "--remove", ids[2]).stdout == f"{ids[2]}\n"
-    assert hocket("task", "queue", "1").stdout == f"{ids[1]}  slow  two\n"
+    assert hocket("task", "queue", task, "--next").stdout == "- one\n"
+    assert hocket("task", "queue", task, "--remove", ids[2]).stdout == f"{ids[2]}\n"
+    assert hocket("task", "queue", task).stdout == f"{ids[1]}  slow  two\n"
     (world / "go").touch()
     hocket("wait", run)
     for words, told in [(("slow",), "in quotes"), (("slow", "x", "--next"), "--next"), (("--remove", "q0"), "q0")]:
-        refused = hocket("task", "queue", "1", *words)
+        refused = hocket("task", "queue", task, *words)
         assert (refused.returncode, refused.stdout) == (2, ""), words
         assert told in refused.stderr or "nothing" in refused.stderr.lower()
 
 
 @pytest.mark.req("S2-B04")
+@pytest.mark.shared_server
 def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) -> None:
-    hocket("task", "new", "a wish")
+    task = hocket("task", "new", "a wish").stdout.strip()
     content = bytes(range(256)) * 10
     (project / "data.bin").write_bytes(content)
     (project / "b.txt").write_text("b")
-    kept = json.loads(hocket("task", "attach", "1", "data.bin", "b.txt", "--json").stdout)
+    kept = json.loads(hocket("task", "attach", task, "data.bin", "b.txt", "--json").stdout)
     assert [(one["name"], one["size"]) for one in kept] == [("data.bin", 2560), ("b.txt", 1)]
-    hocket("task", "attach", "1", "b.txt", "--name", "other name.txt")
-    assert hocket("task", "attach", "1").stdout.split("\n")[2] == "         1  other name.txt"
-    assert hocket("task", "attach", "1", "--get", "data.bin", "-o", "copy.bin").stdout == ""
+    hocket("task", "attach", task, "b.txt", "--name", "other name.txt")
+    assert hocket("task", "attach", task).stdout.split("\n")[2] == "         1  other name.txt"
+    assert hocket("task", "attach", task, "--get", "data.bin", "-o", "copy.bin").stdout == ""
     assert (project / "copy.bin").read_bytes() == content
-    command = [sys.executable, "-m", "hocket", "task", "attach", "1", "--get", "data.bin"]
+    command = [sys.executable, "-m", "hocket", "task", "attach", task, "--get", "data.bin"]
     assert subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=True).stdout == content
     for words, told in [
         (("data.bin", "--name", "b.txt"), "already"),
@@ -348,24 +352,24 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
         (("b.txt", "data.bin", "--name", "x"), "--name"),
         (("-o", "x"), "--get"),
     ]:
-        refused = hocket("task", "attach", "1", *words)
+        refused = hocket("task", "attach", task, *words)
         assert (refused.returncode, refused.stdout) == (2, ""), words
         assert told in refused.stderr, words
     with open(project / "large", "wb") as file:
         file.truncate(10 * 1024**2 + 1)
-    assert "larger than 10 MB" in hocket("task", "attach", "1", "large").stderr
+    assert "larger than 10 MB" in hocket("task", "attach", task, "large").stderr
 
 
 @pytest.mark.parametrize(
     "words",
     [
         ("new", " "),
-        ("show", "77"),
+        ("show", "7777"),
         ("show", ""),
         ("plan", "1"),
         ("status", "1", "begun"),
         ("status", "1", "-m", "x"),
-        ("history", "77"),
+        ("history", "7777"),
         ("export",),
         ("export", "1", "--all"),
         ("export", "--all"),
@@ -374,6 +378,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
         ("nonsense",),
     ],
 )
+@pytest.mark.shared_server
 def test_a_mistake_is_two_and_says_what_to_do(hocket: Hocket, words: tuple[str, ...]) -> None:
     done = hocket("task", *words)
     assert (done.returncode, done.stdout) == (2, ""), done

@@ -26,6 +26,8 @@ from hocket.cli.format import harmless
 from hocket.cli.progress import Progress
 from hocket.cli.terminal import frame
 
+pytestmark = pytest.mark.shared_server
+
 COLUMNS, ROWS = 100, 30
 Start = Callable[..., "Terminal"]
 
@@ -134,11 +136,11 @@ def terminal(home: Path, project: Path, agent: Bin) -> Iterator[Start]:
         one.close()
 
 
-def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start) -> None:
+def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "quick -> forever:3 -> loud")
     view.wait_for("hammering")
     lines = view.text().splitlines()
-    assert lines[0].startswith("● run 1  quick → forever:3 → loud")
+    assert lines[0].startswith(f"● run {hocket.number()}  quick → forever:3 → loud")
     assert lines[1].split()[:3] == ["✓", "quick", "1/1"]
     assert lines[1].endswith("a plan of six steps")
     assert lines[2].split()[1:3] == ["forever", "1/3"]
@@ -154,7 +156,7 @@ def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start) -> No
     assert view.end() == 130
     text = view.text()
     assert "■ stopped  forever  1/3  stopped" in text
-    assert "hocket logs 1" in text
+    assert f"hocket logs {hocket.number()}" in text
     assert "d detach" not in text
 
 
@@ -167,36 +169,36 @@ def test_the_second_interrupt_stops(terminal: Start) -> None:
     assert view.end() == 130
 
 
-def test_a_key_right_behind_the_interrupt_counts(terminal: Start) -> None:
+def test_a_key_right_behind_the_interrupt_counts(terminal: Start, hocket: Hocket) -> None:
     """The offer is on the screen before the terminal is taken, so taking it must not drop what is typed."""
     view = terminal("run", "forever")
     view.wait_for("hammering")
     view.press(b"\x03d")
     assert view.end() == 0
-    assert "run 1 goes on" in view.text()
+    assert f"run {hocket.number()} goes on" in view.text()
 
 
-def test_lines_on_a_terminal_make_the_offer_too(terminal: Start) -> None:
+def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "forever", "--plain")
     view.wait_for("hammering")
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter to go on")
     view.press(b"\r")
-    view.wait_for("run 1 goes on")
+    view.wait_for(f"run {hocket.number()} goes on")
     view.press(b"\x03")
     view.wait_until(lambda: view.text().count("d detach") == 2)
     view.press(b"\x03")
     assert view.end() == 130
 
 
-def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start) -> None:
+def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "forever")
     view.wait_for("hammering")
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 0
-    assert "run 1 goes on: hocket wait 1" in view.text()
+    assert f"run {hocket.number()} goes on: hocket wait {hocket.number()}" in view.text()
     assert not view.screen.cursor.hidden
     listing = terminal("ps")
     assert listing.end() == 0
@@ -293,7 +295,7 @@ def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
 
 def test_whoever_answers_elsewhere_takes_the_box_away_and_is_named(terminal: Start, agent: Bin, hocket: Hocket) -> None:
     view = asking(terminal, agent, "ask me hold")
-    hocket("answer", "2", "deny", "-m", "not today")
+    hocket("answer", hocket.number(2), "deny", "-m", "not today")
     view.wait_for("claude denied by operator: not today")
     view.wait_until(lambda: "╭" not in view.text())
     view.press(b"\x03")
@@ -323,24 +325,29 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     assert "[a] allow once" in view.text()
 
 
-def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(terminal: Start, agent: Bin) -> None:
+def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
+    terminal: Start, agent: Bin, hocket: Hocket
+) -> None:
     agent("claude", PROGRAM.replace("touch x", "touch " + 50 * "xy " + "the end of it "))
     view = terminal("run", "claude", "-p", "-", stdin=b"ask me")
     view.wait_for("◆  claude")
     text = view.text()
     assert "? claude wants to run Bash: touch xy xy" in text
     assert "the end of it" in " ".join(text.split())
-    assert "\n    hocket answer 2 allow/deny\n" in text
-    assert next(line for line in text.splitlines() if line.startswith("◆")).endswith("hocket answer 2 allow/deny")
+    line = f"hocket answer {hocket.number(2)} allow/deny"
+    assert f"\n    {line}\n" in text
+    assert next(line for line in text.splitlines() if line.startswith("◆")).endswith(line)
     assert "╭" not in text
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 0
-    assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()
+    assert f"claude needs you: {line}\nrun {hocket.number()} goes on" in view.text()
 
 
-def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(terminal: Start, agent: Bin) -> None:
+def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
+    terminal: Start, agent: Bin, hocket: Hocket
+) -> None:
     view = asking(terminal, agent)
     assert not view.is_canonical()
     view.press(b"\x03")
@@ -348,15 +355,16 @@ def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(termin
     view.press(b"d")
     assert view.end() == 0
     assert view.is_canonical()
-    assert "claude needs you: hocket answer 2 allow/deny\nrun 1 goes on" in view.text()
+    chain, claude = hocket.number(1), hocket.number(2)
+    assert f"claude needs you: hocket answer {claude} allow/deny\nrun {chain} goes on" in view.text()
 
 
-def test_members_of_a_group_are_shown_side_by_side_until_all_are_over(terminal: Start) -> None:
+def test_members_of_a_group_are_shown_side_by_side_until_all_are_over(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "quick -> (quick, forever:3) -> loud", "--until", "echo why; test ! -f never || exit 1")
     view.wait_for("hammering")
     view.wait_for("✓  ┌ quick")
     lines = view.text().splitlines()
-    assert lines[0].startswith("● run 1  quick → (quick, forever:3) → loud")
+    assert lines[0].startswith(f"● run {hocket.number()}  quick → (quick, forever:3) → loud")
     assert lines[1].split()[:3] == ["✓", "quick", "1/1"]
     assert lines[2].split()[:4] == ["✓", "┌", "quick", "1/1"]
     assert lines[3].split()[1:4] == ["└", "forever", "1/3"]

@@ -196,6 +196,7 @@ def inside(hocket: Hocket, agent: Bin, world: Path) -> Inside:
 
 
 @pytest.mark.req("S3-56")
+@pytest.mark.shared_server
 def test_an_agent_that_asks_for_one_it_may_not_start_is_told_which_it_may(
     hocket: Hocket, inside: Inside, world: Path
 ) -> None:
@@ -204,7 +205,7 @@ def test_an_agent_that_asks_for_one_it_may_not_start_is_told_which_it_may(
     said = inside("lead", "spawn", "other", "-p", "x", "--json")
     assert (said["code"], said["out"]) == (2, "")
     assert "Allowed agents: dev, qa" in said["err"]
-    agents = [run["agent"] for run in json.loads(hocket("ps", "-a", "--json").stdout)]
+    agents = [run["agent"] for run in hocket.runs()]
     assert "other" not in agents
 
 
@@ -217,6 +218,7 @@ def test_an_agent_that_asks_for_one_it_may_not_start_is_told_which_it_may(
         ("spawn", "lead", "-p", "x", "--", "--dangerously-skip-permissions"),
     ],
 )
+@pytest.mark.shared_server
 def test_an_agent_that_asks_for_a_shell_gets_none(
     hocket: Hocket, inside: Inside, world: Path, words: tuple[str, ...]
 ) -> None:
@@ -226,7 +228,7 @@ def test_an_agent_that_asks_for_a_shell_gets_none(
     assert "may not" in said["err"]
     assert "hint:" in said["err"]
     assert not (hocket.cwd / "pwned").exists()
-    assert len(json.loads(hocket("ps", "-a", "--json").stdout)) == 2
+    assert len(hocket.runs()) == 2
 
 
 def test_an_agent_may_start_a_program_once_the_user_has_allowed_it(hocket: Hocket, inside: Inside, world: Path) -> None:
@@ -237,6 +239,7 @@ def test_an_agent_may_start_a_program_once_the_user_has_allowed_it(hocket: Hocke
     assert (hocket.cwd / "made").exists()
 
 
+@pytest.mark.shared_server
 def test_an_agent_is_told_by_a_notice_that_the_one_it_started_works_in_a_narrower_mode(
     hocket: Hocket, inside: Inside, world: Path
 ) -> None:

@@ -16,6 +16,8 @@ from world import Bin, Hocket
 from hocket.keeper.platform import start_time
 from hocket.keeper.tree import carrying
 
+pytestmark = pytest.mark.shared_server
+
 WAITS = "#!/bin/sh\necho up\nexec sleep 300\n"
 
 
@@ -68,6 +70,7 @@ def test_a_spawned_agent_is_in_progress_and_then_done_or_failed(
 
 
 @pytest.mark.req("S3-51")
+@pytest.mark.own_server
 def test_a_run_is_listed_before_its_process_exists(hocket: Hocket, agent: Bin, home: Path) -> None:
     (home / "config.toml").write_text("[limits]\nleaves = 1\n")
     agent("waits", WAITS)
@@ -175,6 +178,7 @@ def test_stopping_a_loop_during_its_gate_stops_the_chain(hocket: Hocket, agent: 
     assert not lives(gate)
 
 
+@pytest.mark.own_server
 def test_a_server_that_is_stopped_takes_its_gates_along_and_the_next_one_asks_again(
     hocket: Hocket, agent: Bin, project: Path
 ) -> None:

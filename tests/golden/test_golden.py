@@ -34,6 +34,8 @@ ENDS = dict.fromkeys(CASES, DONE) | {
     "refusal": FAILED,
 }
 CLEAN, KILLED = Exit(0), Exit(signal=9)
+OFTEN = ("success", "question_allowed", "turns")
+"""What every run of the tests records again. A new CLI is a new version, of which all has to be recorded anyway."""
 
 
 # --- Reading what is recorded -------------------------------------------------------------------------------
@@ -88,7 +90,9 @@ def test_every_case_is_recorded_with_the_installed_cli(installed: str) -> None:
     assert shelf.cases(installed) == sorted(CASES), "type scripts/golden"
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_the_installed_cli_still_says_what_is_recorded(case: str, installed: str) -> None:
     before, now = shelf.load(installed, case), recorded(CASES[case])
     assert _differences(before, now) == []

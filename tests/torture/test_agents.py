@@ -14,6 +14,8 @@ from world import Bin, Hocket, processes_of
 
 from hocket.keeper import tree
 
+pytestmark = pytest.mark.shared_server
+
 DAEMON = """
 import os, signal, sys
 told, tell = os.pipe()
@@ -129,6 +131,7 @@ with open(sys.argv[1]) as gate:
 """
 
 
+@pytest.mark.own_server
 def test_five_hundred_zombies_cost_the_server_nothing(ground: Ground, agent: Bin, project: Path) -> None:
     agent("zombies", ZOMBIES)
     os.mkfifo(project / "gate")

@@ -181,7 +181,10 @@ DAMAGES = {
 
 
 @pytest.mark.timeout(60)  # a client starts a server three times before it believes that there will be none
-@pytest.mark.parametrize("name", DAMAGES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in ("cut in half", "emptied") else []) for name in DAMAGES],
+)
 def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
     name: str, ground: Ground, hocket: Hocket, home: Path
 ) -> None:

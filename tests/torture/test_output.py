@@ -10,6 +10,8 @@ import pytest
 from torture.ground import Ground, rss_mb, verdict
 from world import Bin, Hocket
 
+pytestmark = pytest.mark.shared_server
+
 MB = 1024 * 1024
 
 # --- Out ----------------------------------------------------------------------------------------------------
@@ -26,6 +28,7 @@ os.write(1, b"\\nend\\n")
 
 
 @pytest.mark.timeout(60)  # a hundred megabytes are written, read, and read again
+@pytest.mark.own_server
 def test_a_line_of_100_mb_is_kept_whole_and_told_as_oversize(ground: Ground, agent: Bin) -> None:
     agent("endless", LONG_LINE)
     server = ground.server_pid()

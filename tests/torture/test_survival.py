@@ -186,22 +186,24 @@ def check_stream(events: list[dict[str, object]], code: int | None, root: str) -
     assert code == 1
 
 
-@pytest.mark.timeout(60)  # the server has to come up six times
+@pytest.mark.timeout(60)  # the server has to come up as often
+@pytest.mark.parametrize("ends", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
-def test_following_goes_on_through_five_ends_of_the_server(
-    sig: int, ground: Ground, hocket: Hocket, agent: Bin, gate: Path
+def test_following_goes_on_through_several_ends_of_the_server(
+    sig: int, ends: int, ground: Ground, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
     agent("counter", COUNTER)
     client = hocket.start("run", "counter", "--json", "--", gate)
 
     def interruptions() -> Iterator[None]:
-        for _ in range(5):
+        for _ in range(ends):
             pid = ground.server_pid()
             kill(pid, sig)
             open_gate(gate)
             yield
-        open_gate(gate)
-        yield
+        while True:
+            open_gate(gate)
+            yield
 
     events = follow_through(client, interruptions())
     code = client.wait(15)

@@ -34,7 +34,7 @@ def left_alone(hocket: Hocket, *args: str) -> tuple[str, Path]:
     return run_id, place
 
 
-@pytest.mark.parametrize("on_question", ["deny", "ask"])
+@pytest.mark.parametrize("on_question", ["deny", pytest.param("ask", marks=pytest.mark.slow)])
 def test_a_run_ends_without_anybody_asking(scripted: Stage, hocket: Hocket, on_question: str) -> None:
     """Its input is open, for our tools at least, so its keeper calls for a server when it has done its work."""
     scripted.plays(SLOW)

@@ -11,6 +11,8 @@ from world import Bin, Hocket
 
 from hocket.model import DEFAULT_MARKER
 
+pytestmark = pytest.mark.shared_server
+
 DONE = [{"say": "now"}, "marker"]
 
 

@@ -10,6 +10,8 @@ import pytest
 from e2e.claude.stage import Stage, bash, define, run, says, shown
 from world import Bin, Hocket
 
+pytestmark = pytest.mark.shared_server
+
 PWD = {"do": [bash("pwd", "scripted"), {"say": "seen"}]}
 
 
@@ -80,7 +82,7 @@ def test_an_unknown_agent_is_refused_before_anything_starts(claude: Stage, hocke
         refused = refusal(hocket, text)
         assert "--agent 'nobody' not found" in refused
         assert "Available agents: builder, planner" in refused
-    assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
+    assert (hocket.runs(), claude.model.bodies) == ([], [])
 
 
 def refusal(hocket: Hocket, *args: str) -> str:
@@ -130,6 +132,7 @@ def test_a_file_without_a_head_runs_when_its_path_is_given(claude: Stage, hocket
 
 
 @pytest.mark.req("S1-04", "S1-14", "S1-48")
+@pytest.mark.own_server
 def test_a_dry_run_shows_the_command_and_the_directory_and_starts_nothing(
     claude: Stage, hocket: Hocket, other: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from e2e.claude.stage import Document, Stage, bash, data_of, shown
 from world import Hocket
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(120)]
 
 PATIENCE = 90.0
 

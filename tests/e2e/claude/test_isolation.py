@@ -11,6 +11,8 @@ from e2e.claude.stage import Stage, Told, bash, define, run, says, shown
 from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Hocket
 
+pytestmark = pytest.mark.shared_server
+
 IDENTITY = "-c user.name=Ada -c user.email=ada@example.org"
 UNASKED = '[claude]\npermission_mode = "bypassPermissions"\n'
 
@@ -156,7 +158,7 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
     assert hocket("trust").returncode == 0
     hook = json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {traps.hook}"}]}]}})
     write = bash(f"echo '{hook}' > .claude/settings.json && git add --all && git {IDENTITY} commit --quiet -m x")
-    define(home.parent / "user", "writer")
+    define(Path.home(), "writer")
     (home / "config.toml").write_text(UNASKED)
     claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
     told = isolated(hocket, "writer -> claude")

@@ -30,7 +30,7 @@ from world import Bin, Hocket
 
 from hocket.mcp.tools import TOOLS, rules
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(90)]
 
 PATIENCE = 60.0
 
@@ -67,11 +67,12 @@ def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: Stage
     told = run(hocket, "lead", "-p", "hello", timeout=PATIENCE)
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "all is done")
     assert came_back(hocket, told.leaf) == [(False, "built it")]
-    parent, child = shown(hocket, told.leaf), json.loads(hocket("ps", "-a", "--json").stdout)[-1]
+    parent, child = shown(hocket, told.leaf), hocket.runs()[-1]
     assert (child["agent"], child["parent"], child["depth"]) == ("builder", parent["id"], parent["depth"] + 1)
     assert offered(claude) == set(rules())
 
 
+@pytest.mark.own_server
 def test_a_hand_off_outlives_a_kill_of_the_server(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
     gate = slow(agent, home)
     claude.plays({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
@@ -82,12 +83,12 @@ def test_a_hand_off_outlives_a_kill_of_the_server(claude: Stage, hocket: Hocket,
     code, ended = waited(hocket, id)
     assert (code, ended["status"], ended["result"]) == (0, "done", "all is done")
     assert came_back(hocket, id) == [(False, "begun\nat last\n")]
-    assert [one["agent"] for one in json.loads(hocket("ps", "-a", "--json").stdout)] == ["claude", "slow"]
+    assert [one["agent"] for one in hocket.runs()] == ["claude", "slow"]
 
 
 def slow(agent: Bin, home: Path) -> Path:
     """An agent that says it has begun, and then waits at a gate."""
-    gate = make_gate(home.parent / "gate")
+    gate = make_gate(agent.folder / "gate")
     agent("slow", f"print('begun', flush=True); open({str(gate)!r}).read(); print('at last')")
     (home / "config.toml").write_text('[agents.slow]\npath = "slow"\n')
     return gate
@@ -106,6 +107,7 @@ def test_no_process_of_ours_is_beside_a_run_that_uses_our_tools(
     assert waited(hocket, id)[1]["result"] == "all is done"
 
 
+@pytest.mark.own_server
 def test_a_run_whose_server_is_killed_before_it_could_say_hello_has_our_tools_all_the_same(
     claude: Stage, hocket: Hocket
 ) -> None:

@@ -6,6 +6,8 @@ import pytest
 from e2e.claude.stage import Stage, bash, run
 from world import Hocket
 
+pytestmark = pytest.mark.shared_server
+
 SCOUT = {"type": "general-purpose", "prompt": "look around", "description": "scout"}
 LOOKS = {
     "when": {"agent": "general-purpose"},

@@ -31,6 +31,8 @@ from world import Bin, Hocket
 
 from hocket.engine.runs import session_of
 
+pytestmark = pytest.mark.shared_server
+
 WORK = {"do": [{"think": "hm"}, {"say": "first"}, bash("echo hi", "hi"), {"cost": 0.01}, {"say": "the end"}]}
 
 

@@ -23,7 +23,7 @@ from hocket.providers import Options
 from hocket.providers.claude import launch
 from hocket.providers.claude.talk import message
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
 INITIALIZE = {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
 STREAMS = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 UNTRUSTED = ("--setting-sources", "user")

@@ -9,6 +9,8 @@ import pytest
 from e2e.claude.stage import Stage, run, says
 from world import Hocket
 
+pytestmark = pytest.mark.shared_server
+
 STRANGE = (
     "-dash \"quotes\" 'single' `tick` $HOME \\n\nsecond line\ttab \x01\x1b[31m\x7f e\u0301 \ufeff "
     "\U0001f600 \u05e9\u05dc\u05d5\u05dd \u202eRTL end"

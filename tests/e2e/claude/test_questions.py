@@ -13,6 +13,8 @@ import pytest
 from e2e.claude.stage import Stage, asks_to, bash, data_of, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
+pytestmark = pytest.mark.shared_server
+
 COMMAND = "sh -c 'echo x > made'"
 ASKS = {"do": [{"say": "may I?"}, asks_to(COMMAND, allowed=[{"say": "made it"}], denied=[{"say": "then not"}])]}
 
@@ -81,6 +83,7 @@ def test_a_denial_tells_the_agent_why(stage: Stage, hocket: Hocket) -> None:
         assert "use the test database" in stage.model.heard()
 
 
+@pytest.mark.own_server
 def test_a_question_outlives_the_server(stage: Stage, hocket: Hocket) -> None:
     stage.plays(ASKS)
     run_id, question = asked(hocket)
@@ -171,6 +174,7 @@ def test_in_a_pipe_nobody_is_asked(stage: Stage, hocket: Hocket) -> None:
     assert not (hocket.cwd / "made").exists()
 
 
+@pytest.mark.own_server
 def test_an_agent_asks_people_in_its_own_words_by_a_command(claude: Stage, hocket: Hocket) -> None:
     words = [sys.executable, "-m", "hocket", "ask", "Which colour?", "--option", "red", "--option", "blue"]
     claude.plays({"do": [bash(shlex.join(words)), {"say": "noted"}]})

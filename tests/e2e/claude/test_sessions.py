@@ -27,6 +27,8 @@ from e2e.claude.stage import (
 )
 from world import Hocket
 
+pytestmark = pytest.mark.shared_server
+
 PRICE = [{"cost": 0.25}, {"usage": {"input": 100, "output": 100}}]
 """What each turn costs, by either player's reckoning."""
 
@@ -36,6 +38,7 @@ def costs_of(hocket: Hocket, run_id: str) -> list[float]:
     return [data["cost_usd"] for data in data_of(hocket, run_id, "usage") if not data["estimate"]]
 
 
+@pytest.mark.own_server
 def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_server(
     stage: Stage, hocket: Hocket
 ) -> None:

@@ -114,6 +114,7 @@ def test_a_command_left_in_the_background_ends_with_its_run(claude: Stage, hocke
     assert (lives(command), left(hocket, home)) == (False, {})
 
 
+@pytest.mark.shared_server
 def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: Stage, hocket: Hocket) -> None:
     scripted.plays({"do": [{"say": "hm"}, "hang"]})
     told = run(hocket, "claude", "-p", "go", "--timeout", "3")
@@ -122,6 +123,7 @@ def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: Stage, hock
 
 @pytest.mark.req("S2-67")
 @pytest.mark.parametrize(("last", "reason"), [("crash", "signal"), ({"fail": {"exit": 3}}, "exit")])
+@pytest.mark.shared_server
 def test_an_agent_that_breaks_off_fails(scripted: Stage, hocket: Hocket, last: Any, reason: str) -> None:
     scripted.plays({"do": [{"say": "hm"}, last]})
     told = run(hocket, "claude", "-p", "go")

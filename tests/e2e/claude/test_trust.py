@@ -13,6 +13,8 @@ from world import Hocket
 
 from hocket.catalog.wishes import widening
 
+pytestmark = pytest.mark.shared_server
+
 
 def set_traps(project: Path, name: str = "trap") -> tuple[Path, Path]:
     """A hook and a server of the repository's, each of which leaves a file when it is started."""
@@ -134,7 +136,7 @@ def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
     assert (refused.returncode, refused.stdout, hook.exists()) == (4, "", False)
     for words in (str(path), "--setting-sources", f"hocket trust {hocket.cwd}\n"):
         assert words in refused.stderr
-    assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
+    assert (hocket.runs(), claude.model.bodies) == ([], [])
     trust(home, hocket.cwd)
     assert (run(hocket, "again", "-p", "hello").code, hook.exists()) == (0, True)
 
@@ -189,7 +191,7 @@ def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(clau
         refused = hocket("run", "eager", "-p", "hello", "--json")
         assert (refused.returncode, refused.stdout) == (4, "")
         assert f"hocket trust {path}\n" in refused.stderr
-    assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
+    assert (hocket.runs(), claude.model.bodies) == ([], [])
 
 
 @pytest.mark.req("S1-45", "S2-62")

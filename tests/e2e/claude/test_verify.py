@@ -245,14 +245,24 @@ PLACES: list[tuple[Make, set[str]]] = [
 ]
 
 
+STAND_INS = [
+    # Where the user's own folder is matters most to what lies in it: plugins.
+    pytest.param(
+        *place, moved, id=f"{name}-{moved}", marks=[pytest.mark.slow] if moved and name != "with_a_plugin" else []
+    )
+    for place in PLACES
+    for name in [place[0].__name__]
+    for moved in (False, True)
+]
+
+
 def plain_environment() -> dict[str, str]:
     """With nobody to call, which the CLI would otherwise try for a long time."""
     return {**os.environ, **ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize("moved", [False, True])
-@pytest.mark.parametrize(("make", "expected"), PLACES, ids=[make.__name__ for make, _ in PLACES])
+@pytest.mark.parametrize(("make", "expected", "moved"), STAND_INS)
 def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
     world: Path, monkeypatch: pytest.MonkeyPatch, make: Make, expected: set[str], moved: bool
 ) -> None:
