@@ -277,7 +277,7 @@ def test_who_is_stopped_with_those_below_gets_its_record_closed_after_theirs(ser
         wait_for(lambda: list(server.home.glob(f"runs/*/{outer['run']}/exit")), "the end of the outermost process")
         server.kill()
         asking.join()
-        server.start()
+        server.start_instead()
     wait_for(lambda: show(server, task)["currentAgent"] is None, "all ends")
     told = [event for event in history(server, task) if event["eventType"] == "agent_handoff_completed"]
     assert [event["data"]["agentName"] for event in told] == ["last", "stubborn", "sleeper"]
