@@ -48,7 +48,7 @@ PACE = 0.05
 """How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
 QUICK_EARS = 12.0
 """So many times we listen again that soon: somebody may be waiting for what is written next. Else at the pace above."""
-QUICK_AGAIN = 10.0
+QUICK_AGAIN = 6.0
 """So many of them come back in a second."""
 QUICK_WHERE_URGENT = 6.0
 """And so many where somebody did wait: an agent that asks for one thing is likely to ask for the next."""
@@ -425,23 +425,30 @@ class Processes:
                 self._suspect(leaf)
 
     def _on_output(self) -> None:
-        """Somebody writes. More is likely to follow: for a moment we do not listen, and look at all of it in a while.
-
-        But at once at what somebody waits for: an agent for what we do, or people for what it has done.
-        """
-        unread_for, self._deaf_for = self._deaf_for, self._patience()
+        """Somebody writes. More is likely to follow, so from now on we listen by the clock, until there is nothing."""
         self._loop.remove_reader(self._output.fileno())
-        self._loop.call_later(self._deaf_for, self._listen_again)
-        for leaf in self._heard():
+        self._deaf_for = 0.0
+        self._hear()
+
+    def _hear(self) -> None:
+        """Look at what was written in a while; but at once at what somebody waits for.
+
+        That is an agent who waits for what we do, or people for what it has done.
+        """
+        if self._closing:
+            return
+        heard = self._heard()
+        if not heard:
+            self._loop.add_reader(self._output.fileno(), self._on_output)
+            return
+        unread_for, self._deaf_for = self._deaf_for, self._patience()
+        self._loop.call_later(self._deaf_for, self._hear)
+        for leaf in heard:
             written = _glance(leaf)
             urgent = leaf.provider.conversation is not None and leaf.provider.conversation.is_urgent(written)
             if urgent:
                 self._quick_ears += QUICK_WHERE_URGENT
             self._touch(leaf, 0 if urgent or len(written) == GLANCE else PACE - unread_for)
-
-    def _listen_again(self) -> None:
-        if not self._closing:
-            self._loop.add_reader(self._output.fileno(), self._on_output)
 
     def _heard(self) -> set[Leaf]:
         """Who has written something since we heard last."""
