@@ -46,6 +46,8 @@ GATHER = 0.004
 """How long a burst of output gathers before we listen again."""
 PACE = 0.05
 """How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
+TALKERS_PACE = 0.1
+"""The same for agents that talk to us, of whom a glance tells what somebody waits for."""
 QUICK_EARS = 12.0
 """So many times we listen again that soon: somebody may be waiting for what is written next. Else at the pace above."""
 QUICK_AGAIN = 6.0
@@ -89,6 +91,7 @@ class Leaf:
         """Where it speaks with our MCP server; None if it does not."""
         self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
+        self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
         self.glanced = 0
         """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
         self.watches: list[int] = []
@@ -448,7 +451,7 @@ class Processes:
             urgent = leaf.provider.conversation is not None and leaf.provider.conversation.is_urgent(written)
             if urgent:
                 self._quick_ears += QUICK_WHERE_URGENT
-            self._touch(leaf, 0 if urgent or len(written) == GLANCE else PACE - unread_for)
+            self._touch(leaf, 0 if urgent or len(written) == GLANCE else leaf.pace - unread_for)
 
     def _heard(self) -> set[Leaf]:
         """Who has written something since we heard last."""
