@@ -97,7 +97,8 @@ class Hocket:
 
     def __init__(self, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self.cwd = cwd
-        self._env = env or {}
+        self._env = env
+        """All there is of it; by default what the test has at that moment."""
         self._started: list[subprocess.Popen[str]] = []
 
     def __call__(
@@ -112,7 +113,7 @@ class Hocket:
         return subprocess.run(
             [*command, *map(str, args)],
             input=stdin,
-            env={**os.environ, **self._env, **(env or {})},
+            env={**(os.environ if self._env is None else self._env), **(env or {})},
             cwd=cwd or self.cwd,
             timeout=timeout,
             capture_output=True,
@@ -127,7 +128,7 @@ class Hocket:
         """A command that is still running; it is ended with the test."""
         process = subprocess.Popen(
             [sys.executable, "-m", "hocket", *map(str, args)],
-            env={**os.environ, **self._env, **(env or {})},
+            env={**(os.environ if self._env is None else self._env), **(env or {})},
             cwd=cwd or self.cwd,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -261,13 +262,15 @@ class SharedServer:
 
     def clear(self, hocket: Hocket, seconds: float = ENDING_SECONDS) -> dict[int, str]:
         """Ends every run that the test left. Returns what only a kill could end, and the server if it is gone."""
-        if processes_of(self.home).keys() - self._own:
-            with contextlib.suppress(subprocess.TimeoutExpired, ValueError, KeyError):
-                _stop_runs(hocket)
+        with contextlib.suppress(subprocess.TimeoutExpired, ValueError, KeyError):
+            _stop_runs(hocket)
         # What was configured for one test must not be for the next; it is read with each start.
         (self.home / "config.toml").unlink(missing_ok=True)
         survivors = wait_until_none(self.home, seconds, self._own)
-        _kill(list(survivors))
+        if survivors:
+            _kill(list(survivors))
+            wait_until_none(self.home, 2, self._own)
+            _stop_runs(hocket)
         missing = self._own - processes_of(self.home).keys()
         return survivors | dict.fromkeys(missing, "the shared server, which this test ended")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hocket.cli import errand as errand_module
-from hocket.cli.errand import Errand
+from hocket.cli.watch import Errand
 from hocket.client import Client
 from hocket.errors import HocketError, ServerUnreachable
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,20 @@ def test_a_signal_with_json_still_ends_with_the_roots_end(hocket: Hocket, agents
     last = json.loads(list(running.stdout)[-1])
     assert (running.wait(timeout=10), running.stderr.read()) == (130, "")
     assert (last["type"], last["run"], last["data"]["status"]) == ("run.ended", last["root"], "stopped")
+
+
+@pytest.mark.parametrize("gap", [0.0005, 0.002, 0.005])
+def test_two_signals_at_once_stop_the_run_as_one_does(hocket: Hocket, agents: Bin, gap: float) -> None:
+    running = hocket.start("run", "forever", "--json")
+    assert running.stdout is not None
+    assert running.stderr is not None
+    until(running.stdout, '"text"')
+    running.send_signal(signal.SIGTERM)
+    time.sleep(gap)  # The second comes while the first is still being dealt with, or just after.
+    running.send_signal(signal.SIGINT)
+    last = json.loads(list(running.stdout)[-1])
+    assert (running.wait(timeout=10), running.stderr.read()) == (143, "")
+    assert (last["type"], last["data"]["status"]) == ("run.ended", "stopped")
 
 
 def test_a_hang_up_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:

@@ -222,11 +222,14 @@ def _kind(hint: Any) -> Any:
     return _kind(some[0]) if len(some) == 1 else hint
 
 
+_WHOLE = re.compile("-?[0-9]{1,4000}")
+
+
 def _whole(text: str) -> int:
-    try:
-        return int(text.encode("ascii"))
-    except ValueError:
-        raise ValueError("must be a whole number") from None
+    """Digits alone: Python would also take blanks, a plus and underscores between them."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError("must be a whole number")
+    return int(text)
 
 
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})

@@ -1,9 +1,7 @@
-"""What is sent while a run is watched: a stop, or an answer. It is seldom, so ``watch`` loads it when it happens."""
+"""What is sent while a run is watched, up to its end. It is seldom, so ``watch`` loads this when it happens."""
 
 from __future__ import annotations
 
-import os
-import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -14,26 +12,21 @@ from hocket.errors import HocketError, ServerUnreachable
 ATTEMPTS = 600
 
 
-class Errand:
-    """A POST in a thread of its own. Whoever follows brings a lost server back; a thread must not, since that forks."""
+def insist(client: Client, path: str, body: dict[str, Any], key: str) -> HocketError | None:
+    """Send it until it arrives; why it did not. Whoever follows brings a lost server back: a thread must not fork."""
+    try:
+        _send(client, path, body, key)
+    except HocketError as error:
+        return error
+    except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
+        return HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
+    return None
 
-    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        self.key = os.urandom(16).hex()
-        self.trouble: HocketError | None = None
-        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
 
-    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        try:
-            self._insist(client, path, body)
-        except HocketError as error:
-            self.trouble = error
-        except Exception as error:  # noqa: BLE001 - whoever waits for the errand hears of its end in no other way
-            self.trouble = HocketError(f"it could not be sent: {str(error) or type(error).__name__}")
-
-    def _insist(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        for _ in range(ATTEMPTS - 1):
-            with suppress(ServerUnreachable):
-                client.request("POST", path, body, self.key)
-                return
-            time.sleep(0.1)
-        client.request("POST", path, body, self.key)
+def _send(client: Client, path: str, body: dict[str, Any], key: str) -> None:
+    for _ in range(ATTEMPTS - 1):
+        with suppress(ServerUnreachable):
+            client.request("POST", path, body, key)
+            return
+        time.sleep(0.1)
+    client.request("POST", path, body, key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from typing import Any
 
 from hocket import config
@@ -13,6 +14,7 @@ from hocket.client import lock_held, read_lock, wait_unlocked
 from hocket.errors import HocketError, ServerUnreachable
 
 LEAVING_SECONDS = 30.0
+ASK_AGAIN_SECONDS = 1.0
 
 
 @command(
@@ -33,17 +35,12 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
     with locked(home) as lock:
         # Next to nothing of what is loaded now can be let go again; the server looks for such things once it serves.
         gc.disable()
-        from hocket.api.server import serve as serve_here
+        try:
+            from hocket.api.server import serve as serve_here
 
-        return serve_here(home, lock, port, host, allow_remote)
-
-
-def _wait_gone(holder: dict[str, Any]) -> None:
-    """The lock is free a moment before the process is gone; scripts expect both."""
-    from hocket.keeper.platform import wait_gone
-
-    if "start_time" in holder:
-        wait_gone({holder["pid"]: holder["start_time"]}, LEAVING_SECONDS)
+            return serve_here(home, lock, port, host, allow_remote)
+        finally:
+            gc.enable()
 
 
 def status_of(home: str) -> dict[str, Any]:
@@ -92,11 +89,13 @@ def stop(as_json: bool) -> None:
     was = lock_held(home)
     holder = read_lock(home) if was else {}
     pid = holder.get("pid")
-    if was:
+    deadline = time.monotonic() + LEAVING_SECONDS
+    while was:
         _ask_to_leave()
-        if not wait_unlocked(home, LEAVING_SECONDS):
+        if _is_gone(home, holder, ASK_AGAIN_SECONDS):
+            break
+        if time.monotonic() > deadline:
             raise HocketError(f"the server (pid {pid}) does not leave", "look into server.log in HOCKET_HOME")
-        _wait_gone(holder)
     if as_json:
         access.write_json({"stopped": was, "pid": pid})
     else:
@@ -107,7 +106,16 @@ def _ask_to_leave() -> None:
     try:
         access.connect(starting=False).request("POST", "/api/server/stop", {})
     except ServerUnreachable:
-        return  # it went before it could answer
+        return  # it went before it could answer, or has only begun to come up
+
+
+def _is_gone(home: str, holder: dict[str, Any], seconds: float) -> bool:
+    """Waits so long for it. The process counts: somebody may have started another server, which has the lock by now."""
+    from hocket.keeper.platform import wait_gone
+
+    if "start_time" in holder:
+        return wait_gone({holder["pid"]: holder["start_time"]}, seconds)
+    return wait_unlocked(home, seconds)
 
 
 server = Group(

@@ -5,6 +5,8 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 
 from __future__ import annotations
 
+import _thread
+import os
 import time
 
 from hocket.client import type_in
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from hocket.cli.box import Box
-    from hocket.cli.errand import Errand
     from hocket.cli.keys import Keys
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
@@ -36,6 +37,22 @@ FLUSH_SECONDS = 5.0
 HANDS_TICK = 0.25
 """So often, in seconds, keys and Ctrl-C are looked for where somebody sits at a terminal."""
 UNENDED = "following ends with the run's own end and with nothing else"
+
+
+class Errand:
+    """A POST in a thread of its own: a stop, or an answer."""
+
+    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        self.key = os.urandom(16).hex()
+        self.trouble: HocketError | None = None
+        # A handler of signals may be who begins, in the middle of anything that the main thread loads. It must load
+        # nothing itself, not even `threading`: the new thread can wait until the other is done with it.
+        _thread.start_new_thread(self._post, (client.never_starting(), path, body))
+
+    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        from hocket.cli.errand import insist
+
+        self.trouble = insist(client, path, body, self.key)
 
 
 class Leave(Exception):
@@ -94,8 +111,6 @@ class Signals:
 
     def _begin_stop(self) -> None:
         if self._errand is None:
-            from hocket.cli.errand import Errand
-
             # In a thread: a handler that waits for the answer would keep the last events from being shown.
             self._errand = Errand(self._client, f"/api/runs/{self._run}/stop", {})
 
@@ -167,8 +182,6 @@ class Hands:
             box.failed(self._errand.trouble.message)
         reply = box.press(self._pressed(), progress, time.monotonic())
         if reply is not None and box.asked is not None:
-            from hocket.cli.errand import Errand
-
             self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
             box.own.add(self._errand.key)
 

@@ -457,7 +457,7 @@ class Processes:
         """Who has written something since we heard last."""
         news = {watch for watch, _mask, _name in self._output.read()}
         if min(news, default=0) < 0:  # The queue overflowed: anybody may have written.
-            self._touch_all()
+            return set(self._speaking.values())
         return {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
 
     def _patience(self) -> float:
@@ -483,6 +483,9 @@ class Processes:
 
     def _touch(self, leaf: Leaf, delay: float) -> None:
         if delay > 0:
+            if leaf.timer is not None and leaf.timer.when() > self._loop.time() + delay:
+                leaf.timer.cancel()
+                leaf.timer = None
             if leaf.timer is None and not self._closing:
                 leaf.timer = self._loop.call_later(delay, self._touch, leaf, 0)
             return
