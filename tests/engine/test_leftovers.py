@@ -21,7 +21,7 @@ def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project
             unborn = kitchen.engine._reserve(None, path)
             (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
             assert (left.why, left.removed) == ("somebody works in it", False)
-            del kitchen.engine._births[unborn]
+            del kitchen.engine._expected[unborn]
             (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
             assert left.removed
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hocket.engine.engine import Engine
+from hocket.engine.lines import read_at
 from hocket.model import Run
 
 HEARTBEAT = 15.0
@@ -77,10 +77,6 @@ async def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool
 
 def _read(path: Path, offset: int) -> bytes:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return read_at(path, offset, CHUNK)
     except FileNotFoundError:
         return b""
-    try:
-        return os.pread(descriptor, CHUNK, offset)
-    finally:
-        os.close(descriptor)

@@ -58,7 +58,7 @@ class Assignment(NamedTuple):
     """How the working directory stands, where somebody has looked already."""
 
 
-class _Birth(NamedTuple):
+class _Expected(NamedTuple):
     """A run that is being created."""
 
     parent: str | None
@@ -91,7 +91,7 @@ class Engine:
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
         self._finding = ThreadPoolExecutor(1, "hocket-find")
-        self._births: dict[str, _Birth] = {}
+        self._expected: dict[str, _Expected] = {}
         """Runs that are being created: they count before they are committed."""
         self._once = Once()
         self._tasks = Tasks()
@@ -245,7 +245,7 @@ class Engine:
             return await self._leftovers().prune(runs, older, dry=dry)
 
     def _leftovers(self) -> Leftovers:
-        return self._chains.leftovers(str(self.home), lambda: {birth.cwd for birth in self._births.values()})
+        return self._chains.leftovers(str(self.home), lambda: {one.cwd for one in self._expected.values()})
 
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
@@ -269,7 +269,7 @@ class Engine:
             opening = None if isinstance(bound, Spec) else self._chains.prepare(run, bound, births)
             born = await self._bring_forth(births)
         finally:
-            self._births.pop(run_id, None)
+            self._expected.pop(run_id, None)
         run = born[run_id]
         if isinstance(bound, Spec):
             self._processes.begin(run, bound)
@@ -289,9 +289,9 @@ class Engine:
         run_id = new_id()
         if parent is not None:
             live = {run.id for run in self._journal.live.values() if run.parent == parent.id}
-            born = {child for child, birth in self._births.items() if birth.parent == parent.id}
-            check_children(parent, len(live | born), self.limits)
-        self._births[run_id] = _Birth(parent.id if parent else None, cwd)
+            expected = {child for child, one in self._expected.items() if one.parent == parent.id}
+            check_children(parent, len(live | expected), self.limits)
+        self._expected[run_id] = _Expected(parent.id if parent else None, cwd)
         return run_id
 
     def _bear(
