@@ -267,7 +267,7 @@ def test_two_signals_at_once_stop_the_run_as_one_does(hocket: Hocket, agents: Bi
     until(running.stdout, '"text"')
     running.send_signal(signal.SIGTERM)
     time.sleep(gap)  # The second comes while the first is still being dealt with, or just after.
-    running.send_signal(signal.SIGINT)
+    running.send_signal(signal.SIGTERM)
     last = json.loads(list(running.stdout)[-1])
     assert (running.wait(timeout=10), running.stderr.read()) == (143, "")
     assert (last["type"], last["data"]["status"]) == ("run.ended", "stopped")
