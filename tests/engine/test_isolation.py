@@ -440,12 +440,13 @@ def test_a_worktree_that_cannot_be_made_ends_the_step_with_git_s_words(
 def test_one_that_is_made_while_the_chain_is_stopped_is_not_left_behind(
     home: Path, project: Path, programs: Bin, world: Path
 ) -> None:
-    """Git is slow here: the commands that make a worktree wait at a door."""
+    """Git is slow here: the commands that make a worktree wait at a door, and a wait that is ended opens none."""
     door, arrived = world / "door", world / "arrived"
     os.mkfifo(door)
     real = next(path for folder in os.environ["PATH"].split(":") if (path := Path(folder, "git")).exists())
     programs(
-        "git", f'#!/bin/sh\ncase "$*" in *\'worktree add\'*) touch {arrived}; cat {door};; esac\nexec {real} "$@"\n'
+        "git",
+        f'#!/bin/sh\ncase "$*" in *\'worktree add\'*) touch {arrived}; cat {door} || exit;; esac\nexec {real} "$@"\n',
     )
 
     async def scene(yard: Yard) -> None:
