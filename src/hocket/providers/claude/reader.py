@@ -86,10 +86,8 @@ class _Reading:
         }
 
     def read(self, state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
-        missing = max(0, (size or 0) - len(line))
-        line = line.removesuffix(b"\n").removesuffix(b"\r")
-        if stream != "out" or missing:
-            return state, [_raw(stream, line, missing=missing)]
+        if stream != "out" or (size is not None and size > len(line)):
+            return state, [_raw(stream, line, size=size)]
         if line.startswith(streamed.BEGINNING):
             part = streamed.part_of(line)
             if part is not None:
@@ -97,7 +95,7 @@ class _Reading:
         return self._decoded(state, line)
 
     def _part(self, state: State, part: streamed.Part) -> tuple[State, list[Said]]:
-        if state.get("open") and "id" in state and not streamed.is_text(part):
+        if state.get("open") and "id" in state and not streamed.says_something(part):
             return state, []
         own = self._begun(state)
         return own, self._said_in_part(own, part)
@@ -128,7 +126,7 @@ class _Reading:
         said = self._session(state, part.session_id or "", {})
         if not speaker and part.event.type in _ACTIVE:
             said += _turn_starts(state)
-        if streamed.is_text(part):
+        if streamed.says_something(part):
             who = members.who_is(state, speaker) if speaker else {}
             said += streamed.streamed(self._voice, state, part, who)
         return said
@@ -283,7 +281,9 @@ def _texts(blocks: list[Any]) -> list[str]:
     return [text for block in blocks if (text := text_in(block, "text"))]
 
 
-def _raw(stream: str, line: bytes, kind: str = "", *, missing: int = 0) -> Said:
+def _raw(stream: str, line: bytes, kind: str = "", *, size: int | None = None) -> Said:
+    missing = max(0, (size or 0) - len(line))
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
     data: dict[str, Any] = {
         "stream": _STREAM_NAMES.get(stream, stream),
         "text": line[:RESULT_LIMIT].decode("utf-8", "replace"),

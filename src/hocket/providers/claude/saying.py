@@ -66,7 +66,9 @@ class Voice:
 
     def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[Said]:
         """What was kept back of this speaker's blocks, whose message has ended without being told whole."""
-        blocks = state.get("blocks") or {}
+        blocks = state.get("blocks")
+        if not blocks:
+            return self._end_of_block(state, who)
         ended = [key for key in blocks if key.startswith(f"{speaker}/")]
         said = []
         for key in ended:

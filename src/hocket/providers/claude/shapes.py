@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -16,6 +17,9 @@ _LONGEST_INTEGER = 18
 """Digits of numbers that every database takes."""
 _LARGEST = 2**53
 """Beyond this, numbers in JSON are not what they look like, and no database takes them."""
+_decode = msgspec.json.Decoder().decode
+_NUMBERS = frozenset({int, float})
+"""By their exact types: to Python, true and false are numbers as well."""
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -25,23 +29,20 @@ def decoded(line: bytes) -> dict[str, Any] | None:
     Numbers that are none (``NaN``), which some programs write although JSON has no such thing, become null, and those
     beyond all measure are read as well.
     """
-    for read in (msgspec.json.decode, _decoded_mended, _decoded_leniently):
-        try:
-            value = read(line)
-        except _BROKEN:
-            continue
-        return value if isinstance(value, dict) else None
-    return None
+    try:
+        value = _decode(line)
+    except _BROKEN:
+        value = _decoded_mended(_mended(line))
+    return value if isinstance(value, dict) else None
 
 
 def _decoded_mended(line: bytes) -> Any:
-    return msgspec.json.decode(_mended(line))
-
-
-def _decoded_leniently(line: bytes) -> Any:
-    if not _NO_NUMBER.search(line):
-        raise ValueError("nothing that could be mended")
-    return json.loads(_mended(line), parse_constant=lambda _: None, parse_int=_number)
+    with contextlib.suppress(*_BROKEN):
+        return _decode(line)
+    with contextlib.suppress(*_BROKEN):
+        if _NO_NUMBER.search(line):
+            return json.loads(line, parse_constant=lambda _: None, parse_int=_number)
+    return None
 
 
 def _number(digits: str) -> int | float:
@@ -73,10 +74,8 @@ def list_in(value: Any, key: str) -> list[Any]:
 
 
 def number_in(value: Any, key: str) -> float | int | None:
-    found = value.get(key) if isinstance(value, dict) else None
-    if not isinstance(found, int | float) or isinstance(found, bool) or abs(found) > _LARGEST:
-        return None
-    return found
+    found: Any = value.get(key) if isinstance(value, dict) else None
+    return found if type(found) in _NUMBERS and abs(found) <= _LARGEST else None
 
 
 def cut(text: str, limit: int = RESULT_LIMIT) -> dict[str, Any]:
@@ -93,8 +92,9 @@ def cut(text: str, limit: int = RESULT_LIMIT) -> dict[str, Any]:
 def with_newest(known: dict[str, Any], key: str, value: Any, most: int = 100) -> dict[str, Any]:
     """A copy with one more entry, the oldest ones left out where there are too many: a state stays small."""
     changed = {**known, key: value}
-    for oldest in list(changed)[: max(0, len(changed) - most)]:
-        del changed[oldest]
+    if len(changed) > most:
+        for oldest in list(changed)[: len(changed) - most]:
+            del changed[oldest]
     return changed
 
 

@@ -49,6 +49,7 @@ class Part(msgspec.Struct, gc=False):
     session_id: str | None = None
 
 
+_OF_A_MESSAGE = frozenset({"message_start", "message_delta"})
 _decode = msgspec.json.Decoder(Part).decode
 
 
@@ -66,11 +67,12 @@ def converted(value: dict[str, Any]) -> Part | None:
         return None
 
 
-def is_text(part: Part) -> bool:
-    """Whether it is said aloud. Tools' inputs and thoughts arrive in parts too, and once more as a whole."""
-    return part.event.type != "content_block_delta" or (
-        part.event.delta is not None and part.event.delta.type == "text_delta"
-    )
+def says_something(part: Part) -> bool:
+    """Whether ``streamed`` has a use for it. Tools' inputs and thoughts arrive in parts too, and later as a whole."""
+    event = part.event
+    if event.type == "content_block_delta":
+        return event.delta is not None and event.delta.type == "text_delta"
+    return event.type in _OF_A_MESSAGE
 
 
 def streamed(voice: Voice, state: State, part: Part, who: dict[str, Any]) -> list[Said]:
@@ -103,5 +105,4 @@ def _message_ends(state: State, event: Event, speaker: str, who: dict[str, Any])
 def _tokens_in(usage: Usage | None) -> int:
     if usage is None:
         return 0
-    kinds = usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens
-    return sum(tokens or 0 for tokens in kinds)
+    return (usage.input_tokens or 0) + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.providers.claude import words
-from hocket.providers.claude.shapes import dict_in, number_in
+from hocket.providers.claude.shapes import dict_in, number_in, text_in
 from hocket.providers.contract import Said, State
 
 _SINCE_LAST_RESULT = "model_usage_since_last_result"
@@ -53,7 +53,7 @@ def _less(total: float, part: float) -> float:
 
 
 def _tokens(models: dict[str, Any]) -> int:
-    return sum(int(_amount(model, kind) or 0) for model in models.values() for kind in words.TOKENS)
+    return sum(int(used) for model in models.values() for kind in words.TOKENS if (used := _amount(model, kind)))
 
 
 def _amount(value: Any, key: str) -> float | int | None:
@@ -64,9 +64,5 @@ def _amount(value: Any, key: str) -> float | int | None:
 
 def _basis(models: dict[str, Any]) -> str | None:
     """Whose prices these are, where all models agree about it."""
-    found = {basis if isinstance(basis, str) else None for basis in (_basis_of(model) for model in models.values())}
-    return found.pop() if len(found) == 1 else None
-
-
-def _basis_of(model: Any) -> Any:
-    return model.get(words.COST_BASIS) if isinstance(model, dict) else None
+    found = {text_in(model, words.COST_BASIS) for model in models.values()}
+    return (found.pop() or None) if len(found) == 1 else None
