@@ -19,7 +19,6 @@ _LARGEST = 2**53
 """Beyond this, numbers in JSON are not what they look like, and no database takes them."""
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = frozenset({int, float})
-"""By their exact types: to Python, true and false are numbers as well."""
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -59,22 +58,27 @@ def _whole(escape: re.Match[bytes]) -> bytes:
 
 
 def text_in(value: Any, key: str) -> str:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+    # By exact types, here and below: what a decoder made has no others, and asking for them takes half the time.
+    if type(value) is dict and type(found := value.get(key)) is str:
+        return found
+    return ""
 
 
 def dict_in(value: Any, key: str) -> dict[str, Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    if type(value) is dict and type(found := value.get(key)) is dict:
+        return found
+    return {}
 
 
 def list_in(value: Any, key: str) -> list[Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, list) else []
+    if type(value) is dict and type(found := value.get(key)) is list:
+        return found
+    return []
 
 
 def number_in(value: Any, key: str) -> float | int | None:
-    found: Any = value.get(key) if isinstance(value, dict) else None
+    """True and false are none, although Python takes them for numbers."""
+    found: Any = value.get(key) if type(value) is dict else None
     return found if type(found) in _NUMBERS and abs(found) <= _LARGEST else None
 
 
