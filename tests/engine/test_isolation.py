@@ -460,6 +460,30 @@ def test_one_that_is_made_while_the_chain_is_stopped_is_not_left_behind(
     play(home, project, scene)
 
 
+def test_one_that_is_half_made_when_the_chain_is_stopped_is_cleared_away(
+    home: Path, project: Path, programs: Bin, world: Path
+) -> None:
+    """Git itself is in the middle of it, with a branch, an entry and some files made: a filter waits at a door."""
+    arrived = world / "arrived"
+    os.mkfifo(world / "door")
+    (project / ".gitattributes").write_text("late filter=door\n")
+    (project / "late").write_text("the last of all\n")
+    git(project, "add", ".")
+    git(project, "commit", "--quiet", "--message", "One that takes long")
+    git(project, "config", "filter.door.smudge", f"touch {arrived}; cat {world / 'door'}")
+
+    async def scene(yard: Yard) -> None:
+        run = await yard.chain("reader")
+        await until(arrived.exists, "git at work")
+        assert (len(branches(project)), len(worktrees(project))) == (1, 1)
+        await asyncio.wait_for(yard.engine.stop(run), 10)
+        assert yard.engine.find(run.id).status is Status.STOPPED
+        assert (branches(project), worktrees(project)) == ([], [])
+        assert list((home / "worktrees").iterdir()) == []
+
+    play(home, project, scene)
+
+
 def test_a_description_tells_of_it(home: Path, project: Path, programs: Bin) -> None:
     env = {"PATH": os.environ["PATH"]}
     for isolation, expected in (("worktree", str(project)), ("none", None)):

@@ -417,9 +417,9 @@ class Counted(Git):
 
     lists = 0
 
-    def __call__(self, cwd: str, *words: str, patience: float = rules.QUICK) -> ToolResult:
+    def __call__(self, cwd: str, *words: str, patience: float = rules.QUICK, may_be_ended: bool = False) -> ToolResult:
         self.lists += words[0] == "rev-list"
-        return super().__call__(cwd, *words, patience=patience)
+        return super().__call__(cwd, *words, patience=patience, may_be_ended=may_be_ended)
 
 
 def test_a_long_history_is_looked_at_in_one_go(repository: Path) -> None:

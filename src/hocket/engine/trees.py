@@ -21,6 +21,9 @@ from hocket.model import Spec, Step, Worktree
 
 T = TypeVar("T")
 
+GRACE = 5.0
+"""Seconds for a git that is to end: it takes its locks away, and what it has begun to make."""
+
 
 class Prepared(NamedTuple):
     """What the next iteration of a step is started with, or why that cannot be."""
@@ -77,7 +80,7 @@ class Trees:
     async def call_off(self, cookie: str, *, of_another: bool = False) -> None:
         """End a git that is at work for one step; ``of_another`` server, too, which cannot tell us that it is."""
         if of_another or cookie in self._busy:
-            sweep = partial(processes.sweep_cookie, cookie)
+            sweep = partial(processes.sweep_cookie, cookie, GRACE)
             await asyncio.get_running_loop().run_in_executor(self._sweeps, sweep)
 
     async def close(self) -> None:

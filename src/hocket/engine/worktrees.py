@@ -52,12 +52,13 @@ class Git:
     def __init__(self, env: Mapping[str, str], cookie: str | None = None) -> None:
         clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
         self._env = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        if cookie is not None:
-            self._env[processes.COOKIE] = cookie
+        self._mark = {} if cookie is None else {processes.COOKIE: cookie}
 
-    def __call__(self, cwd: str, *words: str, patience: float = QUICK) -> ToolResult:
+    def __call__(self, cwd: str, *words: str, patience: float = QUICK, may_be_ended: bool = False) -> ToolResult:
+        """``may_be_ended``: it carries the cookie, by which whoever no longer wants it ends it."""
+        env = self._env | self._mark if may_be_ended else self._env
         try:
-            return run_tool([*_OWN_WORDS, *words], cwd, self._env, patience, OUTPUT_LIMIT)
+            return run_tool([*_OWN_WORDS, *words], cwd, env, patience, OUTPUT_LIMIT)
         except FileNotFoundError:
             if not os.path.isdir(cwd):
                 raise UsageError(f"{cwd} is gone") from None
@@ -175,14 +176,20 @@ def _add(tree: Worktree, git: Git, *words: str) -> ToolResult:
         os.makedirs(os.path.dirname(tree.path), mode=0o700, exist_ok=True)
     except OSError as error:
         raise UsageError(f"no worktree can be made at {tree.path}: {error.strerror}") from error
-    return git(tree.repository, "worktree", "add", *words, patience=PATIENCE)
+    # Nothing else may be ended: who ends this wants what it has made so far to be cleared away.
+    return git(tree.repository, "worktree", "add", *words, patience=PATIENCE, may_be_ended=True)
 
 
 def _discard(tree: Worktree, git: Git, *, branch: bool = True) -> None:
     """Clear away a worktree that was never finished. Its branch goes only as long as nothing was committed to it."""
-    # Git may know of it though nothing is there any more, and something may be there of which git does not know.
-    git(tree.repository, "worktree", "remove", "--force", "--force", tree.path, patience=PATIENCE)
-    shutil.rmtree(tree.path, ignore_errors=True)
+    # Git may know of it though nothing is there any more, and something may be there of which git does not know; and
+    # of one that is half made it knows, but removes it only when nothing is there.
+    words = ("worktree", "remove", "--force", "--force", tree.path)
+    said = git(tree.repository, *words, patience=PATIENCE)
+    if os.path.lexists(tree.path):
+        shutil.rmtree(tree.path, ignore_errors=True)
+        if said.code != 0:
+            git(tree.repository, *words)
     if branch:
         _delete_branch(tree, git)
 
