@@ -318,7 +318,7 @@ def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) 
 def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     agent("claude", PROGRAM.replace("touch x", "touch " + 290 * "xy " + "the end of it "))
     view = terminal("run", "claude", "-p", "ask me", rows=12)
-    view.wait_for("… all of it is above")
+    view.wait_for("… more of it is above")
     view.wait_until(lambda: "^C detach" in view.text().splitlines()[-1], "the block does not end with its help")
     # Above the box, and maybe above the screen by now.
     assert "the end of it" in " ".join(harmless(view.received.decode(errors="replace")).split())

@@ -9,7 +9,7 @@ import pytest
 from hocket.cli.plain import lines_of
 from hocket.cli.progress import Progress
 from hocket.cli.talk import YES
-from hocket.cli.words import WAYS, deed, reply_line, wish
+from hocket.cli.words import ASK_LIMIT, WAYS, deed, reply_line, wish
 
 
 def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
@@ -110,6 +110,16 @@ def test_what_is_to_be_allowed_is_shown_longer_than_what_is_done() -> None:
     given = {"command": "x" * 500}
     assert wish({"kind": "permission", "tool": "Bash", "input": given}).endswith("x" * 500)
     assert line("tool.started", name="Bash", input=given) == f"me Bash: {'x' * 194}…"
+
+
+def test_what_is_too_long_to_be_shown_does_not_pass_for_the_whole() -> None:
+    """Nobody should allow what looks harmless because its end is missing."""
+    long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * ASK_LIMIT + "; rm -rf ."}}
+    assert wish(long).startswith("wants to run Bash: true xxx")
+    assert wish(long).endswith(f"x… (cut: of {ASK_LIMIT + 21} letters; hocket inbox --json has all of them)")
+    longer = {"kind": "permission", "tool": "Bash", "text": "Bash wants to run: x", "input": None, "oversize": True}
+    assert wish(longer) == "asks for leave: Bash wants to run: x… (cut: hocket logs --raw has all of it)"
+    assert wish({"kind": "choice", "text": "Which?", "oversize": True}).endswith("logs --raw has all of it)")
 
 
 def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:

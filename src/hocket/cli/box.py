@@ -155,7 +155,7 @@ class Box:
         inner = columns - 4
         asked = said(self.asked, inner)
         if len(asked) > most:
-            asked = [*asked[: most - 1], fit("… all of it is above", inner)]
+            asked = [*asked[: most - 1], fit("… more of it is above", inner)]
         self._has_rule = bool(self.asked.data.get("rule"))
         if rows is not None and len(asked) + len(self._choices(inner, now)) > rows - AROUND:
             self._has_rule = False

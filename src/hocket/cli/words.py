@@ -40,25 +40,38 @@ class Way:
         """None, or nothing but space, for an event of this type that is not worth a line."""
 
 
-def deed(tool: str, given: Any, limit: int = DEED_LIMIT) -> str:
+def deed(tool: str, given: Any) -> str:
     """What a tool is used for, on one line: ``Bash: make test``."""
+    return _shortened(_deed(tool, given), DEED_LIMIT)
+
+
+def _deed(tool: str, given: Any) -> str:
     arguments = given if isinstance(given, dict) else {}
     told = next((arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)), None)
     if told is None and arguments:
         import json
 
         told = json.dumps(arguments, ensure_ascii=False)
-    return _shortened(one_line(f"{tool}: {told}" if told else tool), limit)
+    return one_line(f"{tool}: {told}" if told else tool)
 
 
 def wish(question: Data) -> str:
     """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``."""
     text = one_line(str(question.get("text") or ""))
+    if question.get("oversize"):
+        text = f"{text}… (cut: hocket logs --raw has all of it)"
     if wants_words(question):
-        return f"asks: {_shortened(text, ASK_LIMIT)}{_options(question)}"
+        return f"asks: {_seen_whole(text)}{_options(question)}"
     if question.get("tool") and isinstance(question.get("input"), dict):
-        return f"wants to run {deed(str(question['tool']), question['input'], ASK_LIMIT)}"
-    return f"asks for leave: {_shortened(text, ASK_LIMIT)}"
+        return f"wants to run {_seen_whole(_deed(str(question['tool']), question['input']))}"
+    return f"asks for leave: {_seen_whole(text)}"
+
+
+def _seen_whole(text: str) -> str:
+    """What is to be allowed; or, where that is too long for a terminal, a beginning that does not pass for it."""
+    if len(text) <= ASK_LIMIT:
+        return text
+    return f"{text[:ASK_LIMIT]}… (cut: of {len(text)} letters; hocket inbox --json has all of them)"
 
 
 def wants_words(question: Data) -> bool:
@@ -70,7 +83,7 @@ def _options(question: Data) -> str:
     """Of a question that an agent put itself; the CLI's own has them in its text."""
     options = () if question.get("tool") else question.get("options") or ()
     numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
-    return f" ({_shortened(numbered, ASK_LIMIT)})" if numbered else ""
+    return f" ({_seen_whole(numbered)})" if numbered else ""
 
 
 def _shortened(text: str, limit: int) -> str:
