@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,14 @@ def told(kind: str, /, **data: object) -> bytes:
 def test_what_nobody_reads_is_left_out_whatever_others_say() -> None:
     said = [told("text", text='"type":"usage"'), told("usage"), told("notice", type="usage"), told("usages")]
     (events,) = sse_events(iter([b"".join(said)]), lambda text: type_in(text) == b"usage")
-    assert [event["type"] for event in events] == ["text", "notice", "usages"]
+    assert [event if event == 1 else event["type"] for event in events] == ["text", 1, "notice", "usages"]
+
+
+def test_following_is_taken_up_behind_what_was_left_unread(home: Path, launch: Launch) -> None:
+    """The server breaks off after five events each time: whoever forgot those would never get any further."""
+    client = Client(str(home), launch(events=30, cut_after=5))
+    bursts = client.follow_bursts(fake_server.RUN, None, unread=lambda text: type_in(text) != b"run.ended")
+    assert seqs([event for burst in islice(bursts, 100) for event in burst]) == [30]
 
 
 def test_a_piece_brings_the_events_that_end_in_it() -> None:

@@ -301,20 +301,22 @@ def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 def sse_events(pieces: Iterator[bytes], unread: Callable[[bytes], bool] | None = None) -> Iterator[list[Any]]:
-    """The events that each piece of a stream brings to their end, but none whose text is to stay ``unread``.
+    """The events that each piece of a stream brings to their end; of one whose text is to stay ``unread`` its number.
 
     An event counts when its blank line has come: a torn one is never seen.
     """
     data: list[bytes] = []
+    number = b"0"
     for whole in lines(pieces):
-        events = []
+        events: list[Any] = []
         for line in whole:
             if line.startswith(b"data:"):
                 data.append(line[5:])
+            elif line.startswith(b"id:"):
+                number = line[3:]
             elif data and line in (b"", b"\r"):
                 text = b"\n".join(data)
-                if unread is None or not unread(text):
-                    events.append(from_json(text))
+                events.append(int(number) if unread is not None and unread(text) else from_json(text))
                 data = []
         yield events
 
@@ -459,8 +461,11 @@ class Client:
         for burst in self._resumed(run, behind_the_last, follow, tick):
             fresh: list[Event] = []
             for event in burst:
-                if event["seq"] > after:
-                    after = event["seq"]
+                number = event if isinstance(event, int) else event["seq"]
+                if number <= after:
+                    continue
+                after = number
+                if event is not number:
                     fresh.append(event)
                     if event["type"] == "run.ended" and event["run"] == run:
                         yield fresh

@@ -129,7 +129,7 @@ class FakeServer:
         self.send_chunked(connection, b": hello\n\n")
         first = max(1, after + 1 - self.options.get("repeat", 0))
         for seq in range(first, self.last + 1):
-            text = json.dumps(event(seq, self.last), ensure_ascii=False).encode()
+            text = json.dumps(event(seq, self.last), ensure_ascii=False, separators=(",", ":")).encode()
             content = b"id: %d\ndata: %s\n\n" % (seq, text)
             while seq == self.options.get("hold_before") and not os.path.exists(os.path.join(self.home, "go")):
                 time.sleep(0.005)
