@@ -79,6 +79,21 @@ def test_the_list_has_live_runs_and_with_all_the_newest_of_every_kind(shared: Se
     shared.post(f"/api/runs/{live['id']}/stop", {})
 
 
+def test_every_run_there_ever_was_is_on_some_page_of_the_list_and_once(shared: Server) -> None:
+    started = [shared.ended(shared.start_run("echo-args")["id"])["id"] for _ in range(3)]
+    pages: list[list[str]] = []
+    top: str | None = ""
+    while top is not None:
+        told = shared.get(f"/api/runs?all=1&limit=2{top}").json()
+        pages.append([run["id"] for run in told["data"]])
+        top = None if told["meta"]["next"] is None else f"&before={told['meta']['next']}"
+    assert {len(page) for page in pages[:-1]} == {2}
+    every = [id for page in reversed(pages) for id in page]
+    assert every == [run["id"] for run in shared.get("/api/runs?all=1&limit=10000").json()["data"]]
+    assert every[-3:] == started
+    assert shared.get("/api/runs?all=1&before=0").json()["data"] == []
+
+
 def test_stopping_answers_when_all_of_it_is_gone(shared: Server) -> None:
     chain = shared.start_run("sleeper:2", dsl=True)
     wait_for(lambda: shared.show(chain["id"])["children"], "the loop")

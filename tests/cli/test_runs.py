@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store.stories import Pen, created, ended
 from torture.ground import wait_for
 from world import Bin, Hocket
 
 from hocket.cli.runs import in_tree_order, ps_table, shown
+from hocket.store import NewRun, open_store
 
 pytestmark = pytest.mark.shared_server
 
@@ -230,3 +232,21 @@ def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent
         assert done.returncode == 1
         assert "cannot be written: No space left" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.own_server
+def test_a_long_history_is_listed_a_thousand_at_a_time(home: Path, hocket: Hocket) -> None:
+    store = open_store(home / "hocket.db")
+    pen = Pen(store)
+    ids = {f"r{number}": number for number in range(1, 1003)}
+    told = [event for run, number in ids.items() for event in (created(run, number), ended(run))]
+    pen.write(*told, new={run: NewRun(b"{}") for run in ids})
+    pen.writer.close()
+    store.close()
+    newest = hocket("ps", "-a")
+    assert len(newest.stdout.splitlines()) == 1 + 1000
+    assert newest.stderr.splitlines()[-1] == "There are older ones: hocket ps -a --before 3"
+    oldest = hocket("ps", "-a", "--before", "3")
+    assert [line.split()[0] for line in oldest.stdout.splitlines()] == ["RUN", "1", "2"]
+    assert "older ones" not in oldest.stderr
+    assert [run["number"] for run in json.loads(hocket("ps", "-a", "--json", "--before", "2").stdout)] == [1]

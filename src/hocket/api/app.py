@@ -28,6 +28,7 @@ from hocket.engine.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
+from hocket.store import LATEST
 from hocket.tasks import Tasks
 
 _EVENTS: dict[int, dict[str, Any]] = {
@@ -40,7 +41,7 @@ _BYTES: dict[int, dict[str, Any]] = {
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
 
-Cursor = Annotated[int, Meta(ge=0, le=2**62), Header("Last-Event-ID")]
+Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 
 def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
@@ -105,23 +106,33 @@ async def list_runs(
     request: Request,
     ended_too: Annotated[bool, Query("all")] = False,
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000,
+    before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
 ) -> Response:
-    """Runs that have not ended, or with ``all`` the newest of every kind, oldest first."""
+    """Runs that have not ended, or with ``all`` the newest of every kind, oldest first.
+
+    Where there are more, older ones are those ``before`` the number in ``meta.next``.
+    """
     engine = _engine(request)
     mine = caller_of(request.scope).run
+    top = LATEST if before is None else before
     if mine is not None:
-        runs = [run for run in engine.read.below(mine.id) if ended_too or not run.ended][-limit:]
+        own = (run for run in engine.read.each_below(mine.id) if ended_too or not run.ended)
+        runs = [run for run in own if run.number < top]
+    elif ended_too:
+        runs = engine.read.recent(limit + 1, top)
     else:
-        runs = engine.read.recent(limit) if ended_too else engine.live()[-limit:]
-    return wire.answer([_face(engine, run) for run in _newest(runs)])
+        runs = [run for run in engine.live() if run.number < top]
+    page = _newest(runs[-limit:])
+    following = page[0].number if len(page) < len(runs) else None
+    return wire.answer([_face(engine, run) for run in page], next=following)
 
 
 def _newest(runs: list[Run]) -> list[Run]:
-    """As many of the newest as fit an answer: results can be long."""
+    """As many of the newest as fit an answer, and one in any case: results can be long."""
     size = 0
     for index in range(len(runs) - 1, -1, -1):
         size += RUN_BYTES + 3 * len(runs[index].result or "")
-        if size > LIST_BYTES:
+        if size > LIST_BYTES and index < len(runs) - 1:
             return runs[index + 1 :]
     return runs
 
@@ -233,7 +244,7 @@ async def run_output(
     request: Request,
     ref: str,
     stream_name: Annotated[Literal["out", "err"], Query("stream")] = "out",
-    offset: Annotated[int, Meta(ge=0, le=2**62)] = 0,
+    offset: Annotated[int, Meta(ge=0, le=LATEST)] = 0,
     follow: bool = False,
 ) -> Response:
     """The bytes that the agent wrote, from ``offset`` on."""

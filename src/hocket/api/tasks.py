@@ -16,6 +16,7 @@ from hocket.api.guard import caller_of
 from hocket.api.routing import Key, Operation, delete, get, post, put
 from hocket.errors import Forbidden, NotFound
 from hocket.model import Run
+from hocket.store import LATEST
 from hocket.tasks import Tasks, Wish
 from hocket.wanted import Handoff, Task, TaskStatus
 
@@ -81,7 +82,7 @@ async def list_tasks(
     request: Request,
     status: names.StatusType | None = None,
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100,
-    before: Annotated[int, Meta(ge=0, le=2**62)] | None = None,
+    before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
 ) -> Response:
     """One page of tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
     wanted = TaskStatus(status) if status else None

@@ -22,6 +22,7 @@ from hocket.cli.format import (
 from hocket.cli.usage import (
     AGENTS,
     ASKING,
+    COUNT,
     CWD,
     FLAG,
     JSON,
@@ -88,13 +89,16 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
 
 @command(
     Option("-a", "--all", name="everything", kind=FLAG, help="Also the runs that have ended."),
+    Option("--before", kind=COUNT, metavar="N", help="Only runs with smaller numbers than this."),
     JSON,
-    examples=("hocket ps", "hocket ps -a --json"),
+    examples=("hocket ps", "hocket ps -a --json", "hocket ps -a --before 4001"),
     quick=True,
 )
-def ps(everything: bool, as_json: bool) -> None:
-    """List the runs that have not ended, the processes of a chain below it."""
-    runs = access.connect().request("GET", "/api/runs?all=1" if everything else "/api/runs")
+def ps(everything: bool, before: int | None, as_json: bool) -> None:
+    """List the runs that have not ended, the processes of a chain below it. The newest thousand at a time."""
+    top = "" if before is None else f"&before={before}"
+    answer = access.connect().exchange("GET", f"/api/runs?all={everything:d}{top}")
+    runs = answer["data"]
     if as_json:
         access.write_json(runs)
     elif runs:
@@ -103,6 +107,8 @@ def ps(everything: bool, as_json: bool) -> None:
         nothing = "No run yet." if everything else "Nothing is running."
         more = "" if everything else " Ended runs: hocket ps -a."
         print(f'{nothing}{more} Start one: hocket run "planner -> builder:3"', file=sys.stderr)
+    if not as_json and (older := answer["meta"].get("next")) is not None:
+        print(f"There are older ones: hocket ps{' -a' if everything else ''} --before {older}", file=sys.stderr)
     if not as_json and access.was_restarted():
         from hocket.cli.setup import tell_restart
 

@@ -6,8 +6,8 @@ migrations (`schema`) and an opener that refuses what it does not understand (`o
 """
 
 from hocket.store.opening import check, open_store
-from hocket.store.reading import Line, Reading
+from hocket.store.reading import LATEST, Line, Reading
 from hocket.store.store import Store
 from hocket.store.writer import Batch, Committed, NewRun, Offsets
 
-__all__ = ["Batch", "Committed", "Line", "NewRun", "Offsets", "Reading", "Store", "check", "open_store"]
+__all__ = ["LATEST", "Batch", "Committed", "Line", "NewRun", "Offsets", "Reading", "Store", "check", "open_store"]

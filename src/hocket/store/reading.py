@@ -33,6 +33,8 @@ _BELOW = """WITH RECURSIVE below(id) AS (
 )"""
 
 
+LATEST = 2**62
+"""Greater than every number that is ever given to anything."""
 SEARCHED = 200_000
 """So many events, the newest, are looked through for something that no index knows of."""
 
@@ -98,8 +100,9 @@ class Reading:
     def live(self) -> list[Run]:
         return self._runs("SELECT state FROM runs WHERE ended_at IS NULL ORDER BY number")
 
-    def recent(self, limit: int) -> list[Run]:
-        found = self._runs("SELECT state FROM runs ORDER BY number DESC LIMIT ?", (limit,))
+    def recent(self, limit: int, before: int = LATEST) -> list[Run]:
+        """The newest before a number, oldest first."""
+        found = self._runs("SELECT state FROM runs WHERE number < ? ORDER BY number DESC LIMIT ?", (before, limit))
         return found[::-1]
 
     def children(self, run_id: str) -> list[Run]:
@@ -242,7 +245,7 @@ class Reading:
 
     def tasks(self, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
         """The newest first, below the number ``before``."""
-        top = 2**62 if before is None else before
+        top = LATEST if before is None else before
         if status is None:
             return self._tasks("SELECT state FROM tasks WHERE number < ? ORDER BY number DESC LIMIT ?", (top, limit))
         sql = "SELECT state FROM tasks WHERE status = ? AND number < ? ORDER BY number DESC LIMIT ?"
