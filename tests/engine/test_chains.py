@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from engine.desk import kitchen_at, until
 from world import Bin
 
+from hocket.engine import chains
+from hocket.engine.journal import Journal
 from hocket.errors import StoreError
-from hocket.model import Kind, Reason, Run, Status
+from hocket.model import Event, Kind, Reason, Run, Status
 from hocket.store import Committed
 
 WORKER = """
@@ -312,6 +315,43 @@ def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
                 await asyncio.sleep(0)  # the stop comes a little later each time
             told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
             assert told["status"] is Status.STOPPED
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())
+
+
+def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_later(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain is told to stop while its second agent comes into being, and then there is no room for a while."""
+    os.mkfifo(project / "door2")
+    monkeypatch.setattr(chains, "RETRY_AFTER", 0.01)
+    write = Journal.write
+    refused: list[str] = []
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            coming, stopped = asyncio.Event(), asyncio.Event()
+
+            async def narrow(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
+                told = {(event.type, event.run == run.id) for event in events}
+                if ("run.created", False) in told:
+                    coming.set()
+                    await stopped.wait()
+                if ("input", False) in told and len(refused) < 3:
+                    refused.append(events[0].run)
+                    raise StoreError("no room")
+                done = await write(journal, events, **more)
+                if ("input", True) in told:
+                    stopped.set()
+                return done
+
+            run = await kitchen.chain("worker -> at_door", prompt="a")
+            monkeypatch.setattr(Journal, "write", narrow)
+            await asyncio.wait_for(coming.wait(), 15)
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            assert told["status"] is Status.STOPPED
+            assert (len(refused), len(set(refused))) == (3, 1)
             assert kitchen.engine.live() == []
 
     asyncio.run(scene())
