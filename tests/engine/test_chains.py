@@ -13,7 +13,7 @@ import pytest
 from engine.desk import kitchen_at, until
 from world import Bin
 
-from hocket.engine import chains
+from hocket.engine import processes
 from hocket.engine.journal import Journal
 from hocket.errors import StoreError
 from hocket.model import Event, Kind, Reason, Run, Status
@@ -325,7 +325,7 @@ def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_l
 ) -> None:
     """The chain is told to stop while its second agent comes into being, and then there is no room for a while."""
     os.mkfifo(project / "door2")
-    monkeypatch.setattr(chains, "RETRY_AFTER", 0.01)
+    monkeypatch.setattr(processes, "RETRY_AFTER", 0.01)
     write = Journal.write
     refused: list[str] = []
 

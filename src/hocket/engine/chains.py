@@ -360,14 +360,7 @@ class Chains:
         self._processes.begin(leaf, coming.spec)
         if (reason := self._told(course, coming.step)) is not None:
             # The stop came while this iteration was being created, and did not see it.
-            self._tasks.spawn(self._pass_on_stop(leaf, reason))
-
-    async def _pass_on_stop(self, leaf: Run, reason: Reason) -> None:
-        while (now := self._journal.live.get(leaf.id)) is not None:
-            try:
-                return await self._processes.ask_to_stop([now], reason)
-            except HocketError:
-                await asyncio.sleep(RETRY_AFTER)  # It was not recorded.
+            self._tasks.spawn(self._processes.insist_on_stop([leaf], reason))
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""

@@ -24,7 +24,7 @@ from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
-from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.journal import Journal
 from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
 from hocket.engine.processes import Processes
@@ -33,7 +33,7 @@ from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
 from hocket.engine.tasks import Once, Tasks
-from hocket.errors import Conflict, Forbidden, HocketError, NotFound, Unauthorized
+from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, restarts
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, fold
 from hocket.providers import Reply
@@ -124,13 +124,8 @@ class Engine:
 
     async def _pass_on_stop(self, runs: list[Run]) -> None:
         """To those of whom a server knew that they are to end with who started them, and died before it said so."""
-        while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
-            try:
-                await self._ask_to_stop(left)
-            except HocketError:
-                await asyncio.sleep(RETRY_AFTER)  # It was not recorded.
-            else:
-                return
+        await self._processes.insist_on_stop(runs, Reason.STOPPED)
+        self._chains.stopping(runs)
 
     def _note_restart(self, leaves: list[Run]) -> None:
         ended = sum(restarts.ended_by_restart(str(self.directory(run))) for run in leaves)

@@ -814,6 +814,16 @@ class Processes:
         for run in runs:
             self.stop(run.id)
 
+    async def insist_on_stop(self, runs: list[Run], reason: Reason) -> None:
+        """The same, whether or not there is room for it now: try until there is, or nobody is left to be told."""
+        while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
+            try:
+                await self.ask_to_stop(left, reason)
+            except HocketError:
+                await asyncio.sleep(RETRY_AFTER)
+            else:
+                return
+
 
 def _ends_before(run: Run, other: Run) -> bool:
     """Whether it was handed the task by the other one, and is ended with it: then its record is closed first."""
