@@ -215,8 +215,8 @@ def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
 
 
 def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
-    (home / "config.toml").write_text("[run]\nstop_grace = 0.3\n")
-    agent("stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); signal.pause()")
+    os.mkfifo(project / "door")
+    agent("stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('door').read()")
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
@@ -226,6 +226,7 @@ def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Pa
             await until(lambda: kitchen.engine.find(parent.id).stop_reason, "the wish to stop")
             with pytest.raises(Conflict):
                 await kitchen.start("stubborn", parent=kitchen.engine.run_of_token(run_token(SECRET, parent.id)))
+            (project / "door").write_text("")
             assert (await stopping)["status"] == "stopped"
 
     asyncio.run(scene())
