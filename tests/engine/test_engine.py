@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
-from engine.desk import SECRET, kitchen_at, stop_all, until
+from engine.desk import SECRET, Kitchen, kitchen_at, stop_all, until
 from world import Bin, processes_of
 
+from hocket.engine import processes
 from hocket.engine.runs import run_token
 from hocket.errors import Conflict, Forbidden, ProgramNotFound, Unauthorized
 from hocket.keeper import files
+from hocket.keeper.platform import Inotify
 from hocket.model import Kind, Reason, Run, Status
 
 SLEEPER = "import signal; signal.pause()"
@@ -66,6 +69,32 @@ def test_who_talks_on_and_on_is_read_at_a_pace_and_to_the_last_line(home: Path, 
             assert [int(event["data"]["text"]) for event in said] == list(range(200))
             # What is read in one go is stamped with one time.
             assert 5 < len({event["ts"] for event in said}) < 100
+
+    asyncio.run(scene())
+
+
+def says(kitchen: Kitchen, run: Run, text: str) -> bool:
+    return kitchen.engine.hub.last.get(run.id) == text
+
+
+def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All news are lost, but that there were some: a queue that overflowed. And nobody looks without news."""
+    agent("talker", "while said := open('door').read(): print(said, flush=True)")
+    os.mkfifo(project / "door")
+    monkeypatch.setattr(processes, "SCAN_EVERY", 3600.0)
+    read = Inotify.read
+    monkeypatch.setattr(Inotify, "read", lambda self: [(-1, 0, "") for _ in read(self)[:1]])
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("talker")
+            for number in range(5):
+                await asyncio.to_thread((project / "door").write_text, str(number))
+                await until(partial(says, kitchen, run, str(number)), "its word")
+            await asyncio.to_thread((project / "door").write_text, "")
+            assert (await kitchen.wait(run)).status is Status.DONE
 
     asyncio.run(scene())
 
@@ -216,7 +245,9 @@ def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
 
 def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
     os.mkfifo(project / "door")
-    agent("stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('door').read()")
+    agent(
+        "stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('door').read()"
+    )
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

@@ -475,11 +475,12 @@ class Processes:
         self._touch_all()
 
     def _touch_all(self) -> None:
+        """Look at everybody. Only of one that was started just now it is not asked whether its keeper is there."""
         now = time.monotonic()
         for run_id in list(self._placed):
             leaf = self._leaves[run_id]
-            if leaf.quiet_until < now:
-                self._suspect(leaf)
+            leaf.suspect = leaf.suspect or leaf.quiet_until < now
+            self._touch(leaf, 0)
 
     def _touch(self, leaf: Leaf, delay: float) -> None:
         if delay > 0:

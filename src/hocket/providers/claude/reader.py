@@ -23,7 +23,7 @@ from hocket.model import RESULT_LIMIT, Spec
 from hocket.providers.claude import members, notices, questions, streamed, tools, words
 from hocket.providers.claude.saying import Voice, message_key
 from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
-from hocket.providers.claude.transcript import transcripts
+from hocket.providers.claude.transcript import likeliest
 from hocket.providers.claude.usage import settled
 from hocket.providers.contract import Reader, Said, State
 
@@ -192,10 +192,9 @@ class _Reading:
             return []
         state["id"] = session
         cwd = text_in(line, "cwd") or self._spec.cwd
-        places = transcripts(self._spec.env, cwd, session)
         data = {
             "session_id": session,
-            "transcript": places[0] if places else None,
+            "transcript": likeliest(self._spec.env, cwd, session),
             "model": text_in(line, "model") or None,
             "cwd": cwd,
             "version": text_in(line, "claude_code_version") or None,

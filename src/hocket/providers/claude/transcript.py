@@ -22,13 +22,18 @@ def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ..
     After the two present names come the older ones: the same folder before long names were cut, the one in which
     only slashes had been replaced, and both present names below the user's general configuration directory.
     """
-    # A session's id comes out of an agent's own output: it must never lead out of the folder.
-    if not _SESSION.fullmatch(session):
-        return ()
     return tuple(dict.fromkeys(_candidates(env, cwd, session)))
 
 
+def likeliest(env: Mapping[str, str], cwd: str, session: str) -> str | None:
+    """The first of them."""
+    return next(_candidates(env, cwd, session), None)
+
+
 def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[str]:
+    # A session's id comes out of an agent's own output: it must never lead out of the folder.
+    if not _SESSION.fullmatch(session):
+        return
     names = (f"session_{session}.jsonl", f"{session}.jsonl")
     folder = folder_name(cwd)
     for home in _homes(env):
