@@ -189,13 +189,16 @@ def test_cut_off_at_any_byte_a_recording_invents_nothing(version: str, case: str
 def test_after_each_line_a_recording_is_done_only_where_nothing_was_left_to_do(version: str, case: str) -> None:
     golden = shelf.load(version, case)
     results = [number for number, line in enumerate(golden.out) if json.loads(line)["type"] == "result"]
+    begun = [number for number, line in enumerate(golden.out) if json.loads(line).get("subtype") == "init"]
     read = reader(golden.spec)
     state: State = {}
     for number, line in enumerate(golden.out):
         state, _said = read(state, "out", line, None)
         clean, killed = _judged(state)
         # Who ends by itself has finished what it began; who is killed has finished only if nothing more was to come.
-        assert clean != DONE or json.loads(golden.out[max(n for n in results if n <= number)])["is_error"] is False
+        told = [at for at in results if at <= number]
+        assert clean != DONE or json.loads(golden.out[told[-1]])["is_error"] is False
+        assert clean != DONE or len([at for at in begun if at <= number]) <= len(told)
         assert killed != DONE or number >= results[-1]
 
 

@@ -41,6 +41,8 @@ QUESTION = line(
 
 REOPENED = [*SUCCESS, init()]
 SPEAKING_AGAIN = [*SUCCESS, delta("more")]
+OWING = [init(), init(), result("ok")]
+"""A turn that began by itself before the result of the one before was told."""
 TWO_TURNS = [*SUCCESS, *API_ERROR]
 RECOVERED = [*API_ERROR, *SUCCESS]
 AGENT_LEFT = [init(), AGENT_AT_WORK, result("waiting")]
@@ -127,6 +129,14 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     # A result that does not say that it is no error is one.
     (NO_WORD, ZERO, None, False, FAILED_ERROR),
     (ODD_WORD, ZERO, None, False, FAILED_ERROR),
+    # Another turn had begun before its result came, and has none of its own.
+    (OWING, ZERO, None, False, FAILED_ERROR),
+    (OWING, ONE, None, False, FAILED_EXIT),
+    (OWING, KILLED, None, False, FAILED_SIGNAL),
+    (OWING, STOPPED, Reason.STOPPED, False, WAS_STOPPED),
+    ([*OWING, result("ok")], ZERO, None, False, DONE),
+    ([*OWING, result("no", is_error=True)], ZERO, None, False, FAILED_ERROR),
+    ([*OWING, init(), result("ok")], KILLED, None, False, DONE),
     # It was cut short: by us, by somebody's interrupt.
     (CUT_SHORT, STOPPED_CLEAN, Reason.STOPPED, False, WAS_STOPPED),
     (CUT_SHORT, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),

@@ -8,7 +8,7 @@ Nothing here raises, whatever the line: what is not understood is kept as ``raw`
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
     fence          the block of code that is being said, if one is     calls    of our own tools, see ``serving``
-    owed           whether a turn began before the last one's result
+    owed           whether a turn began before the last one's result, and its own is still to come
     spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
 
 Nested values are replaced and never changed, because a state that was handed in stays as it was.
@@ -179,8 +179,10 @@ class _Reading:
             said = self._session(state, text_in(line, "session_id"), line)
             state["limited"] = False
             # Where input has ended, a turn that begins by itself may come before the last one's result is told.
-            state["owed"] = bool(state.get("open"))
-            return said + _turn_starts(state)
+            begun = bool(state.get("open"))
+            said += _turn_starts(state)
+            state["owed"] = begun
+            return said
         if subtype.startswith("model_refusal"):
             return notices.refusal(state, line)
         handler = _SYSTEM.get(subtype)
@@ -240,14 +242,14 @@ def _turn_starts(state: State) -> list[Said]:
     """Said at most once before the turn's end: its first line tells it, or whatever comes in place of that."""
     if state.get("open"):
         return []
-    state["open"], state["waking"] = True, False
+    state["open"], state["waking"], state["owed"] = True, False, False
     state["turn"] = state.get("turn", 0) + 1
     return [("turn.started", {"turn": state["turn"], "origin": None})]
 
 
 def _turn_ends(state: State, line: dict[str, Any], trouble: str | None, is_error: bool) -> None:
     state["open"] = False
-    state["waking"], state["owed"] = state.get("owed", False), False
+    state["waking"] = state.get("owed", False)
     state["told"] = {}
     state["result"] = {
         "is_error": is_error,

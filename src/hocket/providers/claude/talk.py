@@ -101,7 +101,7 @@ def is_urgent(output: bytes) -> bool:
 def is_over(state: State, *, settled: bool) -> bool:
     """Whether its input may end. As long as something works in the background the program stays anyway, and when that
     is done it wakes up once more, and may then have a question."""
-    return is_finished({**state, "waking": False} if settled else state, from_outside=True)
+    return is_finished({**state, "waking": False, "owed": False} if settled else state, from_outside=True)
 
 
 def is_left(state: State) -> bool:

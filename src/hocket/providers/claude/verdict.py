@@ -1,9 +1,9 @@
 """How a run ended, and why: by what the program said last, never by its exit code or by a result's subtype alone.
 
-A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, no agent works
-in the background, no question is open. Where the program was ended from outside, two things more must not be: a command
-left running in the background, and news from there that have not been looked at. Had it been let, it would have gone
-on with them.
+A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, none that began
+before it waits for a result of its own, no agent works in the background, no question is open. Where the program was
+ended from outside, two things more must not be: a command left running in the background, and news from there that have
+not been looked at. Had it been let, it would have gone on with them.
 
     it never started                            failed   start_failed
     a session that was stopped or killed        as if it had not finished
@@ -62,7 +62,7 @@ def is_transient(state: State) -> bool:
 
 def is_finished(state: State, *, from_outside: bool) -> bool:
     """Whether all that was asked for has been done or given up."""
-    if not state.get("result") or state.get("open") or state.get("asked"):
+    if not state.get("result") or state.get("open") or state.get("asked") or state.get("owed"):
         return False
     tasks = state.get("tasks", {})
     if from_outside:
