@@ -31,6 +31,7 @@ SAID: list[tuple[Any, bytes, str]] = [
     (wire.AskBody, b'{"text":" \\n"}', "text: must not be blank"),
     (wire.AskBody, b'{"text":"a","options":["b",""]}', "options[1]: must not be empty"),
     (wire.Message, b"{}", "the body: say something with `text`, or `interrupt`"),
+    (wire.Message, b'{"text":"","interrupt":true}', "the body: say something with `text`, or `interrupt`"),
     (wire.ResumeBody, b'{"from":1.5}', "from: must be a whole number or text or null, not a decimal number"),
     (
         names.StatusBody,

@@ -33,10 +33,13 @@ def ended(turn: int, idle: bool = True, **more: Any) -> dict[str, Any]:
     return make("turn.ended", turn=turn, idle=idle, **more)
 
 
-def outcome(*events: dict[str, Any], interrupting: bool = False) -> tuple[bool, dict[str, Any] | None]:
-    """Whether the events decide it, and what they decide."""
-    exchange = Exchange("me", interrupting)
-    for event in events:
+SENT = make("input", kind="message", id="k", text="x")
+
+
+def outcome(*events: dict[str, Any], interrupting: bool = False, ahead: int = 0) -> tuple[bool, dict[str, Any] | None]:
+    """Whether the events decide it, and what they decide; those that come before the message are said to be so."""
+    exchange = Exchange({"run": "me", "id": "k", "ahead": ahead}, interrupting)
+    for event in events if SENT in events else (SENT, *events):
         if exchange.add(event):
             return True, exchange.outcome
     return False, exchange.outcome
@@ -72,6 +75,27 @@ def test_a_turn_that_woke_itself_is_no_certain_answer() -> None:
     own, last = ended(4, origin=woken), ended(5)
     assert outcome(started(4, origin=woken), own) == (False, own)
     assert outcome(started(4, origin=woken), own, started(5), last) == (True, last)
+
+
+def test_what_began_before_the_message_was_sent_is_no_turn_of_its_own() -> None:
+    old, last = ended(3), ended(4)
+    assert outcome(started(3), SENT, old) == (False, old)
+    assert outcome(started(2), ended(2), started(3), SENT, old, started(4), last) == (True, last)
+
+
+def test_messages_before_it_are_answered_first() -> None:
+    first, second, last = ended(3, idle=False), ended(4), ended(5)
+    assert outcome(started(3), first, ahead=1) == (False, None)
+    assert outcome(started(3), first, started(4), second, ahead=1) == (True, second)
+    assert outcome(started(3), SENT, first, started(4), second, ahead=1) == (True, second)
+    assert outcome(first, started(4), second, started(5), last, ahead=2) == (True, last)
+    woken = ended(4, origin={"kind": "task-notification"})
+    assert outcome(first, started(4), woken, started(5), last, ahead=1) == (True, last)
+
+
+def test_one_that_was_answered_together_with_those_before_it_has_that_answer() -> None:
+    both = ended(3)
+    assert outcome(started(3), both, ahead=1) == (False, both)
 
 
 @pytest.mark.parametrize("kind", ["question", "run.ended"])
@@ -151,10 +175,28 @@ def test_a_turn_can_be_interrupted_and_something_else_said(hocket: Hocket) -> No
     answered = hocket("send", ref, "--interrupt", "something else", "--wait")
     assert (answered.returncode, answered.stdout) == (0, "you said: something else\n")
     sent = hocket("send", ref, "wait again", "--json")
-    assert set(json.loads(sent.stdout)) == {"run", "id"}
+    assert json.loads(sent.stdout).keys() == {"run", "id", "ahead"}
     until(hocket, ref, lambda run: run["last"] == "working")
     assert hocket("send", ref, "--interrupt").returncode == 0
     assert until(hocket, ref, is_idle)["error"]
+
+
+@pytest.mark.usefixtures("claude")
+def test_who_waits_for_an_answer_gets_that_to_the_own_message(hocket: Hocket) -> None:
+    ref = spawned(hocket, "first", "--session")
+    until(hocket, ref, is_idle)
+    slow = hocket.start("send", ref, "hold on", "--wait")
+    quick = hocket.start("send", ref, "quickly", "--wait")
+    until(hocket, ref, lambda run: inputs(hocket, ref) == 2)
+    (hocket.cwd / "go").touch()
+    assert slow.communicate(timeout=15)[0] == "you said: hold on\n"
+    assert quick.communicate(timeout=15)[0] == "you said: quickly\n"
+
+
+def inputs(hocket: Hocket, ref: str) -> int:
+    """How many messages have been sent to it."""
+    events = map(json.loads, hocket("logs", "--json", ref).stdout.splitlines())
+    return sum(event["type"] == "input" for event in events)
 
 
 @pytest.mark.usefixtures("claude")

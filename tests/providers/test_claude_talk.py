@@ -98,8 +98,9 @@ def test_a_choice_is_answered_by_question(
 
 @given(st.recursive(st.none() | st.text(max_size=3) | st.integers(), lambda inner: st.lists(inner, max_size=3)))
 def test_an_answer_to_a_malformed_choice_is_still_one(questions: Any) -> None:
-    asked = {"id": "q1", "kind": "choice", "input": {"questions": questions if isinstance(questions, list) else None}}
-    assert response(asked, Reply(True, "1"))["behavior"] == "allow"
+    for malformed in (questions, [{"question": "Which?", "options": questions}]):
+        asked = {"id": "q1", "kind": "choice", "input": {"questions": malformed}}
+        assert response(asked, Reply(True, "1"))["behavior"] == "allow"
 
 
 def test_an_interrupt_names_its_request() -> None:

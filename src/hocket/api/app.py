@@ -267,9 +267,8 @@ async def send_message(request: Request, ref: str, body: wire.Message, idempoten
     key = idempotency_key or os.urandom(8).hex()
     if body.interrupt:
         await engine.interrupt(run, key)
-    if body.text is not None:
-        await engine.send(run, body.text, key)
-    return wire.answer({"run": run.id, "id": key})
+    ahead = await engine.send(run, body.text, key) if body.text is not None else 0
+    return wire.answer({"run": run.id, "id": key, "ahead": ahead})
 
 
 async def answer_question(request: Request, ref: str, body: wire.AnswerBody, idempotency_key: Key = None) -> Response:

@@ -199,6 +199,8 @@ class Taken(Struct):
 
     run: str
     id: str
+    ahead: int
+    """Messages before it that are still to be answered."""
 
 
 class Answered(Struct):
@@ -407,7 +409,7 @@ class Message(Body):
     interrupt: bool = False
 
     def __post_init__(self) -> None:
-        if self.text is None and not self.interrupt:
+        if not self.text and (self.text is not None or not self.interrupt):
             raise ValueError("say something with `text`, or `interrupt`")
 
 

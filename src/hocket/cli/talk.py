@@ -62,17 +62,21 @@ def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout:
     given = {name: value for name, value in body.items() if value is not None}
     taken = client.request("POST", f"/api/runs/{quote(run['id'])}/messages", given)
     if wait:
-        return _wait(client, run, taken, Exchange(run["id"], interrupt), timeout, as_json)
+        return _wait(client, run, taken, Exchange(taken, interrupt), timeout, as_json)
     access.write_json(taken) if as_json else print(f"run {run['number']} will get it", file=sys.stderr)
     return 0
 
 
 class Exchange:
-    """Finds the event that answers a message among all that is said from the moment it was sent."""
+    """Finds the event that answers a message among all that happens from the moment it is sent."""
 
-    def __init__(self, run: str, interrupting: bool = False) -> None:
-        self._run = run
+    def __init__(self, taken: dict[str, Any], interrupting: bool = False) -> None:
+        self._run = taken["run"]
+        self._id = taken["id"]
+        self._ahead = 0 if interrupting else taken.get("ahead", 0)
+        """Messages that are answered before it."""
         self._interrupting = interrupting
+        self._sent = False
         self._begun: set[Any] = set()
         self.outcome: Event | None = None
         """The answer as far as can be told: a ``turn.ended``, a ``question``, or the ``run.ended``."""
@@ -82,25 +86,31 @@ class Exchange:
         kind, data = event["type"], event["data"]
         if event["run"] != self._run:
             return False
-        if kind == "turn.started":
-            if data.get("turn") != FIRST_TURN:
-                self._begun.add(data.get("turn"))
-            self.outcome = None
+        if kind == "input" and data.get("id") == self._id and data.get("kind") == "message":
+            self._sent = True
         elif kind in ("question", "run.ended"):
             self.outcome = event
             return True
+        elif not self._sent:
+            return False
+        elif kind == "turn.started":
+            if data.get("turn") != FIRST_TURN:
+                self._begun.add(data.get("turn"))
+            self.outcome = None
         elif kind == "turn.ended":
             return self._turn_ended(event)
         return False
 
     def _turn_ended(self, event: Event) -> bool:
-        """A turn that began after the message and by nobody else's doing is the answer. Any other one, the last for
-        now, is the answer only if no further turn begins: the message was taken into account while it ran."""
+        """A turn that began after the message, by nobody else's doing and for no message before it, is the answer. Any
+        other one, the last for now, is the answer only if no further turn begins: it took the message into account."""
         data = event["data"]
         is_new = data.get("turn") in self._begun
-        if is_new and not data.get("origin"):
-            self.outcome = event
-            return True
+        if not data.get("origin") and data.get("turn") != FIRST_TURN:
+            if is_new and not self._ahead:
+                self.outcome = event
+                return True
+            self._ahead = max(0, self._ahead - 1)
         if data.get("idle") and (is_new or not self._interrupting):
             self.outcome = event
         return False

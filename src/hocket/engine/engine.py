@@ -436,8 +436,8 @@ class Engine:
         record = files.read_exit(str(self.directory(run))) if run.kind is Kind.LEAF else None
         return list(record.survivors) if record else []
 
-    async def send(self, run: Run, text: str, key: str) -> None:
-        await self._talk.send(run, text, key)
+    async def send(self, run: Run, text: str, key: str) -> int:
+        return await self._talk.send(run, text, key)
 
     async def interrupt(self, run: Run, key: str) -> None:
         await self._talk.interrupt(run, key)

@@ -643,15 +643,14 @@ class Processes:
             await self._examine(leaf)
 
     def _listen(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
-        """Whatever it says, it is at work; and a turn that begins has heard what it was told before."""
+        """Whatever it says, it is at work."""
         if offsets != leaf.offsets:
             leaf.settled = False
             if leaf.settling is not None:
                 leaf.settling.cancel()
                 leaf.settling = None
             self._need_us_for(leaf, False)
-        if any(event.type == "turn.started" for event in events):
-            self._talk.unheard.discard(leaf.id)
+        self._talk.heard(leaf.id, events)
 
     async def _end_input(self, leaf: Leaf) -> None:
         """An agent that has done all it was asked for, and is not meant to be told more, is let go."""
@@ -758,7 +757,7 @@ class Processes:
         self._an_end = asyncio.Event()
         self._leaves.pop(leaf.id, None)
         self._placed.discard(leaf.id)
-        self._talk.unheard.discard(leaf.id)
+        self._talk.forget(leaf.id)
         self._serving.forget(leaf.id)
         self._need_us_for(leaf, False)
         for timer in leaf.timers:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -23,7 +23,7 @@ from hocket.engine.journal import Journal
 from hocket.engine.runs import directory
 from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
-from hocket.model import Event, Kind, Run, Spec
+from hocket.model import Event, Kind, Run, Spec, Status
 from hocket.providers import PROVIDERS, Conversation, Reply
 
 END = "end"
@@ -36,6 +36,8 @@ OWN = "ask"
 NOBODY = "nobody is there to answer: this run was started with --on-question deny, or without anybody watching it"
 OPEN_AT_ONCE = 20
 """Questions of that kind: who asks more wants something else than an answer."""
+SETTLED = 2.0
+"""Seconds after the end of a turn, within which the next one begins if there is anything to begin it for."""
 RETOLD = 200
 """Letters of an answer that whoever comes too late is told."""
 
@@ -69,6 +71,24 @@ def first_input(spec: Spec) -> dict[str, bytes]:
     return {files.IN: prompt + files.input_record(END, None) if ends_at_once(spec) else prompt}
 
 
+class _Queue:
+    """How many messages of a run have no answer yet, as far as can be told: a turn may take up several."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._last_end = 0.0
+
+    def turn_ended(self, data: Mapping[str, Any]) -> None:
+        self._last_end = time.monotonic()
+        # The first turn answers what the run was started with, and one that woke up by itself answers nobody.
+        if data.get("turn") != 1 and not data.get("origin"):
+            self.length = max(0, self.length - 1)
+
+    def is_settled(self) -> bool:
+        """Whether a turn for something that waits would have begun by now."""
+        return time.monotonic() - self._last_end > SETTLED
+
+
 class Talk:
     """One per server."""
 
@@ -79,14 +99,38 @@ class Talk:
         """One at a time for each run: between a line in its file and its record, nobody may look for lines without."""
         self.unheard: set[str] = set()
         """Runs that were told something after their last turn began: that turn may not be the last one."""
+        self._queues: dict[str, _Queue] = {}
 
-    async def send(self, run: Run, text: str, key: str) -> None:
-        """One more message. A key that was used before says the same thing, so nothing is said twice."""
+    async def send(self, run: Run, text: str, key: str) -> int:
+        """One more message. A key that was used before says the same thing, so nothing is said twice.
+
+        Comes back with how many messages before it are still to be answered, each most likely by a turn of its own.
+        """
         async with self._turn(run):
             now, conversation = self._listener(run, to_messages=True)
             line = conversation.message(text)
+            queue = self._queues.setdefault(run.id, _Queue())
+            if now.status is Status.WAITING and run.id not in self.unheard and queue.is_settled():
+                queue.length = 0  # Several were answered together.
+            ahead = queue.length
             self.unheard.add(run.id)
-            await self._say(now, f"message:{key}", line, "input", {"kind": "message", "id": key, "text": text})
+            data = {"kind": "message", "id": key, "text": text}
+            if await self._say(now, f"message:{key}", line, "input", data) == "added":
+                queue.length += 1
+            return ahead
+
+    def heard(self, run: str, events: Iterable[Event]) -> None:
+        """Told of all that a run says: a turn that begins has heard what it was told before, one that ends answers."""
+        for event in events:
+            if event.type == "turn.started":
+                self.unheard.discard(run)
+            elif event.type == "turn.ended" and (queue := self._queues.get(run)) is not None:
+                queue.turn_ended(event.data)
+
+    def forget(self, run: str) -> None:
+        """It has ended."""
+        self.unheard.discard(run)
+        self._queues.pop(run, None)
 
     async def interrupt(self, run: Run, key: str) -> None:
         """End what the agent is doing, and leave it to be told more."""

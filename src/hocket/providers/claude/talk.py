@@ -16,6 +16,7 @@ from hocket.providers.claude import words
 from hocket.providers.claude.prompt import GO_ON, checked_prompt, line, message
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.serving import refusal, reply, wanted
+from hocket.providers.claude.shapes import list_in
 from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
 from hocket.providers.contract import Reply, State
@@ -71,7 +72,7 @@ def _allowed(question: Mapping[str, Any], text: str | None) -> dict[str, Any]:
 
 def _answers(given: Mapping[str, Any], text: str) -> dict[str, str]:
     """By question. Several questions are answered by a line each; what is left over belongs to the last one."""
-    questions = [asked for asked in given.get("questions") or () if isinstance(asked, dict)]
+    questions = [asked for asked in list_in(given, "questions") if isinstance(asked, dict)]
     texts = text.strip().split("\n", max(0, len(questions) - 1))
     return {
         str(asked.get("question", "")): _choice(asked, said.strip())
@@ -82,7 +83,7 @@ def _answers(given: Mapping[str, Any], text: str) -> dict[str, str]:
 
 def _choice(asked: Mapping[str, Any], said: str) -> str:
     """What was meant: a number is that option's, counted from 1, unless an option is called so."""
-    labels = [str(option.get("label", "")) for option in asked.get("options") or () if isinstance(option, dict)]
+    labels = [str(option.get("label", "")) for option in list_in(asked, "options") if isinstance(option, dict)]
     if said not in labels and re.fullmatch("[1-9][0-9]?", said) and int(said) <= len(labels):
         return labels[int(said) - 1]
     return said
