@@ -358,3 +358,40 @@ def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_bl
             assert next(refusals, None) is None
 
     asyncio.run(scene())
+
+
+def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Path, project: Path, agent: Bin) -> None:
+    (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
+    agent("flood", "import sys\nwhile True: sys.stdout.write('y\\n' * 10_000)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.start("flood"))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.LIMIT)
+            told = await kitchen.events(ended)
+            (notice,) = (event["data"]["text"] for event in told if event["type"] == "notice")
+            lines = sum(event["type"] == "text" for event in told)
+            written = (kitchen.engine.directory(ended) / files.OUT).stat().st_size
+            assert notice == f"{written - 2 * lines} bytes of what it wrote are in its files alone: hocket logs 1 --raw"
+            assert lines < 200_000
+
+    asyncio.run(scene())
+
+
+def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("flood", "print('y\\n' * 5_000_000, 'the last word', sep='', flush=True); import signal; signal.pause()")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("flood")
+            place = kitchen.engine.directory(run) / files.OUT
+            await until(lambda: place.exists() and place.stat().st_size > 10_000_000, "its words")
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            assert told["status"] is Status.STOPPED
+            events = await kitchen.events(run)
+            assert [event["data"]["text"] for event in events if event["type"] == "text"][-1] == "the last word"
+            assert len(events) < 1_000_000
+
+    asyncio.run(scene())

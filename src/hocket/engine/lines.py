@@ -8,6 +8,10 @@ from typing import NamedTuple
 CHUNK = 256 * 1024
 SCAN = 8 * 1024 * 1024
 """How much of an endless line is searched in one go."""
+LINES = 4096
+"""Lines that are read in one go: each becomes an event, and nobody else is looked at meanwhile."""
+UNREAD, TAIL = 256 * 1024, 16 * 1024
+"""Of a flood that was ended: more bytes than this are left out, but for the last ones."""
 
 
 class Line(NamedTuple):
@@ -38,8 +42,12 @@ def read_lines(path: str | os.PathLike[str], offset: int, scanned: int, final: i
         data = os.pread(descriptor, wanted, offset) if wanted > 0 else b""
         end = data.rfind(b"\n")
         if end >= 0:
-            lines = [Line(line, len(line)) for line in data[:end].split(b"\n")]
-            return Piece(lines, offset + end + 1, 0, len(data) == wanted)
+            found = data[:end].split(b"\n", LINES)
+            more = len(data) == wanted
+            if len(found) > LINES:
+                end -= len(found.pop()) + 1
+                more = True
+            return Piece([Line(line, len(line)) for line in found], offset + end + 1, 0, more)
         at_end = final is not None and offset + len(data) >= final
         if at_end:
             return Piece([Line(data, len(data))] if data else [], offset + len(data), 0, False)
@@ -70,6 +78,14 @@ def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int
 def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int) -> Line:
     size = end - offset
     return Line(os.pread(descriptor, size, offset) if size <= longest else head, size)
+
+
+def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
+    """Where to go on in a file of which too much is unread: at the beginning of one of its last lines."""
+    if final - offset <= UNREAD:
+        return offset
+    begin = final - TAIL
+    return begin + read_at(path, begin, TAIL).find(b"\n") + 1
 
 
 def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:

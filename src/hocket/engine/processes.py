@@ -24,7 +24,7 @@ from hocket.engine import clock, estimates
 from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.limits import Limits
-from hocket.engine.lines import read_at, read_lines, read_tail
+from hocket.engine.lines import near_the_end, read_at, read_lines, read_tail
 from hocket.engine.runs import directory, filled, run_token
 from hocket.engine.secrets import covered, secrets_of
 from hocket.engine.serving import Line, Serving
@@ -524,32 +524,20 @@ class Processes:
             self._forget(leaf)
             return
         record = files.read_exit(leaf.place)
+        is_flood = _written(leaf) > leaf.spec.max_output
+        if is_flood and record is None and run.stop_reason is None:
+            await self.ask_to_stop([run], Reason.LIMIT)
+            run = self._journal.live[leaf.id]
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
+        if record and (is_flood or run.stop_reason is not None):
+            events += self._left_out(leaf, run, record)
         offsets, more = self._read(leaf, events, finals)
         events = estimates.priced(run, events, self._price)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._listen(leaf, events, offsets)
         if record and not more:
-            events += [self._event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
-            status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
-            transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
-            goes_on = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
-            if goes_on and self.is_over_budget(_after(run, events)):
-                status, reason, transient = Status.FAILED, Reason.BUDGET, False
-            code = record.code if record.signal is None else 128 + record.signal
-            extra: dict[str, Any] = {"error": record.error} if record.error else {}
-            if record.signal is not None:
-                extra["signal"] = _signal_name(record.signal)
-            if record.swept:
-                extra["swept"] = record.swept
-            if record.survivors:
-                extra["survivors"] = list(record.survivors)
-            if transient:
-                extra["transient"] = True
-            if status is Status.FAILED and not record.error:
-                extra |= self._complaint(leaf, run, events, reason)
-            await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
+            await self._conclude(leaf, run, events, offsets, record)
             return
         await self._commit(leaf, events, offsets)
         if events and events[0].type == "run.started":
@@ -557,6 +545,28 @@ class Processes:
         if more:
             leaf.dirty = True
         await self._check(leaf)
+
+    async def _conclude(self, leaf: Leaf, run: Run, events: list[Event], offsets: Offsets, record: files.Exit) -> None:
+        """All that it wrote has been read: how it ended, and why."""
+        events += [self._event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
+        status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
+        transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
+        goes_on = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
+        if goes_on and self.is_over_budget(_after(run, events)):
+            status, reason, transient = Status.FAILED, Reason.BUDGET, False
+        code = record.code if record.signal is None else 128 + record.signal
+        extra: dict[str, Any] = {"error": record.error} if record.error else {}
+        if record.signal is not None:
+            extra["signal"] = _signal_name(record.signal)
+        if record.swept:
+            extra["swept"] = record.swept
+        if record.survivors:
+            extra["survivors"] = list(record.survivors)
+        if transient:
+            extra["transient"] = True
+        if status is Status.FAILED and not record.error:
+            extra |= self._complaint(leaf, run, events, reason)
+        await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
 
     def _started(self, leaf: Leaf, run: Run, record: files.Exit | None = None) -> list[Event]:
         if run.status is not Status.STARTING:
@@ -585,6 +595,18 @@ class Processes:
                 state, said = leaf.reader(state, stream, covered(line.head, leaf.secrets), line.size)
                 events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
         return Offsets(ends[0], ends[1], state), more
+
+    def _left_out(self, leaf: Leaf, run: Run, record: files.Exit) -> list[Event]:
+        """Of a flood that was ended the last lines are told, and that there was more: nobody should wait for all."""
+        if leaf.provider.conversation is not None:
+            return []
+        old = leaf.offsets
+        out, err = near_the_end(leaf.out, old.out, record.out), near_the_end(leaf.err, old.err, record.err)
+        if (left_out := out + err - old.out - old.err) == 0:
+            return []
+        leaf.offsets, leaf.scanned = Offsets(out, err, old.reader), {"out": 0, "err": 0}
+        text = f"{left_out} bytes of what it wrote are in its files alone: hocket logs {run.number} --raw"
+        return [self._event(leaf, "notice", {"kind": "output", "text": text})]
 
     def _serve(self, leaf: Leaf, line: bytes) -> None:
         """What it wants of our own tools, in its own words: who is handed work gets the prompt as it was written."""
@@ -629,9 +651,6 @@ class Processes:
     async def _check(self, leaf: Leaf) -> None:
         """After a look that found no end: limits, a stop to pass on, a keeper that may be gone."""
         run = self._journal.live[leaf.id]
-        if run.stop_reason is None and _written(leaf) > leaf.spec.max_output:
-            await self.ask_to_stop([run], Reason.LIMIT)
-            run = self._journal.live[leaf.id]
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
             await self.ask_to_stop([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
