@@ -407,7 +407,7 @@ def read_until(terminal: int, words: bytes) -> bytes:
     return seen
 
 
-@pytest.mark.parametrize(("key", "code", "status"), [(b"d", 0, "running"), (b"s", 130, "stopped")])
+@pytest.mark.parametrize(("key", "code", "status"), [(b"d", 3, "running"), (b"s", 130, "stopped")])
 def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
     hocket: Hocket, agent: Bin, world: Path, project: Path, key: bytes, code: int, status: str
 ) -> None:

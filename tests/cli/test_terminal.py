@@ -197,7 +197,7 @@ def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start, hoc
     view.press(b"\x03")
     view.wait_for("d detach")
     view.press(b"d")
-    assert view.end() == 0
+    assert view.end() == 3
     assert f"run {hocket.number()} goes on: hocket wait {hocket.number()}" in view.text()
     assert not view.screen.cursor.hidden
     listing = terminal("ps")

@@ -30,6 +30,8 @@ else:
     import _signal as signal  # its C half: making enums of all its constants takes as long as starting a run
 
 ASKING = "d detach, s stop, Enter to go on"
+DETACHED = 3
+"""As for a wait that timed out: nothing is complete, and the work goes on."""
 STOPPING = "stopping, please wait"
 PATIENCE = 2
 """So many more signals while a stop is under way, and the client leaves without waiting for it."""
@@ -207,7 +209,7 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals, sess
 def obey(key: str, signals: Signals) -> None:
     """What a key means while the offer stands."""
     if key == "d":
-        raise Leave(0)
+        raise Leave(DETACHED)
     if key == "s":
         signals.stop(128 + signal.SIGINT)
     elif key in ("\r", "\n"):

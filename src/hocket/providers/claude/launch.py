@@ -23,6 +23,9 @@ _STREAMS = (
 _FORMATS = ("--input-format", "--output-format")
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
+_OURS = frozenset({"--agent", "--session-id", "--resume", "-r", "--continue", "-c", "--fork-session"})
+"""With one of them the program would run another agent than we say, or go on with a session under its old id."""
+_SAY = "hocket run AGENT, or hocket resume RUN"
 _LEAST_BUDGET = 0.000001
 """The program takes no budget of nothing."""
 _QUESTIONS = {
@@ -61,6 +64,9 @@ def launch(
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
     for argument in (agent.path, *work, *name, *given):
         check_argument(agent.name, argument)
+    for argument in given:
+        if (flag := argument.partition("=")[0]) in _OURS:
+            raise UsageError(f"{agent.name}: {flag} is not passed on: who runs, in which session, is ours to say", _SAY)
     ours = (*_servers(options), "--session-id", SESSION, *work, *_definition(agent.definition))
     argv = (agent.path, *_STREAMS, *ours, *given)
     model = _model(agent, options)
