@@ -74,6 +74,25 @@ def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its
     assert [step["iterations"] for step in ended["data"]["steps"]] == [2, 1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        ("claude", "I am claude. I was asked: Go\n"),
+        ("claude:3", "I am claude, pass 2. I was asked: Go\nFORKHESTRA_COMPLETE\n"),
+        ("planner -> claude -> builder", "I am builder. I was asked: Go\n"),
+    ],
+)
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_the_cli_with_no_definition_has_its_part_in_the_built_in_script(
+    hocket: Hocket, monkeypatch: pytest.MonkeyPatch, player: str, chain: str, words: str
+) -> None:
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("rehearse", chain, "-p", "Go", *(["--real"] if player == "real" else []))
+    assert (done.returncode, done.stdout) == (0, words), done.stderr
+    assert "I am claude" in done.stdout + done.stderr
+
+
 def test_a_loop_whose_gate_does_not_pass_at_once_goes_on(hocket: Hocket, project: Path) -> None:
     gate = "echo x >> tries; test $(wc -l < tries) -ge 3"
     done = hocket("rehearse", "builder:9", "--until", gate, "--json")
