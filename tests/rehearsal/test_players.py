@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,28 @@ def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
         assert process.end() == 1
     assert (result["is_error"], result["api_error_status"]) == (True, 400)
     assert "no rule fits agent 'claude', turn 1, pass 1, last message 'unheard of'" in result["result"]
+
+
+@pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
+@pytest.mark.parametrize("when", [{}, {"turn": 1, "prompt": "go"}])
+def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
+    player: str, world: Path, last: Any, when: dict[str, Any]
+) -> None:
+    tool = {"tool": {"name": "Bash", "input": {"command": "echo x >> made", "description": "make"}, "result": ""}}
+    with on_stage(player, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}) as start:
+        with start("--permission-mode", "bypassPermissions") as process:
+            code = process.say("go").end()
+        story = told(process.events)
+    assert story[:4] == [
+        ("turn",),
+        ("lead", "tool_use", "Bash"),
+        ("lead", "tool_result", False),
+        ("lead", "text", "half a"),
+    ]
+    if player == "agent":
+        assert (code, len(story)) == (3 if last != "crash" else -signal.SIGABRT, 4)
+    else:
+        (ended,) = story[4:]
+        assert (code, ended[0], ended[2]) == (1, "result", True)
+        assert "Connection" in ended[1]
+        assert (world / "made").read_text() == "x\n"

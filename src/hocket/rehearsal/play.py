@@ -8,7 +8,8 @@ conversation itself, so a player remembers nothing between two requests:
   one once the results are there;
 - ``last`` looks at what came back most recently, and its rule takes over whenever it fits;
 - ``allowed`` and ``denied`` of a question go on instead of the rest of the list;
-- a list that ends with a tool call is closed with one more word; one that ends with ``refuse`` refuses again.
+- a list that ends with a tool call is closed with one more word; one that ends with ``refuse`` refuses again;
+- where the agent breaks off it stays broken: the CLI asks it to go on with what it had begun to say.
 """
 
 from __future__ import annotations
@@ -170,9 +171,11 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
             case Calls():
                 return Message((*parts, *step.calls), spend), steps[position:]
             case Fail():
-                return Message(tuple(parts), spend, fail=step), steps[position:]
+                return Message(tuple(parts), spend, fail=step), (step,)
+            case End(kind="refuse"):
+                return _refused(parts, spend), steps[position:] or (step,)
             case End():
-                return _ended(parts, spend, step), steps[position:] or (step,)
+                return Message(tuple(parts), spend, end=step.kind), (step,)
             case Marker():
                 _say(parts, marker)
             case Say():
@@ -184,10 +187,10 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
     return Message(tuple(parts), spend), ()
 
 
-def _ended(parts: list[Part], spend: Spend, step: End) -> Message:
-    if step.kind == "refuse" and not any(isinstance(part, Say) for part in parts):
+def _refused(parts: list[Part], spend: Spend) -> Message:
+    if not any(isinstance(part, Say) for part in parts):
         parts.append(Say(REFUSAL))
-    return Message(tuple(parts), spend, end=step.kind)
+    return Message(tuple(parts), spend, end="refuse")
 
 
 def _say(parts: list[Part], text: str) -> None:
@@ -221,6 +224,7 @@ NOTIFICATION = "<task-notification>"
 NOTES = (
     "[Request interrupted by user",
     "Your response above was stopped by a safety classifier",
+    "Your response above was cut off mid-stream",
     "[Your previous response had no visible output",
 )
 """Texts of the CLI's own that stand where a user's would."""
