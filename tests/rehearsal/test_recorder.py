@@ -114,6 +114,39 @@ def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
     assert recorded(process.lines)["rules"][1]["do"] == [failure]
 
 
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        ["\n  look around  \n"],
+        ["<system-reminder>be quick</system-reminder>\nlook around"],
+        ["/src/[a/"],
+        ["//"],
+        ["/" + "long " * 15 + "src/[a/ and more"],
+        ["look", "look around"],
+        ["first look around", "look"],
+    ],
+)
+def test_a_sub_agents_prompt_finds_its_rule_again_whatever_it_looks_like(
+    player: str, world: Path, prompts: list[str]
+) -> None:
+    helpers = [{"when": {"agent": "general-purpose", "pass": n}, "do": [{"say": f"seen {n}"}]} for n in (1, 2)]
+    lead = [{"agent": {"prompt": prompt, "description": "scout"}} for prompt in prompts]
+    document = {"rules": [*helpers, {"do": [*lead, {"say": "fin"}]}]}
+    told_both: list[Any] = []
+    for name in ("first", "again"):
+        (world / name).mkdir()
+        with on_stage(player, world / name, document) as start, start() as process:
+            process.say("go").until("result")
+            assert process.end() == 0
+        told_both.append(story(process.events))
+        document = recorded(process.lines)
+    assert told_both[0] == told_both[1]
+    assert [entry[2] for entry in told_both[1] if entry[0] == "member ended"] == [
+        f"seen {n}" for n, _ in enumerate(prompts, 1)
+    ]
+
+
 def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:
     with Agent(world, {"rules": [{"do": [{"say": "begun"}, {"fail": {"exit": 1}}]}]}).start() as process:
         process.say("go")

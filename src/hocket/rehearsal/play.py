@@ -300,9 +300,13 @@ def turn_of(messages: Messages) -> Turn:
 
 
 def user_texts(message: Mapping[str, Any]) -> list[str]:
-    """What a user wrote, without what the CLI puts around it."""
-    texts = (REMINDER.sub("", text).strip() for text in _texts(message))
+    texts = (users_part(text) for text in _texts(message))
     return [text for text in texts if text and not text.startswith(NOTES)]
+
+
+def users_part(text: str) -> str:
+    """What a user wrote, without what the CLI puts around it."""
+    return REMINDER.sub("", text).strip()
 
 
 def notification(message: Mapping[str, Any]) -> str | None:
@@ -330,7 +334,7 @@ def flat_text(content: Any) -> str:
 def sub_agent_type(script: Script, prompt: str) -> str | None:
     """The agent that the script gives this prompt to: how a sub-agent is known that nothing else names."""
     for call in _all_calls(script):
-        if call.name == AGENT_TOOL and str(call.input.get("prompt", "")).strip() == prompt.strip():
+        if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
             return str(call.input.get("subagent_type"))
     return None
 

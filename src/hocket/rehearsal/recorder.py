@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.play import Result, flat_text
+from hocket.rehearsal.play import Result, flat_text, users_part
+from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOL
 
 LONGEST_PROMPT = 80
@@ -158,7 +159,8 @@ class _Recorder:
             case "permission_denied":
                 self._asked({"subtype": "can_use_tool", "tool_use_id": event.get("tool_use_id")})
             case "task_started":
-                when = {"agent": str(event.get("subagent_type")), "prompt": str(event.get("prompt"))[:LONGEST_PROMPT]}
+                begins = users_part(str(event.get("prompt")))[:LONGEST_PROMPT]
+                when = {"agent": str(event.get("subagent_type")), "prompt": begins}
                 self._subs[str(event.get("tool_use_id"))] = (when, _Voice())
             case "task_notification":
                 self._sub_ended(event)
@@ -222,11 +224,23 @@ def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
     conditions = [rule["when"] for rule in rules]
     kinds = [when["agent"] for when in conditions]
     return [
-        {**rule, "when": {**when, "pass": kinds[: number + 1].count(when["agent"])}}
-        if conditions.count(when) > 1
-        else rule
+        {**rule, "when": {**when, "prompt": _as_text(when["prompt"]), **told}}
         for number, (rule, when) in enumerate(zip(rules, conditions, strict=True))
+        for told in [{"pass": kinds[: number + 1].count(when["agent"])} if _alike(when, conditions) > 1 else {}]
     ]
+
+
+def _alike(when: Mapping[str, Any], conditions: list[dict[str, Any]]) -> int:
+    """How many sub-agents' prompts would satisfy this rule, or have a rule that this one's prompt satisfies."""
+    return sum(
+        other["agent"] == when["agent"] and (other["prompt"] in when["prompt"] or when["prompt"] in other["prompt"])
+        for other in conditions
+    )
+
+
+def _as_text(prompt: str) -> str:
+    """With slashes around it a script takes a text for a regular expression: then as one that finds just this text."""
+    return f"/{re.escape(prompt)}/" if is_regex(prompt) else prompt
 
 
 def _before(event: Mapping[str, Any], total: float) -> float:

@@ -131,12 +131,16 @@ def _pattern(keys: Mapping[str, Any], key: str, place: str) -> Pattern | None:
     if key not in keys:
         return None
     text = _text(keys[key], f"{place}: {key}")
-    if len(text) < 2 or text[0] != "/" or text[-1] != "/":
+    if not is_regex(text):
         return Pattern(text)
     try:
         return Pattern(text, re.compile(text[1:-1], re.DOTALL))
     except re.error as error:
         raise ScriptError(f"{place}: {key}: {text} is no regular expression: {error}") from error
+
+
+def is_regex(text: str) -> bool:
+    return len(text) >= 2 and text[0] == "/" and text[-1] == "/"
 
 
 def _names(value: Any, place: str) -> tuple[str, ...]:
