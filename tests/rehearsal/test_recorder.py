@@ -105,6 +105,47 @@ def test_a_failure_is_recorded_as_one(world: Path) -> None:
     assert recorded(process.lines)["rules"][0]["do"] == [failure]
 
 
+def ending(process: Process) -> tuple[int, Any, Any]:
+    """One turn to its end: the exit code, whether it was an error, and of which status."""
+    with process:
+        result = process.say("go").until("result")
+        return process.end(), result["is_error"], result.get("api_error_status")
+
+
+@pytest.mark.parametrize("replayed_by", ["agent", "model"])
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("status", [400, 529])
+def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
+    player: str, replayed_by: str, world: Path, status: int
+) -> None:
+    steps: list[Any] = [{"think": "hm"}, {"say": "half a"}, {"fail": {"status": status, "message": "no"}}]
+    stories = []
+    document: Any = {"rules": [{"do": steps}]}
+    for name, who in (("first", player), ("again", replayed_by)):
+        (world / name).mkdir()
+        with on_stage(who, world / name, document) as start:
+            process = start()
+            assert ending(process) == (1, True, status)
+        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        document = recorded(process.lines)
+        assert [next(iter(step)) for step in document["rules"][0]["do"] if "cost" not in step] == [
+            "think",
+            "say",
+            "fail",
+        ]
+    assert stories == [[("lead", "thinking", "hm"), ("lead", "text", "half a")]] * 2
+
+
+def test_a_thought_that_was_lost_with_a_failure_is_not_recorded() -> None:
+    block = {"type": "thinking", "thinking": "hm"}
+    lines: list[Any] = [
+        {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}},
+        {"type": "result", "is_error": True, "api_error_status": 529, "result": "API Error: 529 full"},
+    ]
+    document = recorded([json.dumps(line).encode() for line in lines])
+    assert document["rules"][0]["do"] == [{"fail": {"status": 529, "message": "full"}}]
+
+
 def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
     failure = {"fail": {"status": 529, "message": "full"}}
     rules = [{"when": {"agent": "general-purpose"}, "do": [failure]}, {"do": [{"agent": {"prompt": "sub"}}]}]

@@ -262,12 +262,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: dict[str, Any]) -> None:
         session = self.headers.get("X-Claude-Code-Session-Id") or _session_of(body)
         message = self.server.model.answer(body, session, self.headers.get("X-Claude-Code-Agent-Id", ""))
-        if message.fail is not None and message.fail.status is not None:
+        is_stream = body.get("stream") is True
+        if message.fail is not None and message.fail.status is not None and not (is_stream and message.breaks):
             if self._pause_all(message):
                 self._send_failure(message.fail.status, message.fail.message)
             return
         items, id, name = frames.contents(message), frames.new_id("msg"), str(body.get("model", "rehearsal"))
-        if body.get("stream") is True:
+        if is_stream:
             self._stream(message, frames.frames(message, items, id, name))
         elif self._pause_all(message) and self._goes_on(message):
             self._send_json(200, frames.whole(message, items, id, name))

@@ -70,6 +70,12 @@ class Message(NamedTuple):
         return tuple(part for part in self.parts if isinstance(part, Call))
 
     @property
+    def breaks(self) -> bool:
+        """Whether words come before a failure of the API: then the stream breaks off, and the next try fails."""
+        spoken = any(isinstance(part, Say) for part in self.parts)
+        return spoken and self.fail is not None and self.fail.status is not None
+
+    @property
     def stop_reason(self) -> str:
         if self.end == "refuse":
             return "refusal"
@@ -221,12 +227,9 @@ def _after(message: Message, rest: tuple[Step, ...], reply: Reply) -> tuple[Step
 
 REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)", re.DOTALL)
 NOTIFICATION = "<task-notification>"
-NOTES = (
-    "[Request interrupted by user",
-    "Your response above was stopped by a safety classifier",
-    "Your response above was cut off mid-stream",
-    "[Your previous response had no visible output",
-)
+STOPPED_BY_SAFETY = "Your response above was stopped by a safety classifier"
+CUT_OFF = "Your response above was cut off mid-stream"
+NOTES = ("[Request interrupted by user", STOPPED_BY_SAFETY, CUT_OFF, "[Your previous response had no visible output")
 """Texts of the CLI's own that stand where a user's would."""
 MID_TURN = "The user sent a new message while you were working:"
 """How the CLI begins what it passes on to an agent that is in the middle of a turn."""

@@ -66,6 +66,12 @@ class _Voice:
         if came.error:
             body["error"] = True
 
+    def fail(self, failure: Step) -> None:
+        """What was thought but not followed by a word is lost when a request fails, to the CLI itself as well."""
+        while self.steps and isinstance(self.steps[-1], dict) and "think" in self.steps[-1]:
+            self.steps.pop()
+        self.steps.append(failure)
+
     def finished(self) -> list[Step]:
         """What followed a denial is what the agent does when it is denied; else it is not known what it would do."""
         steps: list[Step] = []
@@ -185,18 +191,19 @@ class _Recorder:
             return
         report = str(event.get("summary", ""))
         if event.get("status") == "failed":
-            voice.steps.append(_failure(report))
+            voice.fail(_failure(report))
         elif not voice.steps or voice.steps[-1] != {"say": report}:
             voice.steps.append({"say": report})
 
     def _result(self, event: Mapping[str, Any]) -> None:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
-        steps = self._turn_told().finished()
+        voice = self._turn_told()
+        if isinstance(status := event.get("api_error_status"), int):
+            voice.fail({"fail": {"status": status, "message": _reason(event, status)}})
+        steps = voice.finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
-        if isinstance(status := event.get("api_error_status"), int):
-            steps.append({"fail": {"status": status, "message": _reason(event, status)}})
         if steps:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
