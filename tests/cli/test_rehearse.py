@@ -263,6 +263,24 @@ def test_a_run_becomes_a_script_that_says_the_same_again(hocket: Hocket, project
     assert hocket("rehearse", "planner", "--script", "again.yaml", "-q").stdout == "One room.\n"
 
 
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_a_refused_run_is_refused_again(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch, player: str
+) -> None:
+    from hocket.rehearsal import install
+
+    refusing = write(project, "rules: [{do: [{say: hm}, refuse]}]", "refusing.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", refusing, world / "state")))
+    assert hocket("run", "planner", "-p", "Go").returncode == 1
+    assert hocket("rehearse", "--record", "2", "-o", "again.yaml").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *how)
+    ended = events_of(done.stdout)[-1]["data"]
+    assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
+
+
 def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
     path = write(project, "mine", "again.yaml")
     done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")

@@ -136,6 +136,41 @@ def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
     assert stories == [[("lead", "thinking", "hm"), ("lead", "text", "half a")]] * 2
 
 
+@pytest.mark.parametrize("replayed_by", ["agent", "model"])
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (["refuse"], (1, True, None)),
+        ([{"say": "hm"}, "refuse", {"say": "well"}], (0, False, None)),
+        ([{"say": "hm"}, "refuse", {"tool": {"name": "Bash", "input": {"command": "true"}}}, {"say": "x"}, "refuse"],
+         (1, True, None)),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_one_again(
+    player: str, replayed_by: str, world: Path, steps: list[Any], expected: tuple[Any, ...]
+) -> None:
+    document: Any = {"rules": [{"do": steps}]}
+    stories = []
+    for name, who in (("first", player), ("again", replayed_by)):
+        (world / name).mkdir()
+        with on_stage(who, world / name, document) as start:
+            process = start("--permission-mode", "bypassPermissions")
+            assert ending(process) == expected
+        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        assert process.events[-1]["stop_reason"] == ("refusal" if expected[0] else "end_turn")
+        document = recorded(process.lines)
+    assert stories[0] == stories[1]
+
+
+def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> None:
+    with on_stage("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
+        process = start()
+        assert ending(process) == (1, True, None)
+    (world / "again").mkdir()
+    assert ending(Agent(world / "again", recorded(process.lines)).start()) == (1, True, 500)
+
+
 def test_a_thought_that_was_lost_with_a_failure_is_not_recorded() -> None:
     block = {"type": "thinking", "thinking": "hm"}
     lines: list[Any] = [

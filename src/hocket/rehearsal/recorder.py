@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.play import Result, flat_text, users_part
+from hocket.rehearsal.play import STOPPED_BY_SAFETY, Result, flat_text, users_part
 from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOL
 
 LONGEST_PROMPT = 80
 AGENT_TOOLS = (AGENT_TOOL, "Task")
+REFUSE = "refuse"
+UNREACHABLE = 500
+"""Recorded for an API that did not answer at all: what Hocket makes of it is the same."""
 
 Step = Any
 
@@ -131,9 +134,7 @@ class _Recorder:
             case "assistant":
                 self._assistant(event)
             case "user":
-                for block in _blocks(event):
-                    if block.get("type") == "tool_result":
-                        self._voice(event).result(block)
+                self._user(event)
             case "control_request":
                 self._asked(event.get("request"))
             case "system":
@@ -152,6 +153,14 @@ class _Recorder:
         voice = self._voice(event)
         for block in _blocks(event):
             voice.block(str(message.get("id")), block)
+
+    def _user(self, event: Mapping[str, Any]) -> None:
+        voice = self._voice(event)
+        for block in _blocks(event):
+            if block.get("type") == "tool_result":
+                voice.result(block)
+            elif str(block.get("text", "")).startswith(STOPPED_BY_SAFETY):
+                voice.steps.append(REFUSE)  # what came before the note; the CLI asks once more
 
     def _asked(self, request: Any) -> None:
         if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
@@ -199,8 +208,8 @@ class _Recorder:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
         voice = self._turn_told()
-        if isinstance(status := event.get("api_error_status"), int):
-            voice.fail({"fail": {"status": status, "message": _reason(event, status)}})
+        if (failure := _failed_turn(event)) is not None:
+            voice.fail(failure)
         steps = voice.finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
@@ -270,8 +279,16 @@ def _failure(report: str) -> Step:
     return {"fail": {"status": int(found[1]), "message": found[2]} if found else {"status": 400, "message": report}}
 
 
-def _reason(event: Mapping[str, Any], status: int) -> str:
-    return str(event.get("result") or "").removeprefix(f"API Error: {status} ")
+def _failed_turn(event: Mapping[str, Any]) -> Step | None:
+    """How a turn ended in whose way the API was. Limits and interrupts are not the agent's doing, so no part of it."""
+    text, status = str(event.get("result") or ""), event.get("api_error_status")
+    if isinstance(status, int):
+        return {"fail": {"status": status, "message": text.removeprefix(f"API Error: {status} ")}}
+    if event.get("is_error") is not True or event.get("terminal_reason") != "api_error":
+        return None
+    if event.get("stop_reason") == "refusal":
+        return REFUSE
+    return {"fail": {"status": UNREACHABLE, "message": text.removeprefix("API Error: ")}}
 
 
 def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
