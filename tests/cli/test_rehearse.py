@@ -236,6 +236,17 @@ def test_the_real_cli_plays_the_same_script_with_its_own_tools(
     }
 
 
+def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    write(project, "rules: [{when: {agent: planner}, do: [{say: planned}]}]")
+    define(project, "reviewer", body=" ", tools="[]")
+    (project / "hocket.toml").write_text("[claude]\nmcp = false\n", encoding="utf-8")
+    done = hocket("rehearse", "reviewer", "--real")
+    assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+
+
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner", "--real")
     assert (done.returncode, done.stdout) == (2, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,16 @@ def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
         assert (code, ended[0], ended[2]) == (1, "result", True)
         assert "Connection" in ended[1]
         assert (world / "made").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("prompt", ["Be brief.", ""])
+@pytest.mark.parametrize("model", [(), ("--model", "claude-3-5-haiku-20241022")])
+def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
+    player: str, world: Path, prompt: str, model: tuple[str, ...]
+) -> None:
+    defined = json.dumps({"plain": {"description": "d", "prompt": prompt, "tools": []}})
+    flags = ("--agents", defined, "--agent", "plain", "--strict-mcp-config", "--setting-sources", "user", *model)
+    rules = [{"when": {"prompt": "known"}, "do": [{"say": "mine"}]}]
+    with on_stage(player, world, {"rules": rules}) as start:
+        assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
+        assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)

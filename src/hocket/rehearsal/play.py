@@ -312,6 +312,11 @@ def users_part(text: str) -> str:
     return REMINDER.sub("", text).strip()
 
 
+def is_reminded(message: Mapping[str, Any]) -> bool:
+    """Whether the CLI has put something before or after what the user wrote."""
+    return any(REMINDER.match(text) for text in _texts(message))
+
+
 def notification(message: Mapping[str, Any]) -> str | None:
     return "\n".join(text for text in _texts(message) if NOTIFICATION in text) or None
 
