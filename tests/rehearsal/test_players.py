@@ -229,3 +229,41 @@ def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
     with on_stage(player, world, {"rules": rules}) as start:
         assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
         assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)
+
+
+USES_BASH: dict[str, Any] = {
+    "rules": [
+        {"when": {"agent": "plain", "tools": ["Bash"]}, "do": [TOOL, {"say": "had Bash"}]},
+        {"when": {"agent": "plain"}, "do": [TOOL, {"say": "had none"}]},
+        {"do": [{"agent": {"type": "plain", "prompt": "go"}}, {"say": "over"}]},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "flags", "offered"),
+    [
+        ({}, (), True),
+        ({"tools": ["Read", "Bash(echo *)"]}, (), True),
+        ({"tools": ["Read"]}, (), False),
+        ({"tools": ["Bash", "Read"]}, ("--tools", "Read,Agent"), False),
+    ],
+)
+@pytest.mark.parametrize("is_lead", [True, False])
+def test_a_tool_that_an_agent_is_not_offered_errs_and_rules_know_it(
+    player: str, world: Path, fields: dict[str, Any], flags: tuple[str, ...], offered: bool, is_lead: bool
+) -> None:
+    defined = json.dumps({"plain": {"description": "d", "prompt": "You are agent: plain.", **fields}})
+    who = ("--agent", "plain") if is_lead else ()
+    with on_stage(player, world, USES_BASH) as start:
+        bypass = ("--permission-mode", "bypassPermissions", "--forward-subagent-text")
+        process = start("--agents", defined, *who, *bypass, "--strict-mcp-config", *flags)
+        story = once(process, "go")
+    voice = "lead" if is_lead else "plain"
+    assert [entry for entry in story if entry[0] == voice][:3] == [
+        (voice, "tool_use", "Bash"),
+        (voice, "tool_result", not offered),
+        (voice, "text", "had Bash" if offered else "had none"),
+    ]
+    if is_lead:
+        assert ("Bash" in process.events[0]["tools"]) == offered

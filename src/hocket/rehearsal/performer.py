@@ -21,6 +21,7 @@ AGENT_TOOLS = (AGENT_TOOL, "Task")
 DENIED = "Permission was denied: the rehearsal has nobody who could be asked."
 UNANSWERED = "Permission was denied: the input ended before an answer came."
 STOPPED = "The tool was stopped because the user interrupted."
+NOT_OFFERED = "<tool_use_error>Error: No such tool available: {tool}. The agent is not offered it.</tool_use_error>"
 REFUSED_AGAIN = "API Error: the rehearsed model refused to answer this message."
 
 
@@ -106,7 +107,7 @@ class Performer:
         stage = self.stage
         passage = stage.passes.number(self.name, self._key)
         system = stage.system(self.name, lead=self.is_lead)
-        tools = tuple(AGENT_TOOL if tool == "Task" else tool for tool in stage.tools())
+        tools = stage.toolbox(self.name).names()
         found = next_message(stage.script, Conversation(self.name, self.messages, system, tools, passage))
         if isinstance(found, Uncovered):
             stage.note(found)
@@ -238,6 +239,8 @@ class Performer:
     def _call(self, call: Call, block: frames.Block) -> Used:
         if self._task is not None:
             self.stage.emit(stream.task_event("task_progress", _short(self._task), last_tool_name=call.name))
+        if not self.stage.toolbox(self.name).offers(call.name):
+            return Used(NOT_OFFERED.format(tool=call.name), error=True)
         if call.asks and (denied := self._ask(call, block)) is not None:
             self._denied(call, block)
             return Used(denied, error=True)
