@@ -74,6 +74,25 @@ def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its
     assert [step["iterations"] for step in ended["data"]["steps"]] == [2, 1, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("chain", "words"),
+    [
+        ("claude", "I am claude. I was asked: Go\n"),
+        ("claude:3", "I am claude, pass 2. I was asked: Go\nFORKHESTRA_COMPLETE\n"),
+        ("planner -> claude -> builder", "I am builder. I was asked: Go\n"),
+    ],
+)
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_the_cli_with_no_definition_has_its_part_in_the_built_in_script(
+    hocket: Hocket, monkeypatch: pytest.MonkeyPatch, player: str, chain: str, words: str
+) -> None:
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("rehearse", chain, "-p", "Go", *(["--real"] if player == "real" else []))
+    assert (done.returncode, done.stdout) == (0, words), done.stderr
+    assert "I am claude" in done.stdout + done.stderr
+
+
 def test_a_loop_whose_gate_does_not_pass_at_once_goes_on(hocket: Hocket, project: Path) -> None:
     gate = "echo x >> tries; test $(wc -l < tries) -ge 3"
     done = hocket("rehearse", "builder:9", "--until", gate, "--json")
@@ -217,6 +236,17 @@ def test_the_real_cli_plays_the_same_script_with_its_own_tools(
     }
 
 
+def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    write(project, "rules: [{when: {agent: planner}, do: [{say: planned}]}]")
+    define(project, "reviewer", body=" ", tools="[]")
+    (project / "hocket.toml").write_text("[claude]\nmcp = false\n", encoding="utf-8")
+    done = hocket("rehearse", "reviewer", "--real")
+    assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+
+
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner", "--real")
     assert (done.returncode, done.stdout) == (2, "")
@@ -242,6 +272,24 @@ def test_a_run_becomes_a_script_that_says_the_same_again(hocket: Hocket, project
     assert (done.returncode, done.stdout) == (0, "")
     assert hocket("rehearse", "--record", recorded).stdout == (project / "again.yaml").read_text()
     assert hocket("rehearse", "planner", "--script", "again.yaml", "-q").stdout == "One room.\n"
+
+
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_a_refused_run_is_refused_again(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch, player: str
+) -> None:
+    from hocket.rehearsal import install
+
+    refusing = write(project, "rules: [{do: [{say: hm}, refuse]}]", "refusing.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", refusing, world / "state")))
+    assert hocket("run", "planner", "-p", "Go").returncode == 1
+    assert hocket("rehearse", "--record", "2", "-o", "again.yaml").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *how)
+    ended = events_of(done.stdout)[-1]["data"]
+    assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
 
 
 def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:

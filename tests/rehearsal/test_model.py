@@ -159,13 +159,41 @@ def test_a_sub_agent_is_known_by_its_prompt() -> None:
     assert answer["content"][0]["text"] == "looking"
 
 
-def test_a_request_without_tools_that_is_nobodys_gets_a_harmless_answer() -> None:
+SESSION = {"X_Claude_Code_Session_Id": "s"}
+
+
+def test_what_the_cli_asks_for_itself_gets_a_harmless_answer() -> None:
+    title = body(tools=[], system="You are naming a coding session.")
     with model(rule({"say": "mine"}, agent="planner"), agents=NAMES) as running:
-        assert message(running, body(tools=[]))["content"][0]["text"] == "ok"
-        assert message(running, body(tools=[], system="You plan."))["content"][0]["text"] == "mine"
+        assert message(running, title, **SESSION)["content"][0]["text"] == "ok"
+        assert message(running, body(tools=[], system="You plan."), **SESSION)["content"][0]["text"] == "mine"
     assert running.uncovered == []
     with model(rule({"say": "bare"}, tools=[])) as running:
-        assert message(running, body(tools=[]))["content"][0]["text"] == "bare"
+        assert message(running, title, **SESSION)["content"][0]["text"] == "bare"
+
+
+REMINDED = [{"type": "text", "text": "<system-reminder>\nToday is a day.\n</system-reminder>"}]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"messages": [{"role": "user", "content": "go"}, {"role": "system", "content": "Today is a day."}]},
+        {"messages": [{"role": "user", "content": [*REMINDED, {"type": "text", "text": "go"}]}]},
+        {"context_management": {}},
+    ],
+)
+def test_an_agent_without_tools_that_cannot_be_named_gets_the_script_or_a_loud_failure(sent: dict[str, Any]) -> None:
+    with model(rule({"say": "mine"}, prompt="go")) as running:
+        assert message(running, body(**{"tools": [], **sent}), **SESSION)["content"][0]["text"] == "mine"
+    with model(rule({"say": "mine"}, agent="planner")) as running:
+        assert call(running, body(**{"tools": [], **sent}), **SESSION)[0] == 400
+    assert len(running.uncovered) == 1
+
+
+def test_a_request_without_tools_that_is_not_the_clis_gets_the_script() -> None:
+    with model(rule({"say": "mine"})) as running:
+        assert message(running, body(tools=[]))["content"][0]["text"] == "mine"
 
 
 def test_passes_are_counted_by_session_in_the_header_or_the_metadata() -> None:

@@ -12,7 +12,7 @@ from hocket.providers.contract import Options
 from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
 from hocket.rehearsal.play import CLOSING, Part, sub_agent_type, turn_of
 from hocket.rehearsal.play import DEFAULT_MARKER as SPELLED_OUT
-from hocket.rehearsal.steps import Call, Say
+from hocket.rehearsal.steps import Call, Fail, Say
 
 Messages = list[dict[str, Any]]
 
@@ -187,6 +187,17 @@ def test_a_refusal_is_repeated_unless_the_list_goes_on() -> None:
     assert isinstance(refused, Message)
     assert refused.stop_reason == "refusal"
     assert parts(script(rule("refuse", SAY)), [user("go"), said("No."), note]) == YES
+
+
+@pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
+def test_what_broke_off_breaks_off_again_when_the_cli_asks_it_to_go_on(last: Any) -> None:
+    note = user("Your response above was cut off mid-stream. Resume directly from where it stops.")
+    rules = script(rule({"tool": {"name": "Bash"}}, {"say": "half"}, last, SAY, turn=1, prompt="go"))
+    again = follow(rules, [user("go"), used("Bash"), came("hi"), said("half"), note])
+    assert isinstance(again, Message)
+    assert (again.parts, again.end, again.fail) == (
+        (), *(("crash", None) if last == "crash" else (None, Fail(exit=3))),
+    )  # fmt: skip
 
 
 def test_costs_belong_to_the_message_that_they_stand_in() -> None:

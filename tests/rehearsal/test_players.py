@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +191,79 @@ def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
         assert process.end() == 1
     assert (result["is_error"], result["api_error_status"]) == (True, 400)
     assert "no rule fits agent 'claude', turn 1, pass 1, last message 'unheard of'" in result["result"]
+
+
+@pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
+@pytest.mark.parametrize("when", [{}, {"turn": 1, "prompt": "go"}])
+def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
+    player: str, world: Path, last: Any, when: dict[str, Any]
+) -> None:
+    tool = {"tool": {"name": "Bash", "input": {"command": "echo x >> made", "description": "make"}, "result": ""}}
+    with on_stage(player, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}) as start:
+        with start("--permission-mode", "bypassPermissions") as process:
+            code = process.say("go").end()
+        story = told(process.events)
+    assert story[:4] == [
+        ("turn",),
+        ("lead", "tool_use", "Bash"),
+        ("lead", "tool_result", False),
+        ("lead", "text", "half a"),
+    ]
+    if player == "agent":
+        assert (code, len(story)) == (3 if last != "crash" else -signal.SIGABRT, 4)
+    else:
+        (ended,) = story[4:]
+        assert (code, ended[0], ended[2]) == (1, "result", True)
+        assert "Connection" in ended[1]
+        assert (world / "made").read_text() == "x\n"
+
+
+@pytest.mark.parametrize("prompt", ["Be brief.", ""])
+@pytest.mark.parametrize("model", [(), ("--model", "claude-3-5-haiku-20241022")])
+def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
+    player: str, world: Path, prompt: str, model: tuple[str, ...]
+) -> None:
+    defined = json.dumps({"plain": {"description": "d", "prompt": prompt, "tools": []}})
+    flags = ("--agents", defined, "--agent", "plain", "--strict-mcp-config", "--setting-sources", "user", *model)
+    rules = [{"when": {"prompt": "known"}, "do": [{"say": "mine"}]}]
+    with on_stage(player, world, {"rules": rules}) as start:
+        assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
+        assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)
+
+
+USES_BASH: dict[str, Any] = {
+    "rules": [
+        {"when": {"agent": "plain", "tools": ["Bash"]}, "do": [TOOL, {"say": "had Bash"}]},
+        {"when": {"agent": "plain"}, "do": [TOOL, {"say": "had none"}]},
+        {"do": [{"agent": {"type": "plain", "prompt": "go"}}, {"say": "over"}]},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "flags", "offered"),
+    [
+        ({}, (), True),
+        ({"tools": ["Read", "Bash(echo *)"]}, (), True),
+        ({"tools": ["Read"]}, (), False),
+        ({"tools": ["Bash", "Read"]}, ("--tools", "Read,Agent"), False),
+    ],
+)
+@pytest.mark.parametrize("is_lead", [True, False])
+def test_a_tool_that_an_agent_is_not_offered_errs_and_rules_know_it(
+    player: str, world: Path, fields: dict[str, Any], flags: tuple[str, ...], offered: bool, is_lead: bool
+) -> None:
+    defined = json.dumps({"plain": {"description": "d", "prompt": "You are agent: plain.", **fields}})
+    who = ("--agent", "plain") if is_lead else ()
+    with on_stage(player, world, USES_BASH) as start:
+        bypass = ("--permission-mode", "bypassPermissions", "--forward-subagent-text")
+        process = start("--agents", defined, *who, *bypass, "--strict-mcp-config", *flags)
+        story = once(process, "go")
+    voice = "lead" if is_lead else "plain"
+    assert [entry for entry in story if entry[0] == voice][:3] == [
+        (voice, "tool_use", "Bash"),
+        (voice, "tool_result", not offered),
+        (voice, "text", "had Bash" if offered else "had none"),
+    ]
+    if is_lead:
+        assert ("Bash" in process.events[0]["tools"]) == offered

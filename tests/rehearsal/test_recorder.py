@@ -105,6 +105,82 @@ def test_a_failure_is_recorded_as_one(world: Path) -> None:
     assert recorded(process.lines)["rules"][0]["do"] == [failure]
 
 
+def ending(process: Process) -> tuple[int, Any, Any]:
+    """One turn to its end: the exit code, whether it was an error, and of which status."""
+    with process:
+        result = process.say("go").until("result")
+        return process.end(), result["is_error"], result.get("api_error_status")
+
+
+@pytest.mark.parametrize("replayed_by", ["agent", "model"])
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("status", [400, 529])
+def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
+    player: str, replayed_by: str, world: Path, status: int
+) -> None:
+    steps: list[Any] = [{"think": "hm"}, {"say": "half a"}, {"fail": {"status": status, "message": "no"}}]
+    stories = []
+    document: Any = {"rules": [{"do": steps}]}
+    for name, who in (("first", player), ("again", replayed_by)):
+        (world / name).mkdir()
+        with on_stage(who, world / name, document) as start:
+            process = start()
+            assert ending(process) == (1, True, status)
+        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        document = recorded(process.lines)
+        assert [next(iter(step)) for step in document["rules"][0]["do"] if "cost" not in step] == [
+            "think",
+            "say",
+            "fail",
+        ]
+    assert stories == [[("lead", "thinking", "hm"), ("lead", "text", "half a")]] * 2
+
+
+@pytest.mark.parametrize("replayed_by", ["agent", "model"])
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (["refuse"], (1, True, None)),
+        ([{"say": "hm"}, "refuse", {"say": "well"}], (0, False, None)),
+        ([{"say": "hm"}, "refuse", {"tool": {"name": "Bash", "input": {"command": "true"}}}, {"say": "x"}, "refuse"],
+         (1, True, None)),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_one_again(
+    player: str, replayed_by: str, world: Path, steps: list[Any], expected: tuple[Any, ...]
+) -> None:
+    document: Any = {"rules": [{"do": steps}]}
+    stories = []
+    for name, who in (("first", player), ("again", replayed_by)):
+        (world / name).mkdir()
+        with on_stage(who, world / name, document) as start:
+            process = start("--permission-mode", "bypassPermissions")
+            assert ending(process) == expected
+        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        assert process.events[-1]["stop_reason"] == ("refusal" if expected[0] else "end_turn")
+        document = recorded(process.lines)
+    assert stories[0] == stories[1]
+
+
+def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> None:
+    with on_stage("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
+        process = start()
+        assert ending(process) == (1, True, None)
+    (world / "again").mkdir()
+    assert ending(Agent(world / "again", recorded(process.lines)).start()) == (1, True, 500)
+
+
+def test_a_thought_that_was_lost_with_a_failure_is_not_recorded() -> None:
+    block = {"type": "thinking", "thinking": "hm"}
+    lines: list[Any] = [
+        {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}},
+        {"type": "result", "is_error": True, "api_error_status": 529, "result": "API Error: 529 full"},
+    ]
+    document = recorded([json.dumps(line).encode() for line in lines])
+    assert document["rules"][0]["do"] == [{"fail": {"status": 529, "message": "full"}}]
+
+
 def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
     failure = {"fail": {"status": 529, "message": "full"}}
     rules = [{"when": {"agent": "general-purpose"}, "do": [failure]}, {"do": [{"agent": {"prompt": "sub"}}]}]
@@ -112,6 +188,39 @@ def test_a_failure_of_a_sub_agent_is_recorded_as_its_own(world: Path) -> None:
         process.say("go").until("result")
         process.end()
     assert recorded(process.lines)["rules"][1]["do"] == [failure]
+
+
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        ["\n  look around  \n"],
+        ["<system-reminder>be quick</system-reminder>\nlook around"],
+        ["/src/[a/"],
+        ["//"],
+        ["/" + "long " * 15 + "src/[a/ and more"],
+        ["look", "look around"],
+        ["first look around", "look"],
+    ],
+)
+def test_a_sub_agents_prompt_finds_its_rule_again_whatever_it_looks_like(
+    player: str, world: Path, prompts: list[str]
+) -> None:
+    helpers = [{"when": {"agent": "general-purpose", "pass": n}, "do": [{"say": f"seen {n}"}]} for n in (1, 2)]
+    lead = [{"agent": {"prompt": prompt, "description": "scout"}} for prompt in prompts]
+    document = {"rules": [*helpers, {"do": [*lead, {"say": "fin"}]}]}
+    told_both: list[Any] = []
+    for name in ("first", "again"):
+        (world / name).mkdir()
+        with on_stage(player, world / name, document) as start, start() as process:
+            process.say("go").until("result")
+            assert process.end() == 0
+        told_both.append(story(process.events))
+        document = recorded(process.lines)
+    assert told_both[0] == told_both[1]
+    assert [entry[2] for entry in told_both[1] if entry[0] == "member ended"] == [
+        f"seen {n}" for n, _ in enumerate(prompts, 1)
+    ]
 
 
 def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:

@@ -148,8 +148,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"rules": [{"do": [{"fail": {}}]}]}, "wants either a status or an exit code"),
     ({"rules": [{"do": [{"fail": {"status": 200}}]}]}, "status: wants a whole number from 400 to 599, not 200"),
     (
-        {"rules": [{"do": [{"say": "a"}, {"wait": 1}, {"fail": {"status": 500}}]}]},
-        "step 3: an API failure cannot follow",
+        {
+            "rules": [
+                {"do": [{"say": "a"}, {"tool": {"name": "B"}}, {"think": "a"}, {"wait": 1}, {"fail": {"status": 500}}]}
+            ]
+        },
+        "step 5: an API failure cannot follow a thought alone",
     ),
     ({"rules": [], "default": "fial"}, "s: default: wants a list, not 'fial'"),
 ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from hocket.rehearsal.steps import When
 
 CLAUDE = "claude"
+DEFINITIONS = "--agents"
 SHOWN = 200
 PASSES = 2
 """A loop that nobody wrote a script for is over after so many: enough to see that it is one."""
@@ -49,10 +51,11 @@ def _role(step: Step) -> Role:
 
 
 def _definition(spec: Spec) -> tuple[str, str]:
-    """The definition is handed over as a file, with one name in it; the CLI alone has none."""
-    for content in spec.files.values():
-        for name, fields in json.loads(content).items():
-            return name, str(fields.get("prompt") or "")
+    """The definition is handed over as a file, with one name in it. The CLI alone has none, but other files."""
+    for option, value in pairwise(spec.argv):
+        if option == DEFINITIONS and (content := spec.files.get(value.rpartition("/")[2])):
+            for name, fields in json.loads(content).items():
+                return name, str(fields.get("prompt") or "")
     return CLAUDE, ""
 
 

@@ -7,7 +7,7 @@
 Only the standard library, only 127.0.0.1. What is said is decided in ``play.py``; here requests become conversations
 and messages become HTTP. Whose conversation it is: the text of its definition in the system prompt (``agents`` maps
 names to such texts), ``agent: NAME`` in the system prompt, or for a sub-agent the prompt that the script gave it.
-A request without tools that is nobody's (titles, summaries) gets a harmless answer.
+What the CLI asks for itself (titles, quota, what a page says) gets a harmless answer.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from typing import Any, NamedTuple, Self
 
 from hocket.rehearsal import frames
 from hocket.rehearsal.passes import Passes, note_uncovered
-from hocket.rehearsal.play import Conversation, Message, Uncovered, flat_text, next_message, sub_agent_type, turn_of
+from hocket.rehearsal.play import (
+    Conversation,
+    Message,
+    Uncovered,
+    flat_text,
+    is_reminded,
+    next_message,
+    sub_agent_type,
+    turn_of,
+)
 from hocket.rehearsal.steps import Fail, Say, Script
 
 NOBODY = "claude"
@@ -125,7 +134,7 @@ class ScriptedModel:
     def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
         system, messages, tools = flat_text(body.get("system")), _messages(body), _tools(body)
         name = self._name(system, messages)
-        if name is None and not tools and not self._wants_no_tools():
+        if name is None and not tools and session and not _is_agents(body) and not self._wants_no_tools():
             return None
         agent = name or NOBODY
         passage = self._passes.number(agent, f"{session}/{sub_agent}")
@@ -165,6 +174,17 @@ class ScriptedModel:
 def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     given = body.get("messages")
     return [message for message in given if isinstance(message, dict)] if isinstance(given, list) else []
+
+
+def _is_agents(body: Mapping[str, Any]) -> bool:
+    """Whether the CLI asks on an agent's behalf: then it adds where and when the agent works, and bounds its context.
+
+    Older models are told by a reminder before the user's words, newer ones by a message of its own.
+    """
+    if "context_management" in body:
+        return True
+    told = (message for message in _messages(body) if message.get("role") in ("user", "system"))
+    return any(message["role"] == "system" or is_reminded(message) for message in told)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -262,12 +282,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: dict[str, Any]) -> None:
         session = self.headers.get("X-Claude-Code-Session-Id") or _session_of(body)
         message = self.server.model.answer(body, session, self.headers.get("X-Claude-Code-Agent-Id", ""))
-        if message.fail is not None and message.fail.status is not None:
+        is_stream = body.get("stream") is True
+        if message.fail is not None and message.fail.status is not None and not (is_stream and message.breaks):
             if self._pause_all(message):
                 self._send_failure(message.fail.status, message.fail.message)
             return
         items, id, name = frames.contents(message), frames.new_id("msg"), str(body.get("model", "rehearsal"))
-        if body.get("stream") is True:
+        if is_stream:
             self._stream(message, frames.frames(message, items, id, name))
         elif self._pause_all(message) and self._goes_on(message):
             self._send_json(200, frames.whole(message, items, id, name))

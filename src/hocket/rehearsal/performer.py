@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from hocket.rehearsal import frames, stream
 from hocket.rehearsal.inbox import Interrupted, Work
-from hocket.rehearsal.play import MID_TURN, NOTES, Conversation, Message, Uncovered, next_message
+from hocket.rehearsal.play import CUT_OFF, MID_TURN, STOPPED_BY_SAFETY, Conversation, Message, Uncovered, next_message
 from hocket.rehearsal.stage import Stage, crash, leave
 from hocket.rehearsal.steps import AGENT_TOOL, Call, Fail
 
@@ -21,6 +21,7 @@ AGENT_TOOLS = (AGENT_TOOL, "Task")
 DENIED = "Permission was denied: the rehearsal has nobody who could be asked."
 UNANSWERED = "Permission was denied: the input ended before an answer came."
 STOPPED = "The tool was stopped because the user interrupted."
+NOT_OFFERED = "<tool_use_error>Error: No such tool available: {tool}. The agent is not offered it.</tool_use_error>"
 REFUSED_AGAIN = "API Error: the rehearsed model refused to answer this message."
 
 
@@ -82,14 +83,16 @@ class Performer:
     def perform(self) -> stream.Result:
         while True:
             message = self._next()
-            if message.fail is not None and message.fail.status is not None:
+            if message.fail is not None and message.fail.status is not None and not message.breaks:
                 return self._failed(message, message.fail.status)
             said, used = self._speak(message)
             self.stage.spend(message.spend)
             self._requests += 1
             if self.is_lead and (limit := self.stage.over_budget()):
                 return limit
-            if message.end == "refuse":
+            if message.breaks:
+                self._note(f"{CUT_OFF}. Go on where it ends.")
+            elif message.end == "refuse":
                 if self._refused():
                     return self._gives_up()
             elif not message.calls:
@@ -104,7 +107,7 @@ class Performer:
         stage = self.stage
         passage = stage.passes.number(self.name, self._key)
         system = stage.system(self.name, lead=self.is_lead)
-        tools = tuple(AGENT_TOOL if tool == "Task" else tool for tool in stage.tools())
+        tools = stage.toolbox(self.name).names()
         found = next_message(stage.script, Conversation(self.name, self.messages, system, tools, passage))
         if isinstance(found, Uncovered):
             stage.note(found)
@@ -163,8 +166,8 @@ class Performer:
             self._pause(None)
         elif message.end == "crash":
             crash()
-        elif message.fail is not None:
-            leave(message.fail.exit or 0)
+        elif message.fail is not None and message.fail.exit is not None:
+            leave(message.fail.exit)
         else:
             self._pause(0)  # an interrupt counts here too
 
@@ -188,14 +191,17 @@ class Performer:
         self.stage.safety_stops += 1
         if self._refusals > 1:
             return True
-        note = f"{NOTES[1]}. Go on without it."
-        self.messages.append({"role": "user", "content": [stream.text_block(note)]})
         if self.is_lead:
             self.stage.emit(stream.informational("The rehearsed model refused; it is asked once more."))
-            self.stage.emit(
-                stream.user([stream.text_block(note)], self._about, **stream.spelled({"is_synthetic": True}))
-            )
+        self._note(f"{STOPPED_BY_SAFETY}. Go on without it.")
         return False
+
+    def _note(self, text: str) -> None:
+        """What the real program says to the model in a user's place."""
+        note = [stream.text_block(text)]
+        self.messages.append({"role": "user", "content": note})
+        if self.is_lead:
+            self.stage.emit(stream.user(note, self._about, **stream.spelled({"is_synthetic": True})))
 
     def _gives_up(self) -> stream.Result:
         if self.is_lead:
@@ -233,6 +239,8 @@ class Performer:
     def _call(self, call: Call, block: frames.Block) -> Used:
         if self._task is not None:
             self.stage.emit(stream.task_event("task_progress", _short(self._task), last_tool_name=call.name))
+        if not self.stage.toolbox(self.name).offers(call.name):
+            return Used(NOT_OFFERED.format(tool=call.name), error=True)
         if call.asks and (denied := self._ask(call, block)) is not None:
             self._denied(call, block)
             return Used(denied, error=True)

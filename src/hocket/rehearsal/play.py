@@ -8,7 +8,8 @@ conversation itself, so a player remembers nothing between two requests:
   one once the results are there;
 - ``last`` looks at what came back most recently, and its rule takes over whenever it fits;
 - ``allowed`` and ``denied`` of a question go on instead of the rest of the list;
-- a list that ends with a tool call is closed with one more word; one that ends with ``refuse`` refuses again.
+- a list that ends with a tool call is closed with one more word; one that ends with ``refuse`` refuses again;
+- where the agent breaks off it stays broken: the CLI asks it to go on with what it had begun to say.
 """
 
 from __future__ import annotations
@@ -67,6 +68,12 @@ class Message(NamedTuple):
     @property
     def calls(self) -> tuple[Call, ...]:
         return tuple(part for part in self.parts if isinstance(part, Call))
+
+    @property
+    def breaks(self) -> bool:
+        """Whether words come before a failure of the API: then the stream breaks off, and the next try fails."""
+        spoken = any(isinstance(part, Say) for part in self.parts)
+        return spoken and self.fail is not None and self.fail.status is not None
 
     @property
     def stop_reason(self) -> str:
@@ -170,9 +177,11 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
             case Calls():
                 return Message((*parts, *step.calls), spend), steps[position:]
             case Fail():
-                return Message(tuple(parts), spend, fail=step), steps[position:]
+                return Message(tuple(parts), spend, fail=step), (step,)
+            case End(kind="refuse"):
+                return _refused(parts, spend), steps[position:] or (step,)
             case End():
-                return _ended(parts, spend, step), steps[position:] or (step,)
+                return Message(tuple(parts), spend, end=step.kind), (step,)
             case Marker():
                 _say(parts, marker)
             case Say():
@@ -184,10 +193,10 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
     return Message(tuple(parts), spend), ()
 
 
-def _ended(parts: list[Part], spend: Spend, step: End) -> Message:
-    if step.kind == "refuse" and not any(isinstance(part, Say) for part in parts):
+def _refused(parts: list[Part], spend: Spend) -> Message:
+    if not any(isinstance(part, Say) for part in parts):
         parts.append(Say(REFUSAL))
-    return Message(tuple(parts), spend, end=step.kind)
+    return Message(tuple(parts), spend, end="refuse")
 
 
 def _say(parts: list[Part], text: str) -> None:
@@ -218,11 +227,9 @@ def _after(message: Message, rest: tuple[Step, ...], reply: Reply) -> tuple[Step
 
 REMINDER = re.compile(r"<system-reminder>.*?(?:</system-reminder>\s*|\Z)", re.DOTALL)
 NOTIFICATION = "<task-notification>"
-NOTES = (
-    "[Request interrupted by user",
-    "Your response above was stopped by a safety classifier",
-    "[Your previous response had no visible output",
-)
+STOPPED_BY_SAFETY = "Your response above was stopped by a safety classifier"
+CUT_OFF = "Your response above was cut off mid-stream"
+NOTES = ("[Request interrupted by user", STOPPED_BY_SAFETY, CUT_OFF, "[Your previous response had no visible output")
 """Texts of the CLI's own that stand where a user's would."""
 MID_TURN = "The user sent a new message while you were working:"
 """How the CLI begins what it passes on to an agent that is in the middle of a turn."""
@@ -296,9 +303,18 @@ def turn_of(messages: Messages) -> Turn:
 
 
 def user_texts(message: Mapping[str, Any]) -> list[str]:
-    """What a user wrote, without what the CLI puts around it."""
-    texts = (REMINDER.sub("", text).strip() for text in _texts(message))
+    texts = (users_part(text) for text in _texts(message))
     return [text for text in texts if text and not text.startswith(NOTES)]
+
+
+def users_part(text: str) -> str:
+    """What a user wrote, without what the CLI puts around it."""
+    return REMINDER.sub("", text).strip()
+
+
+def is_reminded(message: Mapping[str, Any]) -> bool:
+    """Whether the CLI has put something before or after what the user wrote."""
+    return any(REMINDER.match(text) for text in _texts(message))
 
 
 def notification(message: Mapping[str, Any]) -> str | None:
@@ -326,7 +342,7 @@ def flat_text(content: Any) -> str:
 def sub_agent_type(script: Script, prompt: str) -> str | None:
     """The agent that the script gives this prompt to: how a sub-agent is known that nothing else names."""
     for call in _all_calls(script):
-        if call.name == AGENT_TOOL and str(call.input.get("prompt", "")).strip() == prompt.strip():
+        if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
             return str(call.input.get("subagent_type"))
     return None
 

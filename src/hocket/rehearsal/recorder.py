@@ -11,11 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.play import Result, flat_text
+from hocket.rehearsal.play import STOPPED_BY_SAFETY, Result, flat_text, users_part
+from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOL
 
 LONGEST_PROMPT = 80
 AGENT_TOOLS = (AGENT_TOOL, "Task")
+REFUSE = "refuse"
+UNREACHABLE = 500
+"""Recorded for an API that did not answer at all: what Hocket makes of it is the same."""
 
 Step = Any
 
@@ -64,6 +68,12 @@ class _Voice:
         body["result"] = came.text
         if came.error:
             body["error"] = True
+
+    def fail(self, failure: Step) -> None:
+        """What was thought but not followed by a word is lost when a request fails, to the CLI itself as well."""
+        while self.steps and isinstance(self.steps[-1], dict) and "think" in self.steps[-1]:
+            self.steps.pop()
+        self.steps.append(failure)
 
     def finished(self) -> list[Step]:
         """What followed a denial is what the agent does when it is denied; else it is not known what it would do."""
@@ -124,9 +134,7 @@ class _Recorder:
             case "assistant":
                 self._assistant(event)
             case "user":
-                for block in _blocks(event):
-                    if block.get("type") == "tool_result":
-                        self._voice(event).result(block)
+                self._user(event)
             case "control_request":
                 self._asked(event.get("request"))
             case "system":
@@ -146,6 +154,14 @@ class _Recorder:
         for block in _blocks(event):
             voice.block(str(message.get("id")), block)
 
+    def _user(self, event: Mapping[str, Any]) -> None:
+        voice = self._voice(event)
+        for block in _blocks(event):
+            if block.get("type") == "tool_result":
+                voice.result(block)
+            elif str(block.get("text", "")).startswith(STOPPED_BY_SAFETY):
+                voice.steps.append(REFUSE)  # what came before the note; the CLI asks once more
+
     def _asked(self, request: Any) -> None:
         if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
             for voice in (self._lead, *(voice for _, voice in self._subs.values())):
@@ -158,7 +174,8 @@ class _Recorder:
             case "permission_denied":
                 self._asked({"subtype": "can_use_tool", "tool_use_id": event.get("tool_use_id")})
             case "task_started":
-                when = {"agent": str(event.get("subagent_type")), "prompt": str(event.get("prompt"))[:LONGEST_PROMPT]}
+                begins = users_part(str(event.get("prompt")))[:LONGEST_PROMPT]
+                when = {"agent": str(event.get("subagent_type")), "prompt": begins}
                 self._subs[str(event.get("tool_use_id"))] = (when, _Voice())
             case "task_notification":
                 self._sub_ended(event)
@@ -183,18 +200,19 @@ class _Recorder:
             return
         report = str(event.get("summary", ""))
         if event.get("status") == "failed":
-            voice.steps.append(_failure(report))
+            voice.fail(_failure(report))
         elif not voice.steps or voice.steps[-1] != {"say": report}:
             voice.steps.append({"say": report})
 
     def _result(self, event: Mapping[str, Any]) -> None:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
-        steps = self._turn_told().finished()
+        voice = self._turn_told()
+        if (failure := _failed_turn(event)) is not None:
+            voice.fail(failure)
+        steps = voice.finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
-        if isinstance(status := event.get("api_error_status"), int):
-            steps.append({"fail": {"status": status, "message": _reason(event, status)}})
         if steps:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
@@ -222,11 +240,23 @@ def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
     conditions = [rule["when"] for rule in rules]
     kinds = [when["agent"] for when in conditions]
     return [
-        {**rule, "when": {**when, "pass": kinds[: number + 1].count(when["agent"])}}
-        if conditions.count(when) > 1
-        else rule
+        {**rule, "when": {**when, "prompt": _as_text(when["prompt"]), **told}}
         for number, (rule, when) in enumerate(zip(rules, conditions, strict=True))
+        for told in [{"pass": kinds[: number + 1].count(when["agent"])} if _alike(when, conditions) > 1 else {}]
     ]
+
+
+def _alike(when: Mapping[str, Any], conditions: list[dict[str, Any]]) -> int:
+    """How many sub-agents' prompts would satisfy this rule, or have a rule that this one's prompt satisfies."""
+    return sum(
+        other["agent"] == when["agent"] and (other["prompt"] in when["prompt"] or when["prompt"] in other["prompt"])
+        for other in conditions
+    )
+
+
+def _as_text(prompt: str) -> str:
+    """With slashes around it a script takes a text for a regular expression: then as one that finds just this text."""
+    return f"/{re.escape(prompt)}/" if is_regex(prompt) else prompt
 
 
 def _before(event: Mapping[str, Any], total: float) -> float:
@@ -249,8 +279,16 @@ def _failure(report: str) -> Step:
     return {"fail": {"status": int(found[1]), "message": found[2]} if found else {"status": 400, "message": report}}
 
 
-def _reason(event: Mapping[str, Any], status: int) -> str:
-    return str(event.get("result") or "").removeprefix(f"API Error: {status} ")
+def _failed_turn(event: Mapping[str, Any]) -> Step | None:
+    """How a turn ended in whose way the API was. Limits and interrupts are not the agent's doing, so no part of it."""
+    text, status = str(event.get("result") or ""), event.get("api_error_status")
+    if isinstance(status, int):
+        return {"fail": {"status": status, "message": text.removeprefix(f"API Error: {status} ")}}
+    if event.get("is_error") is not True or event.get("terminal_reason") != "api_error":
+        return None
+    if event.get("stop_reason") == "refusal":
+        return REFUSE
+    return {"fail": {"status": UNREACHABLE, "message": text.removeprefix("API Error: ")}}
 
 
 def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -131,12 +131,16 @@ def _pattern(keys: Mapping[str, Any], key: str, place: str) -> Pattern | None:
     if key not in keys:
         return None
     text = _text(keys[key], f"{place}: {key}")
-    if len(text) < 2 or text[0] != "/" or text[-1] != "/":
+    if not is_regex(text):
         return Pattern(text)
     try:
         return Pattern(text, re.compile(text[1:-1], re.DOTALL))
     except re.error as error:
         raise ScriptError(f"{place}: {key}: {text} is no regular expression: {error}") from error
+
+
+def is_regex(text: str) -> bool:
+    return len(text) >= 2 and text[0] == "/" and text[-1] == "/"
 
 
 def _names(value: Any, place: str) -> tuple[str, ...]:
@@ -171,15 +175,17 @@ def _steps(value: Any, place: str) -> tuple[Step, ...]:
 
 
 def _check_failures(steps: tuple[Step, ...], place: str) -> None:
-    """A status is the whole answer to a request: nothing can be said before it in the same message."""
-    spoken = False
+    """Where a stream breaks off after a thought alone, the CLI forgets it and asks as if nothing had been there."""
+    thought = spoken = False
     for number, step in enumerate(steps, 1):
-        if isinstance(step, Fail) and step.status is not None and spoken:
+        if isinstance(step, Fail) and step.status is not None and thought and not spoken:
             raise ScriptError(
-                f"{place}: step {number}: an API failure cannot follow what the same message has said",
-                "put it first, or right after a tool call",
+                f"{place}: step {number}: an API failure cannot follow a thought alone",
+                "put it first, right after a tool call, or after words",
             )
-        spoken = isinstance(step, Say | Think | Marker) or (spoken and isinstance(step, Wait | Spend))
+        ends = isinstance(step, Calls | Fail | End)
+        spoken = not ends and (spoken or isinstance(step, Say | Marker))
+        thought = not ends and (thought or isinstance(step, Think))
 
 
 def _step(value: Any, place: str) -> Step:

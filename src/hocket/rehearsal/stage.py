@@ -20,7 +20,8 @@ from hocket.rehearsal.inbox import Inbox, Interrupted, Work
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import NOTIFICATION, Uncovered
 from hocket.rehearsal.session import Session
-from hocket.rehearsal.steps import Script, Spend
+from hocket.rehearsal.steps import AGENT_TOOL, Script, Spend
+from hocket.rehearsal.toolbox import Toolbox, toolbox
 
 NOBODY = "claude"
 
@@ -66,11 +67,8 @@ class Stage:
         texts = (defined or given.get("--system-prompt"), given.get("--append-system-prompt"))
         return "\n\n".join(str(text) for text in texts if text)
 
-    def tools(self) -> list[str]:
-        chosen = self.flags.tools("--tools")
-        forbidden = self.flags.tools("--disallowedTools") or []
-        offered = list(stream.USUAL_TOOLS) if chosen is None else chosen
-        return [tool for tool in offered if tool not in forbidden]
+    def toolbox(self, agent: str) -> Toolbox:
+        return toolbox(self.flags, self.definitions.get(agent, {}))
 
     def is_free(self, tool: str) -> bool:
         """Whether a tool that has to ask may be used without asking."""
@@ -112,7 +110,8 @@ class Stage:
         started = time.monotonic()
         self._user_events, self.denials, self.safety_stops = 0, [], 0
         agents = [*stream.USUAL_AGENTS, *self.definitions]
-        self.emit(stream.init(os.getcwd(), self.model, self.mode, self.tools(), agents))
+        tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.toolbox(self.agent).names()]
+        self.emit(stream.init(os.getcwd(), self.model, self.mode, tools, agents))
         ended = play(work)
         self.session.save()
         self._finish(ended, work, int((time.monotonic() - started) * 1000))

@@ -1,0 +1,51 @@
+"""Which tools an agent is offered, by its definition and by the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hocket.rehearsal.flags import parse
+from hocket.rehearsal.toolbox import Toolbox, toolbox
+
+
+def offer(*flags: str, **definition: Any) -> Toolbox:
+    return toolbox(parse(flags), definition)
+
+
+def test_where_nobody_says_anything_the_usual_tools_are_listed_and_any_may_be_used() -> None:
+    for everything in (offer(), offer(tools=["*"]), offer("--tools", "default")):
+        assert {"Agent", "Bash", "Read"} < set(everything.names())
+        assert everything.offers("mcp__hocket__status")
+        assert everything.offers("SomethingNew")
+
+
+def test_a_definition_without_tools_has_none() -> None:
+    assert offer(tools=[]).names() == ()
+    assert not offer(tools=[]).offers("mcp__hocket__status")
+
+
+@pytest.mark.parametrize("name", ["Agent", "Task", "Agent(scout)"])
+def test_the_tool_that_starts_agents_has_two_names(name: str) -> None:
+    assert offer(tools=["Read", name]).names() == ("Read", "Agent")
+    assert offer("--tools", name).offers("Task")
+    assert not offer("--disallowedTools", "Task").offers("Agent")
+
+
+def test_the_command_line_narrows_a_definition_but_not_the_tools_of_servers() -> None:
+    both = offer("--tools", "Read,Bash", tools=["Read", "Write", "mcp__hocket__status"])
+    assert both.names() == ("Read", "mcp__hocket__status")
+    assert offer("--tools", "Read").offers("mcp__hocket__status")
+
+
+@pytest.mark.parametrize("own", ["mcp__hocket", "mcp__hocket__*", "mcp__hocket__status"])
+def test_a_server_in_a_definition_stands_for_its_tools(own: str) -> None:
+    assert offer(tools=[own]).offers("mcp__hocket__status")
+    assert not offer(tools=[own]).offers("mcp__hockets__status")
+
+
+def test_what_is_forbidden_is_not_offered_but_a_part_of_it_may_be() -> None:
+    assert not offer(disallowedTools=["Bash"]).offers("Bash")
+    assert offer("--disallowedTools", "Bash(rm *)").offers("Bash")
+    assert "Read" not in offer("--disallowedTools", "Read", tools=["Read", "Write"]).names()
