@@ -191,12 +191,12 @@ def shown(run: Run, now: float, columns: int | None) -> list[str]:
 
 
 def _trees(run: Run) -> list[str]:
-    steps = [step for step in run.get("steps") or () if step.get("branch")]
+    steps = [step for step in run.get("steps") or () if step.get("repository")]
     if not steps:
         return []
     from hocket.cli.words import tree_lines
 
-    return ["", *tree_lines(steps)]
+    return ["", *tree_lines(steps, str(run.get("number") or run["id"]))]
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:
