@@ -152,6 +152,15 @@ def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
     assert "nosuch" in done.stderr
 
 
+@pytest.mark.parametrize("command", ["show", "logs", "wait", "stop", "resume"])
+@pytest.mark.parametrize("name", ["", "..", "1/output", "1/events", "../../etc"])
+def test_a_name_that_cannot_be_one_is_as_unknown(hocket: Hocket, command: str, name: str) -> None:
+    done = hocket(command, name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no run {name!r}" in done.stderr
+    assert "route" not in done.stderr
+
+
 LIMITED = """
 import json, sys, time
 if "--version" in sys.argv:
