@@ -114,6 +114,17 @@ def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> Non
     assert more[-1].endswith(away)
 
 
+def test_what_else_is_there_and_a_worktree_on_no_branch_are_told_in_words() -> None:
+    left = {**LEFT, "branch": None, "besides": "1 commit on hocket/7-x/1-builder alone"}
+    first, second, third, _ = tree_lines([left], "7")
+    assert first.startswith("builder: 2 commits on no branch (c0ffeec0ffee), in ")
+    assert second == "    besides: 1 commit on hocket/7-x/1-builder alone"
+    new = "hocket/7-x-1-builder"
+    assert third == f"    git -C '/my project' branch {new} {LEFT['head']} · git -C '/my project' merge {new}"
+    (first, _) = tree_lines([{**LEFT, "branch": None, "commits": 0, "uncommitted": 1}], "7")
+    assert first == "builder: 0 commits, 1 file not committed, in /h/worktrees/7-x-1-builder"
+
+
 def test_where_nothing_is_known_nothing_is_claimed() -> None:
     unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
     first, second = tree_lines([unknown], "7")

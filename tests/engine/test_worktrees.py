@@ -342,12 +342,18 @@ def _committed_detached(tree: Path) -> None:
     _committed(tree)
 
 
+def _committed_detached_and_named(tree: Path) -> None:
+    _committed_detached(tree)
+    git(tree, "branch", "kept")
+
+
 @pytest.mark.parametrize(
     ("work", "branch", "besides"),
     [
         (_committed, "hocket/7-jklmno/1-builder", None),
         (_committed_elsewhere, "another", None),
         (_committed_detached, None, None),
+        (_committed_detached_and_named, "kept", None),
         (_committed_here_and_elsewhere, "another", "1 commit on hocket/7-jklmno/1-builder alone"),
         (_committed_and_gone_back, "hocket/7-jklmno/1-builder", "1 commit on no branch, which only its reflog has"),
         (_ignored, "hocket/7-jklmno/1-builder", "ignored by git, and nowhere else: build/"),
@@ -360,6 +366,7 @@ def test_commits_are_told_where_they_are_and_so_is_all_else_that_could_be_lost(
     commit_all(repository)
     tree = made(repository)
     work(Path(tree.path))
+    made(repository, 2, git(tree.path, "rev-parse", "HEAD"))  # a later step's branch has them too, for a while
     standing = look(tree, ASK)
     assert (standing.branch, standing.besides) == (branch, besides)
     assert standing.head == git(tree.path, "rev-parse", "HEAD")

@@ -58,7 +58,7 @@ class StepOut(Struct):
     worktree: str | None = None
     """Where it worked, if it had a git worktree of its own that is still there."""
     branch: str | None = None
-    """The branch that has its commits; null as well where its HEAD was left on none."""
+    """The branch that has its commits; null as well where none has them."""
     head: str | None = None
     """The last of its commits."""
     repository: str | None = None

@@ -204,12 +204,11 @@ def tree_lines(steps: list[Data], run: str) -> list[str]:
 def _tree_lines(step: Data) -> list[str]:
     where = f", in {step['worktree']}" if step.get("worktree") else ""
     branch, head = step.get("branch"), step.get("head")
-    on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head else ""
+    on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head and step.get("commits") else ""
     work = _work(step) if on else _work(step).removesuffix(",")
-    lines = [f"{step['agent']}: {work}{on}{where}"]
-    lines += [f"    besides: {step['besides']}"] if step.get("besides") else []
-    typed = " · ".join(_typed(step))
-    return [*map(one_line, lines), *([f"    {one_line(typed)}"] if typed else [])]
+    told = f"{step['agent']}: {work}{on}{where}"
+    more = [f"besides: {step['besides']}" if step.get("besides") else "", " · ".join(_typed(step))]
+    return [one_line(told), *(f"    {one_line(line)}" for line in more if line)]
 
 
 def _typed(step: Data) -> Iterator[str]:

@@ -219,7 +219,7 @@ class Standing(NamedTuple):
     """Whether nothing at all would be lost with it."""
     has_folder: bool = False
     branch: str | None = None
-    """The branch that ``head`` is on, which need not be ours; None when it is on none."""
+    """The branch that has ``head``, which need not be ours; None when none has."""
     besides: str | None = None
     """What else there is and ``head`` does not have, in words."""
 
@@ -244,7 +244,8 @@ def look(tree: Worktree, git: Git) -> Standing:
     commits = _count(git, tree.repository, [head], tree.base)
     if not os.path.isdir(tree.path):
         return Standing(head, commits, 0, is_spent=head == tree.base, branch=tree.branch)
-    standing = Standing(head, commits, None, has_folder=True, branch=_branch_of(tree, git))
+    branch = _branch_of(tree, git) or (_branch_having(tree, git, head) if commits != 0 else None)
+    standing = Standing(head, commits, None, has_folder=True, branch=branch)
     listed = changes(tree, git)
     if listed is None:
         return standing
@@ -263,6 +264,17 @@ def _branch_of(tree: Worktree, git: Git) -> str | None:
         return tree.branch
     said = git(tree.path, "symbolic-ref", "--quiet", "HEAD")
     return _text(said).strip().removeprefix("refs/heads/") if said.code == 0 else None
+
+
+def _branch_having(tree: Worktree, git: Git, commit: str) -> str | None:
+    """A branch that has a commit, at best as its last one. No step's: those go when their worktrees are spent."""
+    for how in ("--points-at", "--contains"):
+        said = git(tree.repository, "for-each-ref", how, commit, "--format=%(refname)", "refs/heads")
+        names = [line.removeprefix("refs/heads/") for line in _text(said).splitlines()] if said.code == 0 else []
+        found = next((name for name in names if not name.startswith(f"{BRANCHES}/")), None)
+        if found:
+            return found
+    return None
 
 
 def _besides(tree: Worktree, git: Git, head: str, ever: Collection[str], ignored: Sequence[str]) -> Iterator[str]:
