@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ from hocket.client import (
     to_json,
     type_in,
 )
-from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, VersionMismatch
+from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, ValidationError, VersionMismatch
 
 Launch = Callable[..., Callable[[], None]]
 
@@ -397,6 +398,18 @@ def test_versions_compare_by_their_numbers(text: str, numbers: tuple[int, ...]) 
 def test_names_are_quoted_for_a_path() -> None:
     assert quote("r1-a_b.c~") == "r1-a_b.c~"
     assert quote("../a b/ä?\r\n") == "..%2Fa%20b%2F%C3%A4%3F%0D%0A"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", "../../etc", "1/output", "1/"])
+def test_a_name_that_would_lead_elsewhere_is_unknown_and_nobody_is_asked(name: str, home: Path) -> None:
+    client = Client(str(home))
+    with pytest.raises(ValidationError, match=f"^there is no run {re.escape(repr(name))}$") as refused:
+        client.run(name)
+    assert (refused.value.exit_code, refused.value.hint) == (2, "`hocket ps -a` lists them")
+    with pytest.raises(ValidationError, match="there is no task"):
+        client.request("PUT", f"/api/tasks/{quote(name)}/status", {})
+    with pytest.raises(ValidationError, match="there is no attachment"):
+        client.download(f"/api/tasks/1/attachments/{quote(name)}?x=1")
 
 
 def test_an_unknown_run_is_not_followed_for_ever(home: Path, launch: Launch) -> None:

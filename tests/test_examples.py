@@ -1,16 +1,55 @@
-"""The configuration files that the documentation ships: they are what they show."""
+"""What the documentation shows: configuration files that are read as they are, and what commands answer."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from world import Bin, Hocket
 
+from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
+from hocket.cli.table import BROKEN_PIPE
 from hocket.config.loading import load, look
+from hocket.errors import BY_CODE
 from hocket.variables import blanks
 
-EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "docs/examples"
+BUILDER = """
+number = 1 + (len(open("walls").read()) if __import__("os").path.exists("walls") else 0)
+open("walls", "a").write("|")
+print(f"pass {number}: laying bricks\\npass {number}: checking the walls" + "\\nFORKHESTRA_COMPLETE" * (number == 3))
+"""
+
+
+def shown(command: str) -> list[str]:
+    """What the README has below a command."""
+    return (ROOT / "README.md").read_text().partition(f"$ {command}\n")[2].partition("\n```")[0].splitlines()
+
+
+def timeless(lines: list[str]) -> list[str]:
+    return [re.sub(r"\b\d+(:\d\d)+\b", "T", line) for line in lines]
+
+
+def test_the_first_commands_of_the_readme_say_what_it_shows(hocket: Hocket, agent: Bin) -> None:
+    agent("planner", "import sys; print(f'reading the request: {sys.argv[1]}\\nthree rooms, one roof')")
+    agent("builder", BUILDER)
+    agent("reviewer", "print('walking through the rooms\\napproved')")
+    done = hocket("run", "planner -> builder:5 -> reviewer", "-p", "Build a small house")
+    result = done.stdout.splitlines()
+    wanted = shown('hocket run "planner -> builder:5 -> reviewer" -p "Build a small house"')
+    assert timeless(done.stderr.splitlines()) == timeless([line for line in wanted if line not in result])
+    listed = hocket("ps", "-a").stdout.splitlines()
+    assert timeless([line.rstrip() for line in listed]) == timeless(shown("hocket ps -a"))
+
+
+def test_every_exit_code_is_told() -> None:
+    page = (ROOT / "docs/reference/exit-codes.md").read_text()
+    told = set(map(int, re.findall(r"^\| (\d+) \|", page, re.MULTILINE)))
+    known = {EXIT_TIMED_OUT, EXIT_ASKS, EXIT_BUDGET, BROKEN_PIPE, *(error.exit_code for error in BY_CODE.values())}
+    assert known <= told
 
 
 @pytest.mark.req("S1-53")

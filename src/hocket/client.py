@@ -42,6 +42,15 @@ ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The statuses that nothing follows. ``model.Status`` says the same, but costs more to import than this."""
 
 _SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
+_NAMED = {
+    "runs": ("run", "`hocket ps -a` lists them"),
+    "tasks": ("task", "`hocket task list` lists them"),
+    "attachments": ("attachment", None),
+    "handoffs": ("hand-off", None),
+    "queue": ("item in the queue", None),
+    "questions": ("question", None),
+}
+"""What is named behind such a part of a path, and where the names are told."""
 _ABSENT = (FileNotFoundError, ConnectionRefusedError, NotADirectoryError)
 _BUSY = (BlockingIOError, InterruptedError)
 
@@ -109,6 +118,21 @@ def _camel(key: str) -> str:
 def quote(text: str) -> str:
     """One path segment, percent-encoded."""
     return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode(errors="replace"))
+
+
+def check_names(path: str) -> str:
+    """The same path, in which every name can be one. Others would lead elsewhere: so they are unknown right here."""
+    before = ""
+    for segment in path.partition("?")[0].split("/"):
+        if before in _NAMED and (segment in ("", ".", "..") or "%2F" in segment):
+            from urllib.parse import unquote
+
+            from hocket.errors import ValidationError
+
+            kind, hint = _NAMED[before]
+            raise ValidationError(f"there is no {kind} {unquote(segment)!r}", hint)
+        before = segment
+    return path
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -370,6 +394,7 @@ class Client:
         """The whole of an answer, for those who need its ``meta`` too. With ``keep`` the line stays open."""
         if method == "POST":
             key = key or os.urandom(16).hex()
+        check_names(path)
         payload = b"" if body is None else to_json(body).encode()
         deadline = time.monotonic() + RETRY_SECONDS
         pause = 0.02
@@ -536,6 +561,7 @@ class Client:
         self, path: str, *headers: str, tick: float | None = None, line: Connection | None = None
     ) -> Iterator[bytes]:
         """The pieces of an answer. A ``line`` that was open may be dead by now: then it breaks like any other."""
+        check_names(path)
         with line or self._connect() as connection:
             connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
             if connection.status == 503:

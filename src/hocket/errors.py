@@ -23,7 +23,8 @@
     ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
     │   └── NotAllowed         below Forbidden: what a run may not start
     ├── DiskLow                too little room to start anything
-    ├── StoreError             the database is damaged, newer than us, or cannot be written
+    ├── StoreError             the database is damaged, gone, or cannot be written
+    │   └── NewerStore         a newer Hocket wrote it
     ├── HomeError              HOCKET_HOME cannot be used
     ├── ServerRunning          a second server on one HOCKET_HOME
     ├── ServerUnreachable      no server, and none could be started
@@ -216,9 +217,15 @@ class DiskLow(HocketError):
 
 
 class StoreError(HocketError):
-    """The database is damaged, newer than this program, or cannot be written."""
+    """The database is damaged, gone, or cannot be written."""
 
     code = "store"
+
+
+class NewerStore(StoreError):
+    """The database was written by a newer Hocket: nothing is wrong with it, and it is not ours to touch."""
+
+    code = "newer_store"
 
 
 class HomeError(HocketError):

@@ -132,6 +132,18 @@ def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket
     assert all(f"allowed by operator: {winner.strip()}\n" in err for err in losers), losers
 
 
+@pytest.mark.usefixtures("asker")
+@pytest.mark.parametrize("name", ["", "..", "q/x"])
+def test_a_name_that_is_none_answers_nobody_though_one_question_is_open(hocket: Hocket, name: str) -> None:
+    ref = spawned(hocket, "asker", "--", "Which colour?")
+    until(hocket, lambda questions: len(questions) == 1)
+    refused = hocket("answer", name, "red")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"there is no run {name!r}" in refused.stderr
+    assert len(json.loads(hocket("inbox", "--json").stdout)) == 1
+    hocket("stop", ref)
+
+
 @pytest.mark.usefixtures("claude")
 def test_a_late_answer_by_the_name_of_a_chain_is_told_the_first(hocket: Hocket) -> None:
     assert hocket("run", "claude:1", "-p", "ask me", "--on-question", "ask", "--detach").returncode == 0

@@ -28,6 +28,7 @@ LEFT: dict[str, Any] = {
     "agent": "builder",
     "worktree": "/h/worktrees/7-x-1-builder",
     "branch": "hocket/7-x/1-builder",
+    "head": "c0ffee" * 7,
     "repository": "/my project",
     "commits": 2,
     "uncommitted": 0,
@@ -57,15 +58,42 @@ def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     shown = hocket("show", number).stdout
     assert told in shown
     assert picture(repository) == before
-    (typed,) = [line.strip().split(" · ") for line in shown.splitlines() if " merge " in line]
-    merge, away, delete = (shlex.split(words) for words in typed)
+    (merge,), prune = typed(shown)
     subprocess.run(merge, check=True, capture_output=True)
     assert (repository / "built").exists()
-    assert subprocess.run(away, check=False, capture_output=True).returncode != 0, "git keeps what is not committed"
+    assert "stays: not committed: left over" in hocket(*prune[1:]).stdout
     Path(path, "left over").unlink()
-    for words in (away, delete):
-        subprocess.run(words, check=True, capture_output=True)
+    hocket(*prune[1:])
     assert (branches(repository), worktrees(repository)) == ([], [])
+
+
+def typed(shown: str) -> tuple[list[list[str]], list[str]]:
+    """What can be typed about worktrees: the lines for git, and the one that tidies up."""
+    (git_lines,) = [line.strip().split(" · ") for line in shown.splitlines() if " merge " in line]
+    (prune,) = [line.strip() for line in shown.splitlines() if "worktrees prune" in line]
+    return [shlex.split(words) for words in git_lines], shlex.split(prune)
+
+
+@pytest.mark.shared_server
+@pytest.mark.parametrize(("checkout", "branch"), [("--detach", None), ("-bmine", "mine")])
+def test_commits_that_are_on_another_branch_or_on_none_outlive_all_that_is_to_be_typed(
+    hocket: Hocket, repository: Path, agent: Bin, checkout: str, branch: str | None
+) -> None:
+    agent("mover", f"import subprocess\nsubprocess.run(['git', 'checkout', '-q', '{checkout}'])\n" + COMMITTING)
+    done = hocket("run", "mover -> reader", "--isolation", "worktree", "--json")
+    step = json.loads(done.stdout.splitlines()[-1])["data"]["steps"][0]
+    head = git(step["worktree"], "rev-parse", "HEAD")
+    assert (step["branch"], step["head"], step["commits"]) == (branch, head, 1)
+    shown = hocket("show", hocket.number()).stdout
+    assert f"1 commit, 1 file not committed, on {branch or f'no branch ({head[:12]})'}, in " in shown
+    lines, prune = typed(shown)
+    Path(step["worktree"], "left over").unlink()
+    hocket(*prune[1:])
+    assert git(repository, "cat-file", "-t", head) == "commit", "also when it is done too early"
+    for words in lines:
+        subprocess.run(words, check=True, capture_output=True)
+    hocket(*prune[1:])
+    assert (worktrees(repository), git(repository, "rev-parse", "HEAD")) == ([], head)
 
 
 @pytest.mark.parametrize(
@@ -78,10 +106,30 @@ def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     ],
 )
 def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> None:
-    first, second = tree_lines([{"agent": "reader", "branch": None}, {"agent": "plain"}, {**LEFT, **left}])
+    first, *more = tree_lines([{"agent": "reader", "repository": None}, {"agent": "plain"}, {**LEFT, **left}], "7")
     assert words in first
-    assert ("merge" in second) == bool({**LEFT, **left}["commits"])
-    assert "git -C '/my project' branch -D hocket/7-x/1-builder" in second
+    has_commits = {**LEFT, **left}["commits"] != 0
+    assert ("git -C '/my project' merge hocket/7-x/1-builder" in "\n".join(more)) == has_commits
+    away = "hocket worktrees prune 7" if {**LEFT, **left}["worktree"] else "branch -d hocket/7-x/1-builder"
+    assert more[-1].endswith(away)
+
+
+def test_what_else_is_there_and_a_worktree_on_no_branch_are_told_in_words() -> None:
+    left = {**LEFT, "branch": None, "besides": "1 commit on hocket/7-x/1-builder alone"}
+    first, second, third, _ = tree_lines([left], "7")
+    assert first.startswith("builder: 2 commits on no branch (c0ffeec0ffee), in ")
+    assert second == "    besides: 1 commit on hocket/7-x/1-builder alone"
+    new = "hocket/7-x-1-builder"
+    assert third == f"    git -C '/my project' branch {new} {LEFT['head']} · git -C '/my project' merge {new}"
+    (first, _) = tree_lines([{**LEFT, "branch": None, "commits": 0, "uncommitted": 1}], "7")
+    assert first == "builder: 0 commits, 1 file not committed, in /h/worktrees/7-x-1-builder"
+
+
+def test_where_nothing_is_known_nothing_is_claimed() -> None:
+    unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
+    first, second = tree_lines([unknown], "7")
+    assert first == "builder: perhaps commits, perhaps more that is not committed, in /h/worktrees/7-x-1-builder"
+    assert second.strip() == "hocket worktrees prune 7"
 
 
 def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) -> None:

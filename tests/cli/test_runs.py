@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -138,6 +139,14 @@ def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hoc
     assert json.loads(done.stdout)["stopped"] == [ref]
 
 
+@pytest.mark.parametrize("chain", ["talker -> talker", "talker:3", "(talker, other)"])
+def test_who_spawns_a_chain_is_told_what_starts_one(hocket: Hocket, chain: str) -> None:
+    done = hocket("spawn", chain)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"hint: this starts one agent; for a chain: hocket run --detach {shlex.quote(chain)}\n" in done.stderr
+    assert "hocket run" not in hocket("spawn", "a typing error").stderr
+
+
 def test_an_empty_list_teaches_the_next_command(hocket: Hocket) -> None:
     done = hocket("ps")
     assert (done.returncode, done.stdout) == (0, "")
@@ -150,6 +159,15 @@ def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
     done = hocket(command, "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nosuch" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "wait", "stop", "resume"])
+@pytest.mark.parametrize("name", ["", "..", "1/output", "1/events", "../../etc"])
+def test_a_name_that_cannot_be_one_is_as_unknown(hocket: Hocket, command: str, name: str) -> None:
+    done = hocket(command, name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no run {name!r}" in done.stderr
+    assert "route" not in done.stderr
 
 
 LIMITED = """

@@ -202,6 +202,8 @@ def test_print_writes_nothing_and_a_machine_without_systemd_is_told_what_to_do(
     assert (printed.returncode, printed.stderr) == (0, "")
     wanted = {"HOCKET_HOME": str(home), "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}
     assert printed.stdout == unit(sys.executable, str(home), wanted)
+    told = json.loads(hocket("setup", "service", "--print", "--json", env=env).stdout)
+    assert told == {"path": str(place), "text": printed.stdout}
     missing = hocket("setup", "service", env=env)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "there is no systemctl here" in missing.stderr

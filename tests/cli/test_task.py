@@ -366,6 +366,9 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
         ("new", " "),
         ("show", "7777"),
         ("show", ""),
+        ("show", "../x"),
+        ("attach", "1", "--get", "a/b"),
+        ("queue", "1", "--remove", ".."),
         ("plan", "1"),
         ("status", "1", "begun"),
         ("status", "1", "-m", "x"),
@@ -383,6 +386,7 @@ def test_a_mistake_is_two_and_says_what_to_do(hocket: Hocket, words: tuple[str, 
     done = hocket("task", *words)
     assert (done.returncode, done.stdout) == (2, ""), done
     assert done.stderr
+    assert "route" not in done.stderr
 
 
 def test_a_plain_usage_needs_no_framework(hocket: Hocket) -> None:

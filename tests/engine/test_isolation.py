@@ -129,7 +129,7 @@ def test_a_step_works_in_a_worktree_of_its_own_and_its_commits_are_kept(
 def test_one_that_leaves_nothing_behind_is_gone_at_the_end(home: Path, project: Path, programs: Bin) -> None:
     async def scene(yard: Yard) -> None:
         run = await yard.done("reader")
-        keys = ("worktree", "branch", "repository", "commits", "uncommitted")
+        keys = ("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides")
         assert {key: run.steps[0][key] for key in keys} == dict.fromkeys(keys)
         assert (branches(project), worktrees(project), list((home / "worktrees").iterdir())) == ([], [], [])
 

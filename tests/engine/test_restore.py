@@ -6,8 +6,10 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,39 @@ def test_a_sound_database_is_left_alone(hocket: Hocket, agent: Bin, home: Path) 
     assert refused.returncode == 2
     assert "nothing to restore" in refused.stderr
     assert not list(home.glob("damaged-*"))
+
+
+def test_a_database_of_a_newer_hocket_is_no_damage_and_stays_as_it_is(hocket: Hocket, agent: Bin, home: Path) -> None:
+    agent("talker", "print('said')")
+    hocket("run", "talker")
+    hocket("server", "stop")
+    with closing(sqlite3.connect(home / DATABASE)) as connection, connection:
+        connection.execute("INSERT INTO migrations VALUES (99, 'of later')")
+    before = (home / DATABASE).read_bytes()
+    looked = hocket("doctor")
+    assert looked.returncode == 1
+    assert "written by a newer Hocket (schema 99, " in looked.stdout
+    assert "--restore" not in looked.stdout
+    refused = hocket("doctor", "--restore")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "written by a newer Hocket (schema 99, " in refused.stderr
+    assert ((home / DATABASE).read_bytes(), list(home.glob("damaged-*"))) == (before, [])
+
+
+def test_a_database_that_is_gone_is_a_fault_and_is_written_anew_without_talk_of_damage(
+    hocket: Hocket, damaged: Path
+) -> None:
+    damaged.unlink()
+    looked = hocket("doctor", "--json")
+    (told,) = [check for check in json.loads(looked.stdout)["checks"] if check["name"] == "database"]
+    assert (looked.returncode, told["ok"]) == (1, False)
+    assert "is gone, but it was there before" in told["detail"]
+    assert "hocket doctor --restore" in told["hint"]
+    restored = hocket("doctor", "--restore")
+    assert restored.returncode == 0
+    assert "2 runs and 0 tasks were restored" in restored.stdout
+    assert "damaged database" not in restored.stdout
+    assert hocket("doctor").returncode == 0
 
 
 def test_a_directory_that_cannot_be_read_is_counted_and_kept(hocket: Hocket, damaged: Path, home: Path) -> None:

@@ -261,7 +261,7 @@ def test_many_at_once_in_one_repository_all_succeed(repository: Path) -> None:
 
 def test_a_worktree_with_nothing_of_its_own_is_taken_away_with_its_branch(repository: Path) -> None:
     tree = made(repository)
-    assert look(tree, ASK) == Standing(tree.base, 0, 0, is_spent=True, has_folder=True)
+    assert look(tree, ASK) == Standing(tree.base, 0, 0, is_spent=True, has_folder=True, branch=tree.branch)
     assert remove(tree, ASK)
     assert (branches(repository), worktrees(repository), Path(tree.path).exists()) == ([], [], False)
     assert not exists(tree, ASK)
@@ -328,6 +328,48 @@ def test_one_with_anything_of_its_own_is_kept(
     work(Path(tree.path))
     standing = look(tree, ASK)
     assert (standing.commits, standing.uncommitted, standing.is_spent) == (commits, uncommitted, False)
+
+
+def _committed_here_and_elsewhere(tree: Path) -> None:
+    _committed(tree)
+    git(tree, "checkout", "--quiet", "-b", "another", "HEAD~1")
+    _modified(tree)
+    commit_all(tree)
+
+
+def _committed_detached(tree: Path) -> None:
+    git(tree, "checkout", "--quiet", "--detach")
+    _committed(tree)
+
+
+def _committed_detached_and_named(tree: Path) -> None:
+    _committed_detached(tree)
+    git(tree, "branch", "kept")
+
+
+@pytest.mark.parametrize(
+    ("work", "branch", "besides"),
+    [
+        (_committed, "hocket/7-jklmno/1-builder", None),
+        (_committed_elsewhere, "another", None),
+        (_committed_detached, None, None),
+        (_committed_detached_and_named, "kept", None),
+        (_committed_here_and_elsewhere, "another", "1 commit on hocket/7-jklmno/1-builder alone"),
+        (_committed_and_gone_back, "hocket/7-jklmno/1-builder", "1 commit on no branch, which only its reflog has"),
+        (_ignored, "hocket/7-jklmno/1-builder", "ignored by git, and nowhere else: build/"),
+    ],
+)
+def test_commits_are_told_where_they_are_and_so_is_all_else_that_could_be_lost(
+    repository: Path, work: Callable[[Path], None], branch: str | None, besides: str | None
+) -> None:
+    (repository / ".gitignore").write_text("build/\n")
+    commit_all(repository)
+    tree = made(repository)
+    work(Path(tree.path))
+    made(repository, 2, git(tree.path, "rev-parse", "HEAD"))  # a later step's branch has them too, for a while
+    standing = look(tree, ASK)
+    assert (standing.branch, standing.besides) == (branch, besides)
+    assert standing.head == git(tree.path, "rev-parse", "HEAD")
 
 
 def test_what_tools_make_by_themselves_keeps_nothing(repository: Path) -> None:

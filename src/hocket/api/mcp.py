@@ -21,7 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from hocket.api.guard import Caller, caller_of
 from hocket.api.routing import Operation, post
-from hocket.client import to_json
+from hocket.client import check_names, to_json
 from hocket.engine.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.mcp import protocol
@@ -259,7 +259,7 @@ async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] 
 
 async def _ask(app: Starlette, caller: Caller, step: Ask) -> dict[str, Any]:
     """A request to ourselves, on behalf of whoever called."""
-    path, _, query = step.path.partition("?")
+    path, _, query = check_names(step.path).partition("?")
     body = b"" if step.body is None else to_json(step.body).encode()
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
     headers += [(b"content-type", b"application/json")] if body else []

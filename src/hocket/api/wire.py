@@ -58,10 +58,15 @@ class StepOut(Struct):
     worktree: str | None = None
     """Where it worked, if it had a git worktree of its own that is still there."""
     branch: str | None = None
+    """The branch that has its commits; null as well where none has them."""
+    head: str | None = None
+    """The last of its commits."""
     repository: str | None = None
     commits: int | None = None
     uncommitted: int | None = None
     """Files in the worktree that are in no commit; null as well where git could not tell."""
+    besides: str | None = None
+    """What else is in the worktree or on its first branch, in words."""
 
 
 class RunOut(Struct):

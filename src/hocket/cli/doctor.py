@@ -16,7 +16,6 @@ from hocket.client import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 
-RESTORE = "put a copy of it back, or write a new one from the files of runs and tasks with: hocket doctor --restore"
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
 """The first SQLite without the bug that two writers of one database could meet. Hocket has one writer."""
@@ -108,7 +107,7 @@ def _restore(home: str, as_json: bool) -> int:
     """After the database was lost. Every run that has a directory gets its record back."""
     from pathlib import Path
 
-    from hocket.engine.home import locked, prepare
+    from hocket.engine.home import DATABASE, locked, prepare
     from hocket.engine.restore import damage, restore
 
     place = Path(home)
@@ -125,7 +124,8 @@ def _restore(home: str, as_json: bool) -> int:
     access.write(f", {restored.unreadable} directories could not be used\n" if restored.unreadable else "\n")
     for line in restored.left_out:
         access.write(f"left out: {one_line(line)}\n")
-    access.write(f"the damaged database is in {restored.aside}\n")
+    old = "the damaged database" if (restored.aside / DATABASE).exists() else "what was left beside the lost database"
+    access.write(f"{old} is in {restored.aside}\n")
     return 0
 
 
@@ -270,10 +270,10 @@ def check_database(home: str) -> Look:
     from hocket.store import check
 
     path = Path(home) / DATABASE
-    if not path.exists():
-        return True, "none yet", None
     trouble = check(path)
-    return trouble is None, trouble or f"{path} is sound", None if trouble is None else RESTORE
+    if trouble is not None:
+        return False, trouble.message, trouble.hint
+    return True, f"{path} is sound" if path.exists() else "none yet", None
 
 
 def check_sqlite() -> Look:

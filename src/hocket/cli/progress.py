@@ -446,7 +446,7 @@ def summary(progress: Progress, now: float, columns: int | None = None) -> list[
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
-    lines += [f"  {line}" for line in tree_lines(data.get("steps") or [])]
+    lines += [f"  {line}" for line in tree_lines(data.get("steps") or [], name)]
     again = f" · hocket resume {name}" if progress.steps and data["status"] != "done" else ""
     lines.append(f"  hocket show {name} · hocket logs {name}{again}")
     return lines

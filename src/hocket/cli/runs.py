@@ -36,7 +36,7 @@ from hocket.cli.usage import (
     command,
 )
 from hocket.client import ENDED, quote
-from hocket.errors import HocketError
+from hocket.errors import ChainSyntaxError, HocketError
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -83,8 +83,24 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
         **{option.name: options[option.name] for option in SPENDING},
     }
     given = {name: value for name, value in body.items() if value is not None}
-    run = access.connect().request("POST", "/api/runs", given)
+    try:
+        run = access.connect().request("POST", "/api/runs", given)
+    except ChainSyntaxError as error:
+        raise ChainSyntaxError(error.message, _chain_hint(agent) or error.hint) from error
     access.write_json({"run": run["id"]}) if as_json else access.write(f"{run['id']}\n")
+
+
+def _chain_hint(text: str) -> str | None:
+    """Where a chain was meant, what starts one and comes back as well."""
+    import shlex
+
+    from hocket.chain import parse
+
+    try:
+        parse(text)
+    except ChainSyntaxError:
+        return None
+    return f"this starts one agent; for a chain: hocket run --detach {shlex.quote(text)}"
 
 
 @command(
@@ -191,12 +207,12 @@ def shown(run: Run, now: float, columns: int | None) -> list[str]:
 
 
 def _trees(run: Run) -> list[str]:
-    steps = [step for step in run.get("steps") or () if step.get("branch")]
+    steps = [step for step in run.get("steps") or () if step.get("repository")]
     if not steps:
         return []
     from hocket.cli.words import tree_lines
 
-    return ["", *tree_lines(steps)]
+    return ["", *tree_lines(steps, str(run.get("number") or run["id"]))]
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def service(enable: bool, remove: bool, only_print: bool, as_json: bool) -> int:
     environ = config.process_environment()
     wanted = service_of(sys.platform, environ, sys.executable)
     if only_print:
-        access.write(wanted.text)
+        access.write_json({"path": wanted.path, "text": wanted.text}) if as_json else access.write(wanted.text)
         return 0
     if remove:
         return _remove(wanted, as_json)

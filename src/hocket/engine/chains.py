@@ -587,8 +587,8 @@ class Chains:
             step = course.chain.steps[index]
             try:
                 standings[index] = await self._trees.look(step, tree, tidy=tidy or course.is_unused(index))
-            except HocketError:
-                standings[index] = Standing(tree.base, 0, None, has_folder=True)  # Git is gone, and nothing is removed.
+            except HocketError:  # Git is gone, and nothing is removed.
+                standings[index] = Standing(tree.base, None, None, has_folder=True, branch=tree.branch)
         if tidy:
             await self._tidy_earlier(course)
         return standings

@@ -279,13 +279,15 @@ class Course:
 def _left(tree: Worktree | None, standing: Standing | None) -> dict[str, Any]:
     """What a report tells of a step's worktree; nulls when there is none, or none any more."""
     if tree is None or standing is None or standing.is_gone:
-        return dict.fromkeys(("worktree", "branch", "repository", "commits", "uncommitted"))
+        return dict.fromkeys(("worktree", "branch", "head", "repository", "commits", "uncommitted", "besides"))
     return {
         "worktree": tree.path if standing.has_folder else None,
-        "branch": tree.branch,
+        "branch": standing.branch,
+        "head": standing.head,
         "repository": tree.repository,
         "commits": standing.commits,
         "uncommitted": standing.uncommitted,
+        "besides": standing.besides,
     }
 
 

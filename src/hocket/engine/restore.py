@@ -19,7 +19,7 @@ import msgspec
 from hocket.engine import ledger
 from hocket.engine.home import DATABASE
 from hocket.engine.ledger import Kept
-from hocket.errors import DiskLow, StoreError
+from hocket.errors import DiskLow, NewerStore, StoreError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Reason, Spec, Status
 from hocket.store import Batch, NewRun, check, open_store
@@ -102,13 +102,16 @@ def _put_back(one: Kept, runs: frozenset[str], now: float) -> Restore:
 
 
 def damage(home: Path) -> str | None:
-    """Why the database cannot be used, or ``None``."""
+    """Why the database cannot be used, or ``None``. Raises where a newer Hocket can use it."""
     path = home / DATABASE
     try:
         open_store(path).close()
+    except NewerStore:
+        raise
     except StoreError as error:
         return error.message
-    return check(path)
+    trouble = check(path)
+    return None if trouble is None else trouble.message
 
 
 def _birth(path: Path, turn: Turn | None) -> Birth | None:

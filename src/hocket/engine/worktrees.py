@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -210,13 +210,18 @@ class Standing(NamedTuple):
     """What a worktree has of its own, over and above what it began with."""
 
     head: str | None
-    """None when nothing is left of it."""
-    commits: int = 0
+    """The commit that its work has come to; None when nothing is left of it."""
+    commits: int | None = 0
+    """How many ``head`` has over and above those it began with; None when git could not tell."""
     uncommitted: int | None = 0
     """Paths that are changed, staged or not known to git; None when git could not tell."""
     is_spent: bool = False
     """Whether nothing at all would be lost with it."""
     has_folder: bool = False
+    branch: str | None = None
+    """The branch that has ``head``, which need not be ours; None when none has."""
+    besides: str | None = None
+    """What else there is and ``head`` does not have, in words."""
 
     @property
     def is_gone(self) -> bool:
@@ -234,18 +239,57 @@ def look(tree: Worktree, git: Git) -> Standing:
     head = head_of(tree, git)
     if head is None:
         there = os.path.lexists(tree.path)
-        return Standing(None, uncommitted=None if there else 0, is_spent=not there, has_folder=there)
-    counted = git(tree.repository, "rev-list", "--count", f"{tree.base}..{head}")
-    commits = int(counted.output) if counted.code == 0 and counted.output.strip().isdigit() else 1
+        unknown = None if there else 0
+        return Standing(None, unknown, unknown, is_spent=not there, has_folder=there)
+    commits = _count(git, tree.repository, [head], tree.base)
     if not os.path.isdir(tree.path):
-        return Standing(head, commits, 0, is_spent=head == tree.base)
+        return Standing(head, commits, 0, is_spent=head == tree.base, branch=tree.branch)
+    branch = _branch_of(tree, git) or (_branch_having(tree, git, head) if commits != 0 else None)
+    standing = Standing(head, commits, None, has_folder=True, branch=branch)
     listed = changes(tree, git)
     if listed is None:
-        return Standing(head, commits, None, has_folder=True)
+        return standing
     ours, ignored = listed
-    untouched = head == tree.base == git.commit(tree.repository, _ref(tree)) and _never_left(tree, git)
-    is_spent = untouched and not ours and all(map(is_by_product, ignored))
-    return Standing(head, commits, len(ours), is_spent, has_folder=True)
+    ever = _ever_at(tree, git)
+    kept = [path for path in ignored if not is_by_product(path)]
+    never_left = ever is not None and ever <= {tree.base}
+    untouched = never_left and head == tree.base == git.commit(tree.repository, _ref(tree))
+    told = "; ".join(_besides(tree, git, head, ever or (), kept))
+    return standing._replace(uncommitted=len(ours), is_spent=untouched and not ours and not kept, besides=told or None)
+
+
+def _branch_of(tree: Worktree, git: Git) -> str | None:
+    """The branch that is checked out, whichever the agent left there."""
+    if not is_worktree(tree, git):
+        return tree.branch
+    said = git(tree.path, "symbolic-ref", "--quiet", "HEAD")
+    return _text(said).strip().removeprefix("refs/heads/") if said.code == 0 else None
+
+
+def _branch_having(tree: Worktree, git: Git, commit: str) -> str | None:
+    """A branch that has a commit, at best as its last one. No step's: those go when their worktrees are spent."""
+    for how in ("--points-at", "--contains"):
+        said = git(tree.repository, "for-each-ref", how, commit, "--format=%(refname)", "refs/heads")
+        names = [line.removeprefix("refs/heads/") for line in _text(said).splitlines()] if said.code == 0 else []
+        found = next((name for name in names if not name.startswith(f"{BRANCHES}/")), None)
+        if found:
+            return found
+    return None
+
+
+def _besides(tree: Worktree, git: Git, head: str, ever: Collection[str], ignored: Sequence[str]) -> Iterator[str]:
+    own = git.commit(tree.repository, _ref(tree))
+    if own is not None and (alone := _count(git, tree.repository, [own], head, tree.base)) != 0:
+        yield f"{_commits(alone)} on {tree.branch} alone"
+    stray = sum(_count(git, tree.path, part, head, "--branches") or 0 for part in _parts(sorted(ever), AT_ONCE))
+    if stray:
+        yield f"{_commits(stray)} on no branch, which only its reflog has"
+    if ignored:
+        yield f"ignored by git, and nowhere else: {_some(ignored)}"
+
+
+def _commits(number: int | None) -> str:
+    return "commits" if number is None else f"{number} commit{'' if number == 1 else 's'}"
 
 
 def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
@@ -259,10 +303,10 @@ def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
     return [entry[3:] for entry in entries if not entry.startswith("!! ")], ignored
 
 
-def _never_left(tree: Worktree, git: Git) -> bool:
-    """Whether its HEAD was never anywhere else: a commit that no branch has would be lost with the worktree."""
+def _ever_at(tree: Worktree, git: Git) -> set[str] | None:
+    """Every commit that its HEAD was at: one that no branch has would be lost with the worktree."""
     said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
-    return said.code == 0 and set(_text(said).split()) <= {tree.base}
+    return set(_text(said).split()) if said.code == 0 else None
 
 
 class Holding(NamedTuple):
@@ -297,10 +341,10 @@ def holding(tree: Worktree, git: Git) -> Holding:
 
 def _all_on_branches(tree: Worktree, git: Git, head: str) -> bool:
     """Whether branches have every commit that its HEAD ever was at."""
-    said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
-    if said.code != 0:
+    known = _ever_at(tree, git)
+    if known is None:
         return False
-    ever = sorted({head, *_text(said).split()})
+    ever = sorted({head, *known})
     # A command line has a limit, and a reflog may be long.
     return all(_count(git, tree.path, part, "--branches") == 0 for part in _parts(ever, AT_ONCE))
 

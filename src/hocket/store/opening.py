@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from hocket.errors import HocketError, StoreError
+from hocket.errors import NewerStore, StoreError
 from hocket.store.schema import MIGRATIONS, Migration
 from hocket.store.sidecar import said, say
 from hocket.store.store import Store
@@ -35,7 +35,7 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
     except sqlite3.OperationalError as error:
         raise _not_writable(path, error) from error
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"the database {path} is damaged: {error}", _RESTORE) from error
+        raise _damaged(path, error) from error
     except OSError as error:
         raise _not_writable(path, error) from error
 
@@ -55,17 +55,22 @@ def connect(path: Path, reading: bool = False) -> sqlite3.Connection:
     return connection
 
 
-def check(path: Path) -> str | None:
+def check(path: Path) -> StoreError | None:
     """What is wrong with the database, read without changing it; ``None`` when nothing is."""
     try:
         # Also because even a connection that only reads makes an empty log where the real one was removed.
         if _look_before_opening(path):
             return None
         with closing(connect(path, reading=True)) as connection:
+            _refuse_newer(path, _version(connection), MIGRATIONS[-1].number)
             found = _found_wrong(connection)
-        return None if found == ["ok"] else "; ".join(found)
-    except (HocketError, OSError, sqlite3.Error) as error:
-        return str(error)
+        return None if found == ["ok"] else _damaged(path, "; ".join(found))
+    except StoreError as error:
+        return error
+    except (OSError, sqlite3.OperationalError) as error:
+        return _not_writable(path, error)
+    except sqlite3.Error as error:
+        return _damaged(path, error)
 
 
 def sqlite_version() -> str:
@@ -97,7 +102,7 @@ def _look_before_opening(path: Path) -> bool:
     if not head and word is None:
         return True
     if head != _MAGIC:
-        raise StoreError(f"the database {path} is damaged: it does not begin as one", _RESTORE)
+        raise _damaged(path, "it does not begin as one")
     if word == "open" and not _wal(path).exists():
         raise StoreError(
             f"the write-ahead log of {path} is gone, and with it the newest records",
@@ -112,13 +117,21 @@ def _look_inside(path: Path, latest: int) -> None:
         version = _version(connection)
         # A kill while the log was being folded in also leaves a short file; then the log has what is missing.
         cut = _is_short(path) and (not _has_log(path) or _found_wrong(connection) != ["ok"])
+    _refuse_newer(path, version, latest)
+    if cut:
+        raise _damaged(path, "it was cut short")
+
+
+def _refuse_newer(path: Path, version: int, latest: int) -> None:
     if version > latest:
-        raise StoreError(
+        raise NewerStore(
             f"the database {path} was written by a newer Hocket (schema {version}, this one knows {latest})",
             "Upgrade Hocket, or use another HOCKET_HOME",
         )
-    if cut:
-        raise StoreError(f"the database {path} is damaged: it was cut short", _RESTORE)
+
+
+def _damaged(path: Path, why: object) -> StoreError:
+    return StoreError(f"the database {path} is damaged: {why}", _RESTORE)
 
 
 def _is_short(path: Path) -> bool:
