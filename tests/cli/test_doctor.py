@@ -146,8 +146,8 @@ def test_a_missing_claude_is_no_failure_but_a_hint(home: Path) -> None:
 
 VERSIONS = [
     ("2.1.325 (Claude Code)", True, "works: print and stream, definitions, questions; teams in a terminal only", None),
-    ("2.1.177 (Claude Code)", True, "works: print and stream, definitions; teams without", "--permission-prompts"),
-    ("1.0.98 (Claude Code)", False, "works: nothing", "stream-json"),
+    ("2.1.177 (Claude Code)", False, "it has print and stream, definitions; teams without", "--permission-prompts"),
+    ("1.0.98 (Claude Code)", False, "no run starts with it: it has nothing", "stream-json"),
     ("no idea", False, "does not tell its version: 'no idea'", "npm"),
 ]
 

@@ -346,13 +346,12 @@ def _version_told_by(program: str, env: dict[str, str]) -> str:
 
 
 def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
-    """Too old to stream is too old to run; anything else it lacks is worth a word."""
+    """Every start passes all of these flags, so a program that lacks one of them is too old for any."""
     lacks = [ability for ability in CLAUDE_ABILITIES if version < ability.since]
     works = ", ".join(ability.name for ability in CLAUDE_ABILITIES if ability not in lacks) or "nothing"
     teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
-    detail = f"{told} at {program}; works: {works}; {teams}"
     if not lacks:
-        return True, detail, None
+        return True, f"{told} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{ability.name} need {ability.flags}" for ability in lacks)
     hint = f"{missing}: known from {'.'.join(map(str, lacks[-1].since))} on. Update it: claude update"
-    return CLAUDE_ABILITIES[0] not in lacks, detail, hint
+    return False, f"{told} at {program}; no run starts with it: it has {works}; {teams}", hint
