@@ -108,7 +108,7 @@ class Agent:
     cwd: str | None = None
     """The project that the definition belongs to; without one it works where the caller is."""
     trusted: bool = False
-    """Whether the folder it works in may bring its own hooks and servers."""
+    """Whether the folder it works in may bring its own settings, hooks, servers, skills and texts."""
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
@@ -118,6 +118,8 @@ class Agent:
     """Servers that its CLI would find around a trusted folder and that nobody trusts."""
     changed: str | None = None
     """The folder it works in, or one above, that was trusted until something in it changed."""
+    left_off: tuple[str, ...] = ()
+    """What there is in a folder that is not trusted, and that it does without."""
 
 
 @dataclass(frozen=True, slots=True)

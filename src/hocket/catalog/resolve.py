@@ -223,6 +223,7 @@ def _claude(
         trusted=trusted,
         strangers=config.strangers(place) if trusted else (),
         changed=None if trusted else config.changed(place),
+        left_off=() if trusted else config.left_off(place, definition.path if definition else None),
     )
 
 

@@ -216,6 +216,7 @@ class _Finding:
         self._sight = seen._replace(catalog=cache(seen.catalog))
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
+        self._told = set[str]()
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
         self.repository = cache(partial(find_repository, env=request.env))
         """The repository that a directory lies in."""
@@ -233,6 +234,13 @@ class _Finding:
             granted = ceilings.grant(wanted, self._ceiling, self.config, self._sight.catalog)
             self._grants[key] = wanted.agent, granted
         return self._grants[key][1]
+
+    def trust_notices(self, agent: Agent) -> Iterator[str]:
+        """What nobody has been told yet: not by an earlier step, nor when the run was started that asks for this."""
+        found = _trust_notice(agent, self._request.cwd)
+        if found and found not in self._told and self._ceiling.caller is None:
+            self._told.add(found)
+            yield found
 
     def environment(self, provider: str) -> Mapping[str, str]:
         """What an agent of this kind gets of the caller's environment."""
@@ -462,7 +470,7 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*_notices(wish, agent, unknown), *granted.notices),
+        notices=(*find.trust_notices(agent), *_notices(wish, unknown), *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
@@ -483,13 +491,21 @@ def _lists(agent: Agent) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in lists.items()}
 
 
-def _notices(wish: _Wish, agent: Agent, unknown_servers: Sequence[str]) -> Iterator[str]:
-    """What somebody should know who starts this agent."""
+def _trust_notice(agent: Agent, cwd: str) -> str | None:
+    """What an agent does without because nobody vouches for the folder that it works in."""
     if agent.changed:
-        yield (
-            f"{agent.changed} has changed since it was approved, so its settings, hooks and servers are off;"
-            f" to approve it as it is now: {approval(agent.changed)}"
-        )
+        why, folder = f"{agent.changed} has changed since it was approved", agent.changed
+    elif agent.left_off:
+        folder = agent.cwd or cwd
+        why = f"{folder} is not trusted"
+    else:
+        return None
+    left_off = ", ".join(agent.left_off) or "what it brings along"
+    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approval(folder)}"
+
+
+def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
+    """What somebody should know who starts this agent."""
     for name in unknown_servers:
         yield f"no MCP server {name!r} is known here; {wish.agent} has none"
 

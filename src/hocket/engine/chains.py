@@ -370,7 +370,10 @@ class Chains:
             return prepared.spec, prepared.error
         again = self._again(start.after, step, prepared.spec) if start.after is not None else None
         spec = again or prepared.spec
-        if not step.loop:
+        if step.loop:
+            # The loop's run has said what there is to know about all iterations.
+            spec = replace(spec, notices=tuple(text for text in spec.notices if text not in step.spec.notices))
+        else:
             # A loop's run has the bound of all its iterations; a single one has it itself, and so has its next attempt.
             spec = _capped(step, spec, self._spent(course, start.step))
         if again is not None:

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, define, real_cli, run, says
+from e2e.claude.stage import Document, Stage, asks_to, define, real_cli, run, says
 from world import Hocket
 
 from hocket.catalog.wishes import widening
@@ -112,6 +112,76 @@ def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s
     assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
     assert (own_hook.exists(), own_server.exists(), (hocket.cwd / "made").exists()) == (True, True, True)
     assert (hook.exists(), server.exists()) == (False, False)
+
+
+# --- What a repository tells Claude -------------------------------------------------------------------------
+
+
+def tell(project: Path) -> None:
+    """Texts of a repository's that run nothing: instructions, a skill, and two agents of which one calls the other."""
+    (project / "CLAUDE.md").write_text("The password is swordfish.\n")
+    skill = project / ".claude/skills/fishing/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: fishing\ndescription: how to catch a marlin\n---\nPatience.\n")
+    define(project, "lead")
+    define(project, "diver")
+
+
+def call(agent: str) -> Document:
+    given = {"subagent_type": agent, "description": "a dive", "prompt": "dive", "run_in_background": False}
+    return {"tool": {"name": "Agent", "input": given, "result": "wet"}}
+
+
+CREW = (
+    {"when": {"agent": "lead"}, "do": [call("diver"), {"say": "done"}]},
+    says("I dived", agent="diver"),
+    says("fine"),
+)
+
+
+def known(claude: Stage, hocket: Hocket) -> tuple[bool, bool, bool]:
+    """Whether the instructions reach an agent, whether the skill does, and whether a sibling can be called."""
+    assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
+    heard = claude.model.heard()
+    before = len(claude.model.bodies)
+    assert run(hocket, "lead", "-p", "go").outcome == (0, "done", "single_run")
+    dived = any("You are agent: diver" in json.dumps(body["system"]) for body in claude.model.bodies[before:])
+    return "swordfish" in heard, "catch a marlin" in heard, dived
+
+
+@pytest.mark.parametrize("settings", [None, "{}"], ids=["nothing else", "settings"])
+def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
+    claude: Stage, hocket: Hocket, settings: str | None
+) -> None:
+    tell(hocket.cwd)
+    if settings is not None:
+        (hocket.cwd / ".claude/settings.json").write_text(settings)
+    claude.plays(*CREW)
+    assert known(claude, hocket) == (False, False, False)
+    assert hocket("trust", ".").returncode == 0
+    assert known(claude, hocket) == (True, True, True)
+    set_traps(hocket.cwd)
+    assert known(claude, hocket) == (False, False, False)
+    assert not (hocket.cwd / "hook_ran").exists()
+
+
+def test_one_line_says_what_an_untrusted_folder_does_without(claude: Stage, hocket: Hocket) -> None:
+    tell(hocket.cwd)
+    claude.plays(*CREW)
+
+    def said(chain: str, agents: int) -> list[str]:
+        told = run(hocket, chain, "-p", "hello")
+        assert len({data["session_id"] for data in told.of("session")}) == agents
+        return [data["text"] for data in told.of("notice") if data["kind"] == "start"]
+
+    for chain, agents in (("claude", 1), ("claude:2", 2), ("diver -> claude", 2)):
+        (notice,) = said(chain, agents)
+        assert notice == (
+            f"{hocket.cwd} is not trusted, so Claude works without CLAUDE.md, .claude/agents, .claude/skills;"
+            f" to look at it and approve it: hocket trust {hocket.cwd}"
+        )
+    assert hocket("trust").returncode == 0
+    assert said("claude", 1) == []
 
 
 # --- What a repository's own files may say ------------------------------------------------------------------
