@@ -22,7 +22,7 @@ from hocket.catalog.trust import PROGRAM, Given, check_arguments
 from hocket.chain import bare_marker, check_agent, parse
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
-from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is_wider, meant
 from hocket.engine import ceilings
 from hocket.engine.ceilings import Ceiling, Granted, Wanted
 from hocket.engine.handing import filled
@@ -30,7 +30,19 @@ from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
 from hocket.engine.offer import own_server
 from hocket.engine.worktrees import find_repository
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Isolation, Spec, Step, stages
+from hocket.model import (
+    RUN_DIRECTORY,
+    SESSION,
+    Agent,
+    BoundChain,
+    Bounds,
+    Grouped,
+    Isolation,
+    Spec,
+    Step,
+    Vouched,
+    stages,
+)
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
 from hocket.written import NOT_TEXT, odd_text
@@ -133,12 +145,14 @@ def bind(
     """
     _check(request)
     find = _Finding(request, config, sight, ceiling)
+    find.mode = _project_mode(request, None, config)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
         spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     ceilings.check_gates(request.until, named, ceiling, config)
+    find.mode = _project_mode(request, named, config)
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
@@ -217,6 +231,8 @@ class _Finding:
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
         self._told = set[str]()
+        self.mode: tuple[Vouched, ...] = ()
+        """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
         self.repository = cache(partial(find_repository, env=request.env))
         """The repository that a directory lies in."""
@@ -362,6 +378,18 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     )
 
 
+def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Vouched, ...]:
+    """The project's file, found to be trusted, that gives a wider permission mode than the user does, if one does."""
+    if chain is not None and chain.permission_mode is not None:
+        speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
+    else:
+        file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.cwd}/hocket.toml")
+        speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
+    if folder is None or not is_wider(mode, config.ceiling):
+        return ()
+    return (Vouched(speaker, folder, (f"permission mode {mode}",)),)
+
+
 def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
     """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
     return request.on_question or (chain.on_question if chain else None)
@@ -431,8 +459,8 @@ def _spec(
 ) -> Spec:
     config = find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
-    for given in _given(wish, agent_args, step_args, config):
-        check_arguments(given, agent, options.permission_mode, config)
+    given = _given(wish, agent_args, step_args, config)
+    by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, config)]
     written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
     granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
     servers = servers_for(agent, request.cwd, request.env)
@@ -476,6 +504,7 @@ def _spec(
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
         known_as=granted.known_as,
         unvouched=granted.unvouched,
+        vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
     )
 
 
