@@ -29,9 +29,7 @@ def put(path: Path, text: str = "x") -> Path:
 def trust(home: Path, *folders: Path) -> None:
     cover = Pins(str(home)).cover
     for folder in folders:
-        content = cover.folder(str(folder))
-        assert content is not None
-        pins.approve(str(home), FOLDER, str(folder), content)
+        pins.approve(str(home), FOLDER, str(folder), cover.folder(str(folder)))
 
 
 def trust_file(home: Path, path: Path) -> None:
@@ -241,10 +239,56 @@ def test_no_content_can_pass_for_that_of_two_files(home: Path, project: Path) ->
     assert one != two
 
 
-def test_a_folder_without_such_files_has_nothing_to_approve(home: Path, project: Path) -> None:
-    put(project / "README.md", "hooks")
-    assert Pins(str(home)).cover.folder(str(project)) is None
+@pytest.mark.parametrize("name", COVERED)
+def test_a_folder_can_be_approved_as_one_that_brings_nothing_along(home: Path, project: Path, name: str) -> None:
+    put(project / "CLAUDE.md", "hooks")
+    assert Pins(str(home)).cover.folder(str(project)) == b""
     assert not trusts(home, project)
+    trust(home, project)
+    put(project / "CLAUDE.md", "other hooks")
+    assert trusts(home, project)
+    found = Pins(str(home))
+    assert (found.state(FOLDER, str(project)), found.changed(str(project))) == ("approved", None)
+    added = put(project / name, valid(name))
+    assert not trusts(home, project), "it is no longer one that brings nothing along"
+    assert (found.state(FOLDER, str(project)), found.changed(str(project))) == ("changed", str(project))
+    added.unlink()
+    assert trusts(home, project)
+
+
+def test_approved_nothing_does_not_cover_what_is_above_and_ends_with_the_folder(home: Path, project: Path) -> None:
+    (project / ".git").mkdir()
+    below = project / "below"
+    below.mkdir()
+    trust(home, below)
+    assert (trusts(home, below), trusts(home, project)) == (True, False)
+    put(project / ".mcp.json", "{}")
+    assert not trusts(home, below)
+    below.rmdir()
+    assert Pins(str(home)).state(FOLDER, str(below)) == "gone"
+
+
+def test_settings_that_were_approved_and_are_gone_are_not_approved_as_nothing(home: Path, project: Path) -> None:
+    settings = put(project / ".claude/settings.json", "{}")
+    trust(home, project)
+    settings.unlink()
+    assert (trusts(home, project), Pins(str(home)).state(FOLDER, str(project))) == (False, "gone")
+
+
+def test_what_an_untrusted_folder_does_without_is_known_by_its_names(home: Path, project: Path, world: Path) -> None:
+    (project / ".git").mkdir()
+    below = project / "below"
+    own, cover = put(below / ".claude/agents/a.md"), Pins(str(home), [str(world / "user/.claude")]).cover
+    (below / ".claude/skills").mkdir()
+    assert cover.left_off(str(below), str(own)) == ()
+    assert cover.left_off(str(below)) == (".claude/agents",)
+    put(below / ".claude/agents/b.md")
+    put(below / "hocket.toml", "")
+    put(project / "CLAUDE.md")
+    put(project / ".mcp.json")
+    assert cover.left_off(str(below), str(own)) == (".claude/agents", "CLAUDE.md", ".mcp.json")
+    put(world / "user/.claude/CLAUDE.md")
+    assert cover.left_off(str(world / "user")) == ()
 
 
 def test_all_folders_up_to_the_repository_s_root_have_to_be_approved(home: Path, project: Path) -> None:

@@ -92,6 +92,24 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
+class Vouched:
+    """Something of a project's that an agent has only because the user approved it, or vouches for the folder."""
+
+    what: str
+    """Who asks for it."""
+    folder: str
+    wishes: tuple[str, ...] = ()
+    replaced: str | None = None
+    """What of the user's own it takes the place of."""
+    file: str | None = None
+    """The definition that has to be approved; without one it is the folder."""
+    sha256: str | None = None
+    """Of the definition as it was approved."""
+    strangers: tuple[str, ...] | None = None
+    """Where all that the folder brings along counts: servers around it that were kept off."""
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """What can run, and where its definition came from."""
 
@@ -108,7 +126,7 @@ class Agent:
     cwd: str | None = None
     """The project that the definition belongs to; without one it works where the caller is."""
     trusted: bool = False
-    """Whether the folder it works in may bring its own hooks and servers."""
+    """Whether the folder it works in may bring its own settings, hooks, servers, skills and texts."""
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
@@ -118,6 +136,9 @@ class Agent:
     """Servers that its CLI would find around a trusted folder and that nobody trusts."""
     changed: str | None = None
     """The folder it works in, or one above, that was trusted until something in it changed."""
+    left_off: tuple[str, ...] = ()
+    """What there is in a folder that is not trusted, and that it does without."""
+    vouched: tuple[Vouched, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +188,8 @@ class Spec:
     """The name that the user's leave is for: an alias, else the name that its definition gives."""
     unvouched: bool = False
     """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
+    vouched: tuple[Vouched, ...] = ()
+    """What it relies on of what the user vouches for; looked at again before somebody goes on with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from api.serving import Server, token_of, wait_for
 from cli.fake_claude import PROGRAM
+
+from hocket.config.pins import FOLDER, Cover, approve, withdraw
 
 Run = dict[str, Any]
 
@@ -221,6 +224,22 @@ def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
     argv = json.loads((Path(ended["dir"]) / "spec.json").read_text())["argv"]
     assert argv[argv.index("--resume") + 1] == first["session_id"]
     assert "--fork-session" in argv
+
+
+@pytest.mark.req("S1-45")
+def test_a_session_whose_folder_is_no_longer_approved_is_refused_as_a_start_would_be(shared: Server) -> None:
+    folder = os.path.realpath(shared.project)
+    approve(str(shared.home), FOLDER, folder, Cover().folder(folder))
+    first = shared.ended(shared.start_run("claude", prompt="first")["id"])
+    path = f"/api/runs/{first['id']}/resume"
+    again = shared.post(path, {"prompt": "second"})
+    assert again.status_code == 201
+    shared.ended(again.json()["data"]["id"])
+    assert withdraw(str(shared.home), FOLDER, folder)
+    refused = shared.post(path, {"prompt": "third"})
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"]) == (403, "not_trusted")
+    assert f"hocket trust {folder}" in error["hint"]
 
 
 def test_only_an_ended_run_with_a_session_can_be_resumed(shared: Server) -> None:

@@ -91,13 +91,48 @@ def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) 
     assert hocket("run", "true", "--dry-run").returncode == 0
 
 
-@pytest.mark.parametrize("target", ["calm", ".", "mine"])
+@pytest.mark.parametrize("target", ["calm", "mine"])
 def test_what_needs_no_approval_is_said_to_need_none(hocket: Hocket, home: Path, world: Path, target: str) -> None:
     define(hocket.cwd, "calm", tools="Read")
     define(world / "user", "mine", hooks=HOOKS)
     done = hocket("trust", target)
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to approve\n", "")
     assert not (home / "trust.json").exists()
+
+
+@pytest.mark.parametrize("target", [[], ["."], ["{cwd}"]])
+def test_a_folder_that_brings_nothing_along_is_approved_as_such(hocket: Hocket, target: list[str]) -> None:
+    (hocket.cwd / "CLAUDE.md").write_text("Be kind.")
+    define(hocket.cwd, "calm", tools="Read")
+    words = [one.format(cwd=hocket.cwd) for one in target]
+    seen = hocket("trust", "--dry-run", *words)
+    assert seen.returncode == 0
+    for line in (f"{hocket.cwd}: not approved yet", "no settings, hooks or servers", "CLAUDE.md, skills and agents"):
+        assert line in seen.stdout
+    assert "programs that these files name" not in seen.stdout
+    assert listed(hocket) == {}
+    assert hocket("trust", *words).stdout.endswith(f"\napproved {hocket.cwd}\n")
+    assert listed(hocket) == {str(hocket.cwd): "approved"}
+    assert hocket("trust", *words).stdout == f"approved already {hocket.cwd}\n"
+    (hocket.cwd / ".mcp.json").write_text('{"mcpServers": {}}')
+    assert listed(hocket) == {str(hocket.cwd): "changed"}
+    changed = hocket("trust", "--dry-run", *words).stdout
+    assert "changed since you approved it\n  covered: .mcp.json\n" in changed
+    assert "    +=== .mcp.json, 18 bytes" in changed
+    assert hocket("trust", "--remove", *words).stdout == f"no longer approved: {hocket.cwd}\n"
+    assert listed(hocket) == {}
+
+
+def test_programs_see_that_a_folder_was_approved_as_one_with_nothing(hocket: Hocket) -> None:
+    told = json.loads(hocket("trust", "--json").stdout)
+    (approved,), (explained,) = told["approved"], told["explained"]
+    assert (approved["path"], approved["sha256"]) == (str(hocket.cwd), hashlib.sha256(b"").hexdigest())
+    assert (explained["state"], explained["files"], explained["asks"]) == ("new", [], [])
+
+
+def test_a_listed_folder_with_nothing_in_it_needs_no_approval(hocket: Hocket, home: Path) -> None:
+    (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(hocket.cwd))}]\n")
+    assert hocket("trust").stdout == "nothing to approve\n"
 
 
 @pytest.mark.parametrize(

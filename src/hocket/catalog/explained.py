@@ -111,16 +111,18 @@ def _asks_of(definition: Definition, config: Config) -> Iterator[Ask]:
 
 
 def explain_folder(folder: str, config: Config) -> list[Explanation]:
-    """A folder and those above it up to the repository's root, as far as they have anything to approve."""
-    found = (_explain_one(one, config) for one in repository(folder))
-    return [one for one in found if one is not None]
+    """A folder and those above it up to the repository's root, as far as they have anything to approve.
+
+    Where none of them has, the folder itself is approved as one that brings nothing along.
+    """
+    found = [_explain_one(one, config) for one in repository(folder)]
+    counting = [one for one in found if one.files or one.state != NEW]
+    return counting or ([] if config.lists(folder) else found[:1])
 
 
-def _explain_one(folder: str, config: Config) -> Explanation | None:
+def _explain_one(folder: str, config: Config) -> Explanation:
     cover = pins_of(config).cover
     parts, asks = _steady(folder, lambda: cover.parts(folder), lambda found: _asks_of_parts(found, folder, config))
-    if not parts:
-        return None
     content = joined(parts)
     state = _state(config, FOLDER, folder, content)
     found = Explanation(FOLDER, folder, content, state, asks, files=tuple(name for name, _ in parts))

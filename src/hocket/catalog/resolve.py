@@ -25,10 +25,11 @@ from hocket.catalog.sources import find_in, names_in
 from hocket.chain import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError
-from hocket.model import Agent, Definition
+from hocket.model import Agent, Definition, Vouched
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"
+_BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
 _CLAUDE_VARIABLE = "HOCKET_CLAUDE"
 _MOST_LISTED = 30
 
@@ -66,7 +67,8 @@ def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: 
     caller = _Caller(name, cwd, env, config, alias, sight)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
     if alias and alias.project:
-        trust.check_alias(name, alias, config, caller.catalog(), found)
+        vouched = trust.check_alias(name, alias, config, caller.catalog(), found)
+        found = replace(found, vouched=(*found.vouched, *vouched))
     return _as_asked_for(found, name, alias)
 
 
@@ -208,11 +210,17 @@ def _claude(
 ) -> Agent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
     config, alias = caller.config, caller.alias
+    vouched: tuple[Vouched, ...] = ()
     if definition is not None:
-        trust.check_definition(definition, owner, config, how, own_mode=not (alias and alias.permission_mode))
+        own_mode = not (alias and alias.permission_mode)
+        vouched = trust.check_definition(definition, owner, config, how, own_mode=own_mode)
     # Settings are read where it works, which a link may have put far away from the project that wrote it.
     place = works_in or caller.cwd
-    trusted = all(config.trusts(folder) for folder in (place, *([owner] if owner else [])))
+    folders = dict.fromkeys((place, *([owner] if owner else [])))
+    trusted = all(map(config.trusts, folders))
+    strangers = config.strangers(place) if trusted else ()
+    if trusted:
+        vouched += tuple(Vouched(caller.name, one, (_BROUGHT,), strangers=strangers) for one in folders)
     return Agent(
         definition.name if definition else CLAUDE,
         CLAUDE,
@@ -221,8 +229,10 @@ def _claude(
         definition=definition,
         cwd=works_in,
         trusted=trusted,
-        strangers=config.strangers(place) if trusted else (),
+        strangers=strangers,
         changed=None if trusted else config.changed(place),
+        left_off=() if trusted else config.left_off(place, definition.path if definition else None),
+        vouched=vouched,
     )
 
 

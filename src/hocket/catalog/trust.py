@@ -20,10 +20,10 @@ from hocket.catalog.frontmatter import Head, decode, parse
 from hocket.catalog.sources import find_in
 from hocket.catalog.wishes import asks_for, own_permission_mode, widening
 from hocket.chain import is_path
-from hocket.config.pins import Known
+from hocket.config.pins import Known, digest
 from hocket.config.settings import AgentConfig, Config, is_wider, not_trusted
 from hocket.errors import BadDefinition, NotTrusted
-from hocket.model import Agent, Definition
+from hocket.model import Agent, Definition, Vouched
 
 _CLAUDE = "claude"
 PROGRAM = "executable"
@@ -96,12 +96,21 @@ def reasons_of(
 
 def check_definition(
     definition: Definition, owner: str | None, config: Config, how: Reached = BY_PATH, own_mode: bool = True
-) -> None:
+) -> tuple[Vouched, ...]:
     """Raise unless a definition may run: it needs no approval, or it has one for exactly what it says."""
     reasons = reasons_of(definition, owner, config, how, own_mode)
-    if not reasons or owner is None or config.lists(owner) or _was_approved(definition, config):
-        return
-    raise not_trusted(definition.path, reasons.wishes, definition.path, config, reasons.replaced)
+    if not reasons or owner is None:
+        return ()
+    path = definition.path
+    if not config.lists(owner) and not _was_approved(definition, config):
+        raise not_trusted(path, reasons.wishes, path, config, reasons.replaced)
+    return (Vouched(path, owner, reasons.wishes, reasons.replaced, path, _digest(path, config)),)
+
+
+def _digest(path: str, config: Config) -> str | None:
+    with suppress(NotTrusted):
+        return digest(config.pins.cover.file(path)) if config.pins else None
+    return None
 
 
 def _was_approved(definition: Definition, config: Config) -> bool:
@@ -188,14 +197,14 @@ def gives_leave(alias: AgentConfig | None, config: Config) -> bool:
     return is_wider(mode, config.ceiling) or bool(alias.allowed_tools or widening(alias.args, mode))
 
 
-def check_alias(name: str, alias: AgentConfig, config: Config, catalog: Catalog, agent: Agent) -> None:
+def check_alias(name: str, alias: AgentConfig, config: Config, catalog: Catalog, agent: Agent) -> tuple[Vouched, ...]:
     """Raise unless a name may mean what a project's configuration says. A plain program has no use for wishes."""
     reasons = reasons_of_alias(alias, config, reached((name,), catalog))
     if agent.provider != _CLAUDE:
         reasons = reasons._replace(wishes=())
-    if reasons and alias.project and not config.trusts(alias.project):
-        what = f'{alias.source}: agent "{name}"'
-        raise not_trusted(what, reasons.wishes, alias.project, config, reasons.replaced)
+    if not reasons or not alias.project:
+        return ()
+    return _checked(Vouched(f'{alias.source}: agent "{name}"', alias.project, reasons.wishes, reasons.replaced), config)
 
 
 class Given(NamedTuple):
@@ -209,14 +218,50 @@ class Given(NamedTuple):
     """What stands before them on the command line, from another place."""
 
 
-def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> None:
+def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> tuple[Vouched, ...]:
     """Raise when a project that nobody vouches for gives Claude an argument by which it could do more."""
-    if agent.provider != _CLAUDE or given.project is None or config.trusts(given.project):
-        return
+    if agent.provider != _CLAUDE or given.project is None:
+        return ()
     mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
     found = widening(given.args, mode, given.before)
-    if found:
-        raise not_trusted(given.where, [f"{found.argument}, which {found.reason}"], given.project, config)
+    if not found:
+        return ()
+    return _checked(Vouched(given.where, given.project, (f"{found.argument}, which {found.reason}",)), config)
+
+
+# --- What was approved, later -------------------------------------------------------------------------------
+
+
+def _checked(vouched: Vouched, config: Config) -> tuple[Vouched]:
+    """What needs the approval of a folder, which it has."""
+    if not config.trusts(vouched.folder):
+        target = config.changed(vouched.folder) or vouched.folder
+        raise not_trusted(vouched.what, vouched.wishes, target, config, vouched.replaced)
+    return (vouched,)
+
+
+def check_again(vouched: Vouched, config: Config) -> None:
+    """Raise unless the user still vouches for what was started once."""
+    if vouched.file is None:
+        _checked(vouched, config)
+    elif not config.lists(vouched.folder):
+        _check_file_again(vouched, vouched.file, config)
+    if vouched.strangers is not None and (new := set(config.strangers(vouched.folder)) - set(vouched.strangers)):
+        names = ", ".join(sorted(new))
+        raise NotTrusted(
+            f"{vouched.what} would get servers that are written above {vouched.folder} since: {names}",
+            "look at the .mcp.json there, and approve its folder with hocket trust; a new run starts without them",
+        )
+
+
+def _check_file_again(vouched: Vouched, file: str, config: Config) -> None:
+    if not config.trusts_file(file):
+        raise not_trusted(vouched.what, vouched.wishes, file, config, vouched.replaced)
+    if _digest(file, config) != vouched.sha256:
+        raise NotTrusted(
+            f"{file} is another than it was then, and what it was then is not approved any more",
+            "a new run starts with what is approved now",
+        )
 
 
 # --- Edges --------------------------------------------------------------------------------------------------

@@ -78,7 +78,8 @@ def trust(
     """Approve what a project brings along, by its content: a byte that changes asks again.
 
     TARGET is an agent's name, the file of its definition, or a folder, whose approval covers its settings, hooks,
-    servers and Hocket's own files; without one it is the current directory.
+    servers and Hocket's own files, or that there are none, and lets Claude read its CLAUDE.md, skills and sub-agents;
+    without one it is the current directory.
 
     What an agent starts may do no more than the agent itself. With --edge there are two TARGETs, agents both, and the
     first may start the second with all that the second may do.
@@ -277,13 +278,17 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
     yield 0, f"{one.path}: {words}"
     if one.files:
         yield 2, f"covered: {', '.join(one.files)}"
+    elif one.kind == FOLDER:
+        yield 2, "it has no settings, hooks or servers; whatever of that comes to be there voids the approval"
     for ask in one.asks:
         yield 2, f"asks for {ask.what}" if one.kind == FILE else ask.what
         yield from ((6, detail) for detail in ask.details)
     if one.replaced:
         yield 2, f"takes the place of {one.replaced}"
     if one.kind == FOLDER:
-        yield 2, "programs that these files name are not covered; agents are approved one by one, by their names"
+        yield 2, "with it Claude reads the folder's CLAUDE.md, skills and agents (as sub-agents) too"
+        programs = "programs that these files name are not covered; " if one.files else ""
+        yield 2, f"{programs}agents are approved one by one, by their names"
 
 
 # --- Edges --------------------------------------------------------------------------------------------------

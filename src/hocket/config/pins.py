@@ -84,6 +84,8 @@ NAMED = (".claude/settings.json", LOCAL, MCP, *_HOCKETS)
 _ALSO = ("agents", "commands", "skills")
 _ASKING = (b"hooks", b"mcpServers", b"permissionMode", b"allowed-tools", b"\\")
 """A text below ``.claude`` in which none of these stands brings nothing along; a backslash could hide any of them."""
+_TOLD = ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", ".claude/rules", *(f".claude/{name}" for name in _ALSO))
+"""What a folder tells Claude. It runs nothing by itself, so it is no part of an approval, but it is off without one."""
 
 
 Part = tuple[str, bytes]
@@ -101,10 +103,12 @@ class Cover:
         """A definition as it is now."""
         return _content(os.path.realpath(path))
 
-    def folder(self, folder: str) -> bytes | None:
-        """All of a folder that an approval covers, as one text; None when there is nothing of the sort."""
-        parts = self.parts(folder)
-        return joined(parts) if parts else None
+    def folder(self, folder: str) -> bytes:
+        """All of a folder that an approval covers, as one text; empty when there is nothing of the sort.
+
+        Nothing can be approved as well: whatever comes to be there is then a change.
+        """
+        return joined(self.parts(folder))
 
     def parts(self, folder: str) -> list[Part]:
         """The files of a folder that an approval covers, each with its name within the folder."""
@@ -147,6 +151,21 @@ class Cover:
                     found.add(joined([(os.path.join(place, within), content)]))
         return digest(b"".join(sorted(found)))
 
+    def left_off(self, folder: str, without: str | None = None) -> tuple[str, ...]:
+        """What there is that Claude reads in a trusted folder alone, in this one or above, up to the repository's root.
+
+        ``without`` is a definition that is handed over anyway.
+        """
+        own = os.path.realpath(without) if without else None
+        there = [name for one in repository(folder) for name in self._told(one) if _has(os.path.join(one, name), own)]
+        return tuple(dict.fromkeys(there))
+
+    def _told(self, folder: str) -> Iterator[str]:
+        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self._users
+        for name in (*_TOLD, *(name for name in NAMED if name not in _HOCKETS)):
+            if not (is_users and name.startswith(".claude/")):
+                yield name
+
     def watched(self, folder: str) -> list[str]:
         """Every path by which the trust in a folder may change, whether it is there or not."""
         folders = repository(folder)
@@ -167,6 +186,15 @@ def _content(path: str) -> bytes:
     if content is None:
         raise NotTrusted(f"{path} does not exist")
     return content
+
+
+def _has(path: str, without: str | None) -> bool:
+    """Whether there is a file, or a folder with anything in it but the one file."""
+    try:
+        names = os.listdir(path)
+    except OSError:
+        return os.path.isfile(path)
+    return any(os.path.realpath(os.path.join(path, name)) != without for name in names)
 
 
 def _asks(content: bytes) -> bool:
@@ -270,15 +298,15 @@ class Pins:
         return any((edge.caller, edge.target) == (caller, target) for edge in self.approved.edges)
 
     def _state(self, folder: str) -> bool | None:
-        """None when there is nothing to approve."""
+        """None when there is nothing that needs approval, and nobody has approved just that."""
         try:
             content = self.cover.folder(folder)
         except NotTrusted:
             return False
-        if content is None:
-            return None
         pin = self.approved.folders.get(folder)
-        return pin is not None and pin.sha256 == digest(content)
+        if pin is not None and pin.sha256 == digest(content):
+            return True
+        return False if content else None
 
     def state(self, kind: str, path: str) -> str:
         """What has become of something that was approved: it is as it was, it has changed, it is gone."""
@@ -286,18 +314,17 @@ class Pins:
             content = self.cover.file(path) if kind == FILE else self.cover.folder(path)
         except NotTrusted:
             return "changed" if os.path.lexists(path) else "gone"
-        if content is None:
+        if not os.path.lexists(path):
             return "gone"
         pin = self.approved.of(kind).get(path)
-        return "approved" if pin and pin.sha256 == digest(content) else "changed"
+        return "approved" if pin and pin.sha256 == digest(content) else "changed" if content else "gone"
 
 
-def _same(pin: Pin, content: Callable[[], bytes | None]) -> bool:
+def _same(pin: Pin, content: Callable[[], bytes]) -> bool:
     try:
-        present = content()
+        return digest(content()) == pin.sha256
     except NotTrusted:
         return False
-    return present is not None and digest(present) == pin.sha256
 
 
 # --- Servers that are written above -------------------------------------------------------------------------

@@ -155,12 +155,16 @@ class Config(Record):
         return any(_is_within(real, os.path.realpath(trusted)) for trusted in self.trusted_folders)
 
     def trusts(self, folder: str) -> bool:
-        """Whether a folder's settings, hooks and servers may count: it is listed, or approved as it is now."""
+        """Whether what a folder brings along may count: it is listed, or approved as it is now."""
         return self.lists(folder) or (self.pins is not None and self.pins.covers(folder))
 
     def changed(self, folder: str) -> str | None:
         """The folder, this one or one above, that the user approved and that is no longer as it was then."""
         return self.pins.changed(folder) if self.pins is not None and not self.lists(folder) else None
+
+    def left_off(self, folder: str, definition: str | None) -> tuple[str, ...]:
+        """What of a folder's that is not trusted Claude does without, apart from a definition that it is handed."""
+        return self.pins.cover.left_off(folder, definition) if self.pins is not None else ()
 
     def trusts_file(self, path: str, content: bytes | None = None) -> bool:
         """Whether a definition is approved as it is now, or as somebody has just read it."""

@@ -22,7 +22,7 @@ from hocket.catalog.trust import PROGRAM, Given, check_arguments
 from hocket.chain import bare_marker, check_agent, parse
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
-from hocket.config.settings import ChainConfig, Config, StepConfig, approval, meant
+from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is_wider, meant
 from hocket.engine import ceilings
 from hocket.engine.ceilings import Ceiling, Granted, Wanted
 from hocket.engine.handing import filled
@@ -30,7 +30,19 @@ from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
 from hocket.engine.offer import own_server
 from hocket.engine.worktrees import find_repository
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, BoundChain, Bounds, Grouped, Isolation, Spec, Step, stages
+from hocket.model import (
+    RUN_DIRECTORY,
+    SESSION,
+    Agent,
+    BoundChain,
+    Bounds,
+    Grouped,
+    Isolation,
+    Spec,
+    Step,
+    Vouched,
+    stages,
+)
 from hocket.providers import PROVIDERS, Options
 from hocket.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
 from hocket.written import NOT_TEXT, odd_text
@@ -133,12 +145,14 @@ def bind(
     """
     _check(request)
     find = _Finding(request, config, sight, ceiling)
+    find.mode = _project_mode(request, None, config)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
         spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     ceilings.check_gates(request.until, named, ceiling, config)
+    find.mode = _project_mode(request, named, config)
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
@@ -216,6 +230,9 @@ class _Finding:
         self._sight = seen._replace(catalog=cache(seen.catalog))
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
+        self._told = set[str]()
+        self.mode: tuple[Vouched, ...] = ()
+        """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
         self.repository = cache(partial(find_repository, env=request.env))
         """The repository that a directory lies in."""
@@ -233,6 +250,13 @@ class _Finding:
             granted = ceilings.grant(wanted, self._ceiling, self.config, self._sight.catalog)
             self._grants[key] = wanted.agent, granted
         return self._grants[key][1]
+
+    def trust_notices(self, agent: Agent) -> Iterator[str]:
+        """What nobody has been told yet: not by an earlier step, nor when the run was started that asks for this."""
+        found = _trust_notice(agent, self._request.cwd)
+        if found and found not in self._told and self._ceiling.caller is None:
+            self._told.add(found)
+            yield found
 
     def environment(self, provider: str) -> Mapping[str, str]:
         """What an agent of this kind gets of the caller's environment."""
@@ -354,6 +378,18 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     )
 
 
+def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Vouched, ...]:
+    """The project's file, found to be trusted, that gives a wider permission mode than the user does, if one does."""
+    if chain is not None and chain.permission_mode is not None:
+        speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
+    else:
+        file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.cwd}/hocket.toml")
+        speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
+    if folder is None or not is_wider(mode, config.ceiling):
+        return ()
+    return (Vouched(speaker, folder, (f"permission mode {mode}",)),)
+
+
 def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
     """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
     return request.on_question or (chain.on_question if chain else None)
@@ -423,8 +459,8 @@ def _spec(
 ) -> Spec:
     config = find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
-    for given in _given(wish, agent_args, step_args, config):
-        check_arguments(given, agent, options.permission_mode, config)
+    given = _given(wish, agent_args, step_args, config)
+    by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, config)]
     written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
     granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
     servers = servers_for(agent, request.cwd, request.env)
@@ -462,12 +498,13 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*_notices(wish, agent, unknown), *granted.notices),
+        notices=(*find.trust_notices(agent), *_notices(wish, unknown), *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
         known_as=granted.known_as,
         unvouched=granted.unvouched,
+        vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
     )
 
 
@@ -483,13 +520,21 @@ def _lists(agent: Agent) -> dict[str, str]:
     return {name: json.dumps(value) for name, value in lists.items()}
 
 
-def _notices(wish: _Wish, agent: Agent, unknown_servers: Sequence[str]) -> Iterator[str]:
-    """What somebody should know who starts this agent."""
+def _trust_notice(agent: Agent, cwd: str) -> str | None:
+    """What an agent does without because nobody vouches for the folder that it works in."""
     if agent.changed:
-        yield (
-            f"{agent.changed} has changed since it was approved, so its settings, hooks and servers are off;"
-            f" to approve it as it is now: {approval(agent.changed)}"
-        )
+        why, folder = f"{agent.changed} has changed since it was approved", agent.changed
+    elif agent.left_off:
+        folder = agent.cwd or cwd
+        why = f"{folder} is not trusted"
+    else:
+        return None
+    left_off = ", ".join(agent.left_off) or "what it brings along"
+    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approval(folder)}"
+
+
+def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
+    """What somebody should know who starts this agent."""
     for name in unknown_servers:
         yield f"no MCP server {name!r} is known here; {wish.agent} has none"
 

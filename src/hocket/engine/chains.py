@@ -26,14 +26,14 @@ from hocket.engine import clock, gates, handing, progress, trees
 from hocket.engine.births import Births
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled, told_of
-from hocket.engine.going_on import Home
+from hocket.engine.going_on import Home, check_home
 from hocket.engine.isolation import has_restrictions
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.leftovers import Leftovers
 from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
 from hocket.engine.worktrees import Beginning, Standing
-from hocket.errors import HocketError, NotTrusted, UsageError
+from hocket.errors import HocketError, UsageError
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply
 
 LONGEST_NAP = 60.0
@@ -152,11 +152,7 @@ class Chains:
         """Have the worktree of an ended step there again, for its agent's session to go on in."""
         step, tree = home
         prepared = await self._trees.restore(f"restore-{os.path.basename(tree.path)}", step, tree)
-        if not has_restrictions(before, step.spec, prepared.spec):
-            raise NotTrusted(
-                f"the settings in {tree.path} are not those that its agent was started with",
-                f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
-            )
+        check_home(home, before, prepared.spec)
 
     def leftovers(self, home: str, coming: Callable[[], Collection[str]]) -> Leftovers:
         """The worktrees that chains have left. ``coming`` gives the folders of runs that are being created."""
@@ -370,7 +366,10 @@ class Chains:
             return prepared.spec, prepared.error
         again = self._again(start.after, step, prepared.spec) if start.after is not None else None
         spec = again or prepared.spec
-        if not step.loop:
+        if step.loop:
+            # The loop's run has said what there is to know about all iterations.
+            spec = replace(spec, notices=tuple(text for text in spec.notices if text not in step.spec.notices))
+        else:
             # A loop's run has the bound of all its iterations; a single one has it itself, and so has its next attempt.
             spec = _capped(step, spec, self._spent(course, start.step))
         if again is not None:

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
+from hocket.engine.isolation import placed
 from hocket.engine.journal import Journal
 from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below
@@ -39,6 +40,8 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, fol
 from hocket.providers import Reply
 from hocket.store import Committed, Line, NewRun, Store
 from hocket.wanted import Begin, Order
+
+T = TypeVar("T")
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
@@ -197,13 +200,16 @@ class Engine:
             # Who is not there for a run is not there for what it starts either.
             request = replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
-        # Looking for agents reads files, some of them perhaps on a disk that takes its time.
-        bound = await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceiling)
+        bound = await self._look(self._bind, request, ceiling)
         return ceilings.in_time(bound, ceiling, time.monotonic())
 
     async def check(self, request: StartRequest) -> None:
         """Raise unless this could be started now, by a person."""
-        await asyncio.get_running_loop().run_in_executor(self._finding, self._bind, request, ceilings.NONE)
+        await self._look(self._bind, request, ceilings.NONE)
+
+    async def _look(self, see: Callable[..., T], *words: Any) -> T:
+        """What somebody sees who reads files, some of them perhaps on a disk that takes its time."""
+        return await asyncio.get_running_loop().run_in_executor(self._finding, partial(see, *words))
 
     def tree_of(self, run: Run) -> list[Run]:
         """A run and all below it, as they stand."""
@@ -225,6 +231,7 @@ class Engine:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
             bound = going_on.bound(self.read, run, wish)
+            await self._look(going_on.check_trust, bound, str(self.home))
             if isinstance(bound, Spec):
                 await self._come_home(bound)
             return await self._begin(bound, key, None, 0, assignment)
@@ -244,8 +251,11 @@ class Engine:
 
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
-        if (home := going_on.lost_home(self.read, spec)) is not None:
+        home = going_on.home_of(self.read, spec)
+        if home is not None and home.is_lost():
             await self._chains.restore_home(home, spec)
+        elif home is not None:
+            going_on.check_home(home, spec, await self._look(placed, home.step, home.tree))
         check_directory(spec.cwd)
 
     async def _begin(

@@ -1,7 +1,8 @@
 """Going on with what has ended: an agent's session, or what is left of a chain.
 
 A run that ended goes in, what to start comes out: one process, or a chain with the steps that are left. It is made of
-what was bound then, so whatever was edited since changes nothing. Starting it is the engine's business.
+what was bound then, so whatever was edited since changes nothing; but what it could do because the user vouched for it
+has to be vouched for still. Starting it is the engine's business.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from hocket.catalog.trust import check_again
 from hocket.chain import parse, render
+from hocket.config.loading import load
 from hocket.engine.bind import check_directory
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
-from hocket.engine.isolation import folder
-from hocket.errors import ChainSyntaxError, Conflict, UsageError
+from hocket.engine.isolation import folder, has_restrictions
+from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.store import Reading
@@ -59,6 +62,17 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
             _check_alone(read.last_resuming(run), run, wish)
             return _left_of(read, run, chain, wish.start_at)
     return _session_again(read, _with_a_session(read, run), wish)
+
+
+def check_trust(bound: Spec | BoundChain, home: str) -> None:
+    """Raise unless the user still vouches for all that was given to this when it was first started."""
+    for spec in [bound] if isinstance(bound, Spec) else [step.spec for step in bound.steps]:
+        if spec.vouched:
+            # What is trusted is for the user's own files to say, so nothing of the project's is read for it.
+            config = load(home, home, spec.env, check=False)
+            for one in spec.vouched:
+                check_directory(one.folder)
+                check_again(one, config)
 
 
 def _check_ended(run: Run) -> None:
@@ -112,11 +126,22 @@ class Home(NamedTuple):
     step: Step
     tree: Worktree
 
+    def is_lost(self) -> bool:
+        return not os.path.lexists(folder(self.step, self.tree))
 
-def lost_home(read: Reading, spec: Spec) -> Home | None:
-    """The worktree of a session that goes on, where it is not there any more; None where it is, or never was one."""
-    if os.path.lexists(spec.cwd):
-        return None
+
+def check_home(home: Home, before: Spec, now: Spec) -> None:
+    """Raise unless a start in a worktree was restricted as one has to be now, with the settings that are in it."""
+    step, tree = home
+    if not has_restrictions(before, step.spec, now):
+        raise NotTrusted(
+            f"the settings in {tree.path} are not those that its agent was started with",
+            f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
+        )
+
+
+def home_of(read: Reading, spec: Spec) -> Home | None:
+    """The worktree of a session that goes on, whether it is there or not; None where it never was one."""
     leaf = read.run(spec.resumed_from or "")
     while leaf is not None and leaf.parent is None and leaf.resumed_from is not None:
         leaf = read.run(leaf.resumed_from)  # It went on with a session before.

@@ -30,7 +30,8 @@ def in_a_worktree(agent: Agent, config: Config) -> Agent:
 
 
 def untrusted(agent: Agent) -> Agent:
-    return replace(agent, trusted=False, strangers=())
+    vouched = tuple(one for one in agent.vouched if one.strangers is None)
+    return replace(agent, trusted=False, strangers=(), vouched=vouched)
 
 
 def isolation_of(place: Place, agent: Agent, cwd: str, config: Config, unapproved: Callable[[], Spec]) -> Isolation:

@@ -168,6 +168,26 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
     assert any("not those that you approved" in text for text in notices(told))
 
 
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize("where", ["worktree", "project"])
+def test_a_session_in_a_worktree_goes_on_only_with_what_is_approved(
+    traps: Traps, hocket: Hocket, claude: Stage, home: Path, where: str
+) -> None:
+    traps.set()
+    commit_all(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    (home / "config.toml").write_text(UNASKED)
+    claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
+    told = isolated(hocket, "claude")
+    assert (told.code, traps.sprung()) == (0, (True, True))
+    assert hocket("resume", told.leaf, "--json").returncode == 0
+    assert traps.sprung() == (True, True)
+    settings = Path(told.step["worktree"] if where == "worktree" else hocket.cwd) / ".claude/settings.json"
+    settings.write_text(settings.read_text() + " ")
+    refused = hocket("resume", told.leaf)
+    assert (refused.returncode, traps.sprung()) == (4, (False, False))
+
+
 def test_a_project_that_the_user_vouches_for_stays_so_in_a_worktree(traps: Traps, hocket: Hocket, home: Path) -> None:
     traps.set()
     commit_all(hocket.cwd)

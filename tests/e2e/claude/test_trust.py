@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, define, real_cli, run, says
+from e2e.claude.stage import Document, Stage, asks_to, define, real_cli, run, says
 from world import Hocket
 
 from hocket.catalog.wishes import widening
@@ -112,6 +112,225 @@ def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s
     assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
     assert (own_hook.exists(), own_server.exists(), (hocket.cwd / "made").exists()) == (True, True, True)
     assert (hook.exists(), server.exists()) == (False, False)
+
+
+# --- What a repository tells Claude -------------------------------------------------------------------------
+
+
+def tell(project: Path) -> None:
+    """Texts of a repository's that run nothing: instructions, a skill, and two agents of which one calls the other."""
+    (project / "CLAUDE.md").write_text("The password is swordfish.\n")
+    skill = project / ".claude/skills/fishing/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: fishing\ndescription: how to catch a marlin\n---\nPatience.\n")
+    define(project, "lead")
+    define(project, "diver")
+
+
+def call(agent: str) -> Document:
+    given = {"subagent_type": agent, "description": "a dive", "prompt": "dive", "run_in_background": False}
+    return {"tool": {"name": "Agent", "input": given, "result": "wet"}}
+
+
+CREW = (
+    {"when": {"agent": "lead"}, "do": [call("diver"), {"say": "done"}]},
+    says("I dived", agent="diver"),
+    says("fine"),
+)
+
+
+def known(claude: Stage, hocket: Hocket) -> tuple[bool, bool, bool]:
+    """Whether the instructions reach an agent, whether the skill does, and whether a sibling can be called."""
+    assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
+    heard = claude.model.heard()
+    before = len(claude.model.bodies)
+    assert run(hocket, "lead", "-p", "go").outcome == (0, "done", "single_run")
+    dived = any("You are agent: diver" in json.dumps(body["system"]) for body in claude.model.bodies[before:])
+    return "swordfish" in heard, "catch a marlin" in heard, dived
+
+
+@pytest.mark.parametrize("settings", [None, "{}"], ids=["nothing else", "settings"])
+def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
+    claude: Stage, hocket: Hocket, settings: str | None
+) -> None:
+    tell(hocket.cwd)
+    if settings is not None:
+        (hocket.cwd / ".claude/settings.json").write_text(settings)
+    claude.plays(*CREW)
+    assert known(claude, hocket) == (False, False, False)
+    assert hocket("trust", ".").returncode == 0
+    assert known(claude, hocket) == (True, True, True)
+    set_traps(hocket.cwd)
+    assert known(claude, hocket) == (False, False, False)
+    assert not (hocket.cwd / "hook_ran").exists()
+
+
+def test_one_line_says_what_an_untrusted_folder_does_without(claude: Stage, hocket: Hocket) -> None:
+    tell(hocket.cwd)
+    claude.plays(*CREW)
+
+    def said(chain: str, agents: int) -> list[str]:
+        told = run(hocket, chain, "-p", "hello")
+        assert len({data["session_id"] for data in told.of("session")}) == agents
+        return [data["text"] for data in told.of("notice") if data["kind"] == "start"]
+
+    for chain, agents in (("claude", 1), ("claude:2", 2), ("diver -> claude", 2)):
+        (notice,) = said(chain, agents)
+        assert notice == (
+            f"{hocket.cwd} is not trusted, so Claude works without CLAUDE.md, .claude/agents, .claude/skills;"
+            f" to look at it and approve it: hocket trust {hocket.cwd}"
+        )
+    assert hocket("trust").returncode == 0
+    assert said("claude", 1) == []
+
+
+# --- Going on with what was trusted then --------------------------------------------------------------------
+
+
+def traps_sprung(*traps: Path) -> bool:
+    found = [trap.exists() for trap in traps]
+    for trap in traps:
+        trap.unlink(missing_ok=True)
+    assert len(set(found)) == 1
+    return found[0]
+
+
+def refused(hocket: Hocket, ref: str, target: Path) -> str:
+    """What is said by a resumption that is refused before anything has started."""
+    before = len(hocket.runs())
+    done = hocket("resume", ref, "--json")
+    assert (done.returncode, done.stdout, len(hocket.runs())) == (4, "", before)
+    assert f"hocket trust {target}\n" in done.stderr
+    return done.stderr
+
+
+ELSEWHERE = "../other/.claude/agents/painter"
+"""An agent that does not work in the folder whose file gives it something."""
+
+
+def append(path: Path) -> None:
+    path.write_text(path.read_text() + " ")
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize("file", [".claude/settings.json", ".mcp.json", None])
+def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
+    claude: Stage, hocket: Hocket, file: str | None
+) -> None:
+    traps = set_traps(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    claude.plays(says("fine"))
+    leaf = run(hocket, "claude", "-p", "hello").leaf
+    assert traps_sprung(*traps)
+    assert hocket("resume", leaf, "--json").returncode == 0
+    assert traps_sprung(*traps)
+    if file is None:
+        assert hocket("trust", "--remove").returncode == 0
+    else:
+        append(hocket.cwd / file)
+    told = refused(hocket, leaf, hocket.cwd)
+    assert ("has changed since you approved it" in told) is (file is not None)
+    assert not traps_sprung(*traps)
+    assert hocket("trust").returncode == 0
+    assert hocket("resume", leaf, "--json").returncode == 0
+    assert traps_sprung(*traps)
+
+
+def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: Stage, hocket: Hocket) -> None:
+    traps = set_traps(hocket.cwd)
+    claude.plays(says("fine"))
+    leaf = run(hocket, "claude", "-p", "hello").leaf
+    append(hocket.cwd / ".mcp.json")
+    assert hocket("resume", leaf, "--json").returncode == 0
+    assert not traps_sprung(*traps)
+
+
+@pytest.mark.req("S1-45")
+def test_a_session_of_a_listed_folder_is_refused_once_it_is_listed_no_more(
+    claude: Stage, hocket: Hocket, home: Path
+) -> None:
+    set_traps(hocket.cwd)
+    trust(home, hocket.cwd)
+    claude.plays(says("fine"))
+    leaf = run(hocket, "claude", "-p", "hello").leaf
+    append(hocket.cwd / ".mcp.json")
+    assert hocket("resume", leaf, "--json").returncode == 0
+    (home / "config.toml").write_text("")
+    refused(hocket, leaf, hocket.cwd)
+
+
+@pytest.mark.req("S1-45")
+def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_was(
+    claude: Stage, hocket: Hocket
+) -> None:
+    path = define(hocket.cwd, "eager", permissionMode="bypassPermissions")
+    assert hocket("trust", "eager").returncode == 0
+    claude.plays(says("fine"))
+    leaf = run(hocket, "eager", "-p", "hello").leaf
+    assert hocket("resume", leaf, "--json").returncode == 0
+    assert hocket("trust", "--remove", "eager").returncode == 0
+    told = refused(hocket, leaf, path)
+    assert "asks for permission mode bypassPermissions" in told
+    assert hocket("trust", "eager").returncode == 0
+    assert hocket("resume", leaf, "--json").returncode == 0
+    append(path)
+    refused(hocket, leaf, path)
+    assert hocket("trust", "eager").returncode == 0
+    other = hocket("resume", leaf)
+    assert (other.returncode, "not approved any more" in other.stderr) == (4, True)
+
+
+@pytest.mark.req("S1-45")
+def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claude: Stage, hocket: Hocket) -> None:
+    traps = set_traps(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    claude.plays(says("fine"))
+    ended = run(hocket, "false -> claude", "-p", "hello")
+    (chain,) = {event["root"] for event in ended.events}
+    assert (ended.code, traps_sprung(*traps)) == (1, False)
+    assert hocket("trust", "--remove").returncode == 0
+    refused(hocket, chain, hocket.cwd)
+    done = hocket("resume", chain, "--from", "2", "--json")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert hocket("trust").returncode == 0
+    assert (hocket("resume", chain, "--from", "2", "--json").returncode, traps_sprung(*traps)) == (0, True)
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("wild", f'[agents.wild]\npath = "{ELSEWHERE}"\npermission_mode = "bypassPermissions"\n'),
+        ("wild", f'[agents.wild]\npath = "{ELSEWHERE}"\nargs = ["--dangerously-skip-permissions"]\n'),
+        (ELSEWHERE, '[claude]\npermission_mode = "bypassPermissions"\n'),
+        ("wild", f'[chains.wild]\npermission_mode = "bypassPermissions"\nsteps = [{{agent = "{ELSEWHERE}"}}]\n'),
+    ],
+    ids=["alias", "arguments", "claude", "chain"],
+)
+def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved(
+    scripted: Stage, hocket: Hocket, world: Path, name: str, text: str
+) -> None:
+    define(world / "other", "painter")
+    (hocket.cwd / "hocket.toml").write_text(text)
+    assert hocket("trust").returncode == 0
+    scripted.plays(says("fine"))
+    leaf = run(hocket, name, "-p", "hello").leaf
+    assert hocket("resume", leaf, "--json").returncode == 0
+    assert hocket("trust", "--remove").returncode == 0
+    refused(hocket, leaf, hocket.cwd)
+
+
+@pytest.mark.req("S1-45")
+def test_a_server_that_is_written_above_since_keeps_a_session_from_going_on(claude: Stage, hocket: Hocket) -> None:
+    below = hocket.cwd / "below"
+    below.mkdir()
+    set_traps(below, "own")
+    assert hocket("trust", below).returncode == 0
+    claude.plays(says("fine"))
+    leaf = run(hocket, "claude", "-p", "hello", "--cwd", below).leaf
+    _, server = set_traps(hocket.cwd)
+    done = hocket("resume", leaf)
+    assert (done.returncode, "trap" in done.stderr, server.exists()) == (4, True, False)
 
 
 # --- What a repository's own files may say ------------------------------------------------------------------
