@@ -346,3 +346,10 @@ def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> Non
     assert done.returncode == 0
     assert not set("\x1b\r\x07\u202e") & set(done.stdout)
     assert not any(line.startswith("approved everything") for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("words", [[""], ["--remove", ""], [".", ""]])
+def test_an_empty_target_is_none(hocket: Hocket, words: list[str]) -> None:
+    done = hocket("trust", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "a TARGET is empty" in done.stderr

@@ -86,6 +86,8 @@ def trust(
     """
     if sum((dry_run, listing, remove)) > 1 or (listing and (targets or edge)):
         raise Misused("--list stands alone, and --dry-run and --remove do not go together")
+    if not all(targets):
+        raise Misused("a TARGET is empty: give an agent, a file or a folder")  # "" would mean the current directory
     if edge and len(targets) != 2:
         raise Misused("--edge takes two agents: the one that starts, and the one that is started")
     desk = Desk(access.directory(cwd))
