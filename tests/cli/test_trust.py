@@ -8,7 +8,7 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -353,3 +353,23 @@ def test_an_empty_target_is_none(hocket: Hocket, words: list[str]) -> None:
     done = hocket("trust", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "a TARGET is empty" in done.stderr
+
+
+CHANGES = [
+    (lambda text: text.replace("\n", "\r\n"), "+---\\r\n"),
+    (lambda text: text.rstrip("\n"), " (no line end)\n"),
+    (lambda text: text + "\u200b\u202e\n", "+\\u200b\\u202e\n"),
+    (lambda text: text + "hidden \x1b[8m\n", "+hidden \\x1b[8m\n"),
+]
+
+
+@pytest.mark.parametrize(("change", "shown"), CHANGES, ids=["line ends", "the last line end", "unseen", "obeyed"])
+def test_whatever_has_changed_can_be_seen(hocket: Hocket, change: Callable[[str], str], shown: str) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    assert hocket("trust", "rev").returncode == 0
+    path.write_bytes(change(path.read_text()).encode())
+    told = hocket("trust", "rev", "--dry-run").stdout
+    assert "changed since you approved it" in told
+    assert shown in told
+    assert "no difference" not in told
+    assert "\x1b" not in told

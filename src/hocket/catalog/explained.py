@@ -282,4 +282,6 @@ def _explanation(found: Explanation, before: tuple[str, bytes] | None) -> Explan
 
 
 def _text(content: bytes) -> list[str]:
-    return content.decode("utf-8", "replace").splitlines()
+    """Its lines, with all that tells one content from another: how they end, and bytes that are no text."""
+    *whole, last = content.decode("utf-8", "backslashreplace").split("\n")
+    return [*whole, f"{last} (no line end)"] if last else whole

@@ -49,6 +49,13 @@ def harmless(text: str) -> str:
     return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text.replace("\r\n", "\n")))
 
 
+def spelled(text: str) -> str:
+    """With every letter spelled out that would not be seen, or that a terminal would obey: for what is to be judged."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\t" else ascii(one)[1:-1] for one in text)
+
+
 def one_line(text: str) -> str:
     """Harmless, and on one line."""
     return " ".join(harmless(text).split())

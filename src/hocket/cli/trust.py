@@ -21,7 +21,7 @@ from hocket.catalog.resolve import Sight, resolve
 from hocket.catalog.trust import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
 from hocket.catalog.wishes import mode_with, own_permission_mode
 from hocket.cli import access
-from hocket.cli.format import harmless, moment, one_line, table
+from hocket.cli.format import moment, one_line, spelled, table
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, Option, command
 from hocket.config.loading import load
@@ -267,10 +267,10 @@ def _as_json(found: Sequence[Explanation], approved: Sequence[tuple[Explanation,
 def shown(one: Explanation) -> str:
     """An explanation for a person to read, with nothing in it that a terminal would obey or that looks like ours."""
     # A line end within a hook's command could begin a line that says something else.
-    told = "".join(f"{' ' * depth}{one_line(line)}\n" for depth, line in _lines(one))
+    told = "".join(f"{' ' * depth}{spelled(line)}\n" for depth, line in _lines(one))
     if one.against is None:
         return told
-    difference = "".join(f"    {harmless(line)}\n" for line in one.diff) or "    no difference\n"
+    difference = "".join(f"    {spelled(line)}\n" for line in one.diff) or "    no difference\n"
     return f"{told}  compared with {one_line(one.against)}:\n{difference}"
 
 
