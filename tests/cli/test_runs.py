@@ -83,9 +83,10 @@ def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
 
 
 def test_show_prints_the_result_harmlessly() -> None:
-    lines = shown(run(1, result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
+    lines = shown(run(1, kind="leaf", result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
     assert lines[-1] == "done"
     assert "files    /h/runs/r1" in lines
+    assert not any(line.startswith("files") for line in shown(run(2, kind="chain", dir="/h/runs/r2"), 160.0, 80))
 
 
 @pytest.mark.req("S4-52")

@@ -232,7 +232,7 @@ def _facts(run: Run, now: float) -> dict[str, Any]:
         "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
-        "files": run.get("dir"),
+        "files": run.get("dir") if run.get("kind") == "leaf" else None,  # no other kind has a process to write any
     }
 
 
