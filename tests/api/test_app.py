@@ -130,6 +130,15 @@ def test_what_an_agent_wrote_is_served_byte_for_byte_from_any_offset(shared: Ser
     assert shared.get(f"{path}?follow=1").content == content
 
 
+def test_output_that_somebody_removed_is_not_taken_for_none(shared: Server) -> None:
+    run = shared.ended(shared.start_run("echo-args")["id"])
+    Path(run["dir"], "out").unlink()
+    gone = shared.get(f"/api/runs/{run['id']}/output")
+    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
+    assert "is gone" in gone.json()["error"]["message"]
+    assert shared.get(f"/api/runs/{run['id']}/output?stream=err").content == b""
+
+
 def test_the_caller_may_send_the_environment_and_the_arguments(shared: Server) -> None:
     shared.agent("env", "import os, sys; print(os.environ.get('LANG'), os.environ.get('SECRET'), *sys.argv[1:])")
     path = shared.env["PATH"]
