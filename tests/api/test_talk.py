@@ -69,7 +69,7 @@ def test_a_message_reaches_the_same_process_and_is_answered_by_a_turn(shared: Se
 def test_the_same_key_says_the_same_thing_once(shared: Server) -> None:
     run = idle(shared)
     taken = [say(shared, run, "again", text="second", interrupt=True).json()["data"] for _ in range(3)]
-    assert taken == [{"run": run["id"], "id": "again"}] * 3
+    assert taken == [{"run": run["id"], "id": "again", "ahead": 0}] * 3
     until(shared, run, lambda now: now["result"] == "you said: second")
     assert [data["kind"] for data in inputs(shared, run)] == ["interrupt", "message"]
 

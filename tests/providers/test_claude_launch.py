@@ -378,7 +378,7 @@ def test_a_budget_of_nothing_is_still_a_number_that_the_program_takes() -> None:
     assert float(within(("claude",), 0.0)[2]) > 0
 
 
-@pytest.mark.parametrize("words", [["--agent", "x"], ["--agent=x"], ["--session-id", "s"], ["-r", "s"], ["--continue"]])
+@pytest.mark.parametrize("words", [["--agent", "x"], ["--agent=x"], ["--session-id", "s"]])
 def test_who_runs_and_in_which_session_cannot_be_passed_on(words: list[str]) -> None:
     with pytest.raises(UsageError, match="is not passed on"):
         launch(Agent("claude", "claude", "/bin/claude", "bench"), extra_args=words)

@@ -38,6 +38,7 @@ OPEN_AT_ONCE = 20
 """Questions of that kind: who asks more wants something else than an answer."""
 SETTLED = 2.0
 """Seconds after the end of a turn, within which the next one begins if there is anything to begin it for."""
+REMEMBERED = 100
 RETOLD = 200
 """Letters of an answer that whoever comes too late is told."""
 
@@ -76,7 +77,15 @@ class _Queue:
 
     def __init__(self) -> None:
         self.length = 0
+        self.ahead_of: dict[str, int] = {}
+        """Of the last messages, by their keys: whoever repeats one is told the same."""
         self._last_end = 0.0
+
+    def add(self, key: str) -> None:
+        self.ahead_of[key] = self.length
+        self.length += 1
+        if len(self.ahead_of) > REMEMBERED:
+            del self.ahead_of[next(iter(self.ahead_of))]
 
     def turn_ended(self, data: Mapping[str, Any]) -> None:
         self._last_end = time.monotonic()
@@ -112,11 +121,11 @@ class Talk:
             queue = self._queues.setdefault(run.id, _Queue())
             if now.status is Status.WAITING and run.id not in self.unheard and queue.is_settled():
                 queue.length = 0  # Several were answered together.
-            ahead = queue.length
+            ahead = queue.ahead_of.get(key, queue.length)
             self.unheard.add(run.id)
             data = {"kind": "message", "id": key, "text": text}
             if await self._say(now, f"message:{key}", line, "input", data) == "added":
-                queue.length += 1
+                queue.add(key)
             return ahead
 
     def heard(self, run: str, events: Iterable[Event]) -> None:

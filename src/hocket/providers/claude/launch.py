@@ -23,9 +23,9 @@ _STREAMS = (
 _FORMATS = ("--input-format", "--output-format")
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
-_OURS = frozenset({"--agent", "--session-id", "--resume", "-r", "--continue", "-c", "--fork-session"})
-"""With one of them the program would run another agent than we say, or go on with a session under its old id."""
-_SAY = "hocket run AGENT, or hocket resume RUN"
+_OURS = frozenset({"--agent", "--session-id"})
+"""With one of them the program would run another agent than we say, perhaps none, or one session under two runs."""
+_SAY = "hocket run AGENT"
 _LEAST_BUDGET = 0.000001
 """The program takes no budget of nothing."""
 _QUESTIONS = {
