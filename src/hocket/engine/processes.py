@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from pathlib import Path
@@ -23,11 +23,12 @@ from hocket import config
 from hocket.engine import clock, estimates
 from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
+from hocket.engine.leaf import GLANCE, PACE, Leaf
 from hocket.engine.limits import Limits
-from hocket.engine.lines import near_the_end, read_at, read_lines, read_tail
+from hocket.engine.lines import near_the_end, read_lines
 from hocket.engine.runs import directory, filled, run_token
-from hocket.engine.secrets import covered, secrets_of
-from hocket.engine.serving import Line, Serving
+from hocket.engine.secrets import covered
+from hocket.engine.serving import Serving
 from hocket.engine.spares import Spares
 from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
 from hocket.engine.tasks import Tasks
@@ -36,26 +37,19 @@ from hocket.keeper import files, tree
 from hocket.keeper.platform import Inotify
 from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
-from hocket.model import RESULT_LIMIT, Event, Reason, Run, Spec, Status, apply
-from hocket.providers import PROVIDERS
+from hocket.model import Event, Reason, Run, Spec, Status, apply
 from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
 
 GATHER = 0.004
 """How long a burst of output gathers before we listen again."""
-PACE = 0.05
-"""How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
-TALKERS_PACE = 0.1
-"""The same for agents that talk to us, of whom a glance tells what somebody waits for."""
 QUICK_EARS = 12.0
 """So many times we listen again that soon: somebody may be waiting for what is written next. Else at the pace above."""
 QUICK_AGAIN = 6.0
 """So many of them come back in a second."""
 QUICK_WHERE_URGENT = 6.0
 """And so many where somebody did wait: an agent that asks for one thing is likely to ask for the next."""
-GLANCE = 64 * 1024
-"""Bytes that are glanced at for such things. So many are not left to wait."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -64,69 +58,10 @@ SETTLE = 3.0
 LINGER = 600.0
 """How long the input of one that only has commands in the background stays open for our tools: as long as the Claude
 program itself waits for such commands."""
-COMPLAINT = 2000
-"""Bytes of standard error that explain a failure."""
 _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
 """Why a run is ended together with what it started."""
 _PASSING = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE)
 """Refusals of a fork that time may heal."""
-
-
-class Leaf:
-    """One process as the engine sees it: where its files are and how far they have been read."""
-
-    def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets, token: str) -> None:
-        self.run = run
-        """As it was when we first saw it."""
-        self.id = run.id
-        self.root = run.root
-        self.spec = spec
-        self.place = str(place)
-        self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
-        self.offsets = offsets
-        self.provider = PROVIDERS[spec.provider]
-        self.reader = self.provider.reader(spec)
-        conversation = self.provider.conversation
-        self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
-        """Where it speaks with our MCP server; None if it does not."""
-        self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
-        self.scanned = {"out": 0, "err": 0}
-        self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
-        self.glanced = 0
-        """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
-        self.watches: list[int] = []
-        self.outputs: list[int] = []
-        self.dirty = False
-        self.suspect = False
-        """Its keeper's lock was seen closing: it may be dead."""
-        self.rung = False
-        self.input_ended = ends_at_once(spec)
-        self.transcripts: Sequence[str] | None = None
-        """Where its transcript may lie, once its session is known."""
-        self.has_transcript = False
-        self.catching_up = False
-        """Nothing is read from it yet: what was said to it must be recorded first."""
-        self.settled = False
-        """It has done its work and said nothing since, for long enough."""
-        self.settling: asyncio.TimerHandle | None = None
-        self.launching = False
-        """A start is on its way through the starter thread: that nothing is there yet means nothing."""
-        self.ending = False
-        self.attempts = 0
-        self.quiet_until = 0.0
-        """Until then a keeper may still be on its way."""
-        self.looks = 0
-        self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.deadline: asyncio.TimerHandle | None = None
-        self.next_launch: asyncio.TimerHandle | None = None
-        self.allowance: float | None = None
-        """Dollars that were left for it when it was started, where somebody counts them."""
-
-    @property
-    def timers(self) -> list[asyncio.TimerHandle]:
-        every = (self.timer, self.deadline, self.next_launch, self.settling)
-        return [timer for timer in every if timer is not None]
 
 
 class Processes:
@@ -360,7 +295,7 @@ class Processes:
             "v": 1,
             "run": leaf.id,
             "home": str(self._home),
-            "argv": [filled(argument, leaf.id, leaf.place) for argument in _argv(leaf)],
+            "argv": [filled(argument, leaf.id, leaf.place) for argument in leaf.argv()],
             "cwd": leaf.spec.cwd,
             "env": {**leaf.spec.env, **ours, **self._path(leaf)},
             "stdin": leaf.spec.stdin,
@@ -447,7 +382,7 @@ class Processes:
         unread_for, self._deaf_for = self._deaf_for, self._patience()
         self._loop.call_later(self._deaf_for, self._hear)
         for leaf in heard:
-            written = _glance(leaf)
+            written = leaf.glance()
             urgent = leaf.provider.conversation is not None and leaf.provider.conversation.is_urgent(written)
             if urgent:
                 self._quick_ears += QUICK_WHERE_URGENT
@@ -524,7 +459,7 @@ class Processes:
             self._forget(leaf)
             return
         record = files.read_exit(leaf.place)
-        is_flood = _written(leaf) > leaf.spec.max_output
+        is_flood = sum(leaf.sizes()) > leaf.spec.max_output
         if is_flood and record is None and run.stop_reason is None:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
@@ -641,7 +576,7 @@ class Processes:
         """What a CLI said about its own failure: by its events, else with its last words on standard error."""
         if leaf.provider.conversation is None:
             return {}
-        said = _after(run, events).error or _last_words(leaf)
+        said = _after(run, events).error or leaf.last_words()
         if not said.strip() and reason is Reason.ERROR:
             said = "it ended without a result and without a word"
         return {"error": said.strip()} if said.strip() else {}
@@ -730,7 +665,7 @@ class Processes:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
         sweep = partial(tree.sweep_cookie, leaf.id)
         swept, survivors = await self._loop.run_in_executor(self._helpers, sweep)
-        sizes = _size(leaf.out), _size(leaf.err)
+        sizes = leaf.sizes()
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True
         while more:
@@ -760,8 +695,7 @@ class Processes:
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()
         now = _after(self._journal.live[leaf.id], events)
-        tail = covered(read_tail(leaf.out, RESULT_LIMIT), leaf.secrets)
-        last_words = leaf.provider.result_of(tail)
+        last_words = leaf.provider.result_of(leaf.last_output())
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
         data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price), **extra}
@@ -850,41 +784,6 @@ def _ends_before(run: Run, other: Run) -> bool:
         return False
     # One that waits for a place, and was not told to end, may wait for the very place that the other one has.
     return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
-
-
-def _glance(leaf: Leaf) -> bytes:
-    """What a program that talks to us has written and we have not glanced at; nothing of any other."""
-    if leaf.provider.conversation is None:
-        return b""
-    leaf.glanced = max(leaf.glanced, leaf.offsets.out)
-    try:
-        written = read_at(leaf.out, leaf.glanced, GLANCE)
-    except OSError:
-        return b""  # The look that follows will tell.
-    leaf.glanced += written.rfind(b"\n") + 1
-    return written
-
-
-def _argv(leaf: Leaf) -> tuple[str, ...]:
-    argv = leaf.spec.argv
-    return argv if leaf.allowance is None else leaf.provider.within(argv, leaf.allowance)
-
-
-def _last_words(leaf: Leaf) -> str:
-    said = read_tail(leaf.err, COMPLAINT)
-    return covered(said, leaf.secrets).decode(errors="replace")
-
-
-def _written(leaf: Leaf) -> int:
-    """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
-    return _size(leaf.out) + _size(leaf.err)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
 
 
 def _after(run: Run, events: list[Event]) -> Run:

@@ -1,0 +1,116 @@
+"""One process as the engine sees it, whatever is being done with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from hocket.engine.lines import read_at, read_tail
+from hocket.engine.secrets import covered, secrets_of
+from hocket.engine.serving import Line
+from hocket.engine.talk import ends_at_once
+from hocket.keeper import files
+from hocket.model import RESULT_LIMIT, Run, Spec
+from hocket.providers import PROVIDERS
+from hocket.store import Offsets
+
+PACE = 0.05
+"""How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
+TALKERS_PACE = 0.1
+"""The same for agents that talk to us, of whom a glance tells what somebody waits for."""
+GLANCE = 64 * 1024
+"""Bytes that are glanced at for such things. So many are not left to wait."""
+COMPLAINT = 2000
+"""Bytes of standard error that explain a failure."""
+
+
+class Leaf:
+    """Where its files are, how far they have been read, and what is known of it besides."""
+
+    def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets, token: str) -> None:
+        self.run = run
+        """As it was when we first saw it."""
+        self.id = run.id
+        self.root = run.root
+        self.spec = spec
+        self.place = str(place)
+        self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
+        self.offsets = offsets
+        self.provider = PROVIDERS[spec.provider]
+        self.reader = self.provider.reader(spec)
+        conversation = self.provider.conversation
+        self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
+        """Where it speaks with our MCP server; None if it does not."""
+        self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
+        self.scanned = {"out": 0, "err": 0}
+        self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
+        self.glanced = 0
+        """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
+        self.watches: list[int] = []
+        self.outputs: list[int] = []
+        self.dirty = False
+        self.suspect = False
+        """Its keeper's lock was seen closing: it may be dead."""
+        self.rung = False
+        self.input_ended = ends_at_once(spec)
+        self.transcripts: Sequence[str] | None = None
+        """Where its transcript may lie, once its session is known."""
+        self.has_transcript = False
+        self.catching_up = False
+        """Nothing is read from it yet: what was said to it must be recorded first."""
+        self.settled = False
+        """It has done its work and said nothing since, for long enough."""
+        self.settling: asyncio.TimerHandle | None = None
+        self.launching = False
+        """A start is on its way through the starter thread: that nothing is there yet means nothing."""
+        self.ending = False
+        self.attempts = 0
+        self.quiet_until = 0.0
+        """Until then a keeper may still be on its way."""
+        self.looks = 0
+        self.task: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+        self.next_launch: asyncio.TimerHandle | None = None
+        self.allowance: float | None = None
+        """Dollars that were left for it when it was started, where somebody counts them."""
+
+    @property
+    def timers(self) -> list[asyncio.TimerHandle]:
+        every = (self.timer, self.deadline, self.next_launch, self.settling)
+        return [timer for timer in every if timer is not None]
+
+    def argv(self) -> tuple[str, ...]:
+        argv = self.spec.argv
+        return argv if self.allowance is None else self.provider.within(argv, self.allowance)
+
+    def sizes(self) -> tuple[int, int]:
+        """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
+        return _size(self.out), _size(self.err)
+
+    def glance(self) -> bytes:
+        """What a program that talks to us has written and we have not glanced at; nothing of any other."""
+        if self.provider.conversation is None:
+            return b""
+        self.glanced = max(self.glanced, self.offsets.out)
+        try:
+            written = read_at(self.out, self.glanced, GLANCE)
+        except OSError:
+            return b""  # The look that follows will tell.
+        self.glanced += written.rfind(b"\n") + 1
+        return written
+
+    def last_output(self) -> bytes:
+        return covered(read_tail(self.out, RESULT_LIMIT), self.secrets)
+
+    def last_words(self) -> str:
+        return covered(read_tail(self.err, COMPLAINT), self.secrets).decode(errors="replace")
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
