@@ -225,12 +225,20 @@ class Isolation:
     repository: str
     inside: str = ""
     """Where in the repository the step works."""
-    approved: str | None = None
-    """A hash of the settings that the user approved; a worktree with others runs ``unapproved``."""
-    unapproved: Spec | None = None
-    """The step's process as it starts where nobody trusts the folder."""
     tree: Worktree | None = None
     """The one that the step had in the chain that this one goes on with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """That a step relies on what the user approved in the folder it works in, which others may change meanwhile."""
+
+    settings: str
+    """A hash of what was approved."""
+    users: tuple[str, ...]
+    """The user's own folders, which are no part of it wherever they lie."""
+    without: Spec
+    """The step's process as it starts where that is not what there is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +257,7 @@ class Step:
     bounds: Bounds = Bounds()
     isolation: Isolation | None = None
     """None for a step that works where the user does."""
+    approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True)

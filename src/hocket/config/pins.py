@@ -96,7 +96,7 @@ class Cover:
     """What counts as a folder's own, for one user: never what is the user's."""
 
     def __init__(self, users: Sequence[str] = ()) -> None:
-        self._users = frozenset(os.path.realpath(folder) for folder in users)
+        self.users = tuple(sorted({os.path.realpath(folder) for folder in users}))
         """The configuration directory of the user's Claude, which may look like that of a project."""
 
     def file(self, path: str) -> bytes:
@@ -125,12 +125,12 @@ class Cover:
 
     def _files(self, folder: str) -> Iterator[tuple[str, str]]:
         """What is looked at, by its name within the folder."""
-        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self._users
+        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self.users
         for name in NAMED:
             if not (is_users and name.startswith(".claude/")):
                 yield name, os.path.join(folder, name)
         main = _main_tree(folder)
-        if main and os.path.realpath(os.path.join(main, ".claude")) not in self._users:
+        if main and os.path.realpath(os.path.join(main, ".claude")) not in self.users:
             yield os.path.join(main, LOCAL), os.path.join(main, LOCAL)
         for below in () if is_users else _ALSO:
             for path in _texts(os.path.join(folder, ".claude", below)):
@@ -161,7 +161,7 @@ class Cover:
         return tuple(dict.fromkeys(there))
 
     def _told(self, folder: str) -> Iterator[str]:
-        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self._users
+        is_users = os.path.realpath(os.path.join(folder, ".claude")) in self.users
         for name in (*_TOLD, *(name for name in NAMED if name not in _HOCKETS)):
             if not (is_users and name.startswith(".claude/")):
                 yield name

@@ -26,7 +26,7 @@ from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is
 from hocket.engine import ceilings
 from hocket.engine.ceilings import Ceiling, Granted, Wanted
 from hocket.engine.handing import filled
-from hocket.engine.isolation import in_a_worktree, isolation_of, untrusted
+from hocket.engine.isolation import approval_of, in_a_worktree, untrusted
 from hocket.engine.offer import own_server
 from hocket.engine.worktrees import find_repository
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
@@ -156,7 +156,11 @@ def bind(
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
-    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
+    several = len(wishes) > 1
+    steps = [
+        _step(wish, request, find, options, task, named=named is not None or several, later=several or wish.loop)
+        for wish in wishes
+    ]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -421,32 +425,32 @@ class _Prompt(NamedTuple):
     blanks: tuple[str, ...] = ()
 
 
-def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
-    """The step that is wished for. Where there are others, an error says which one it is about."""
+def _step(
+    wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool, later: bool
+) -> Step:
+    """The step that is wished for: ``named`` in errors, and to be looked at again if it starts ``later`` than now."""
     try:
         if wish.agent not in find.config.agents:
             check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
         agent, isolation = find(wish.agent), None
+        cwd = agent.cwd or request.cwd
         if wish.isolated:
             options = options._replace(own_branch=True)
             agent = in_a_worktree(agent, find.config)
-            isolation = _isolation(wish, agent, request, find, options, task)
-        spec = _spec(wish, agent, request, find, options, task)
+            place = find.repository(cwd)
+            isolation = Isolation(place.repository, place.inside)
+        made = partial(_spec, wish, request=request, find=find, options=options, task=task)
+        spec = made(agent)
+        approval = (
+            approval_of(agent, cwd, find.config, lambda: made(untrusted(agent)), isolated=wish.isolated)
+            if later or wish.isolated
+            else None
+        )
     except (ProgramNotFound, UsageError) as error:
         if named and wish.where not in error.message:
             error.message = f"{wish.where}: {error.message}"
         raise
-    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation)
-
-
-def _isolation(
-    wish: _Wish, agent: Agent, request: StartRequest, find: _Finding, options: Options, task: _Task
-) -> Isolation:
-    cwd = agent.cwd or request.cwd
-    place = find.repository(cwd)
-    return isolation_of(
-        place, agent, cwd, find.config, lambda: _spec(wish, untrusted(agent), request, find, options, task)
-    )
+    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation, approval)
 
 
 def _spec(

@@ -27,7 +27,7 @@ from hocket.engine.births import Births
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
 from hocket.engine.course import Course, hash_of, recalled, told_of
 from hocket.engine.going_on import Home, check_home
-from hocket.engine.isolation import has_restrictions
+from hocket.engine.isolation import has_restrictions, placed
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.leftovers import Leftovers
 from hocket.engine.processes import Processes
@@ -398,17 +398,20 @@ class Chains:
         return handing.resumed(before, run)
 
     async def _prepare(self, course: Course, index: int) -> None:
-        """Have a step's worktree there before its next iteration.
+        """Have a step's worktree there before its next iteration, and see what its folder may bring along.
 
-        It is recorded before it is made, so that whoever comes after us makes no other.
+        A worktree is recorded before it is made, so that whoever comes after us makes no other.
         """
         step = course.chain.steps[index]
         try:
-            tree = course.trees.get(index) or await self._find_tree(course, index)
-            if tree is None:
-                return
-            fresh = course.is_unused(index)
-            prepared = await self._trees.prepare(_cookie(course, index), step, tree, fresh=fresh)
+            if step.isolation is None:
+                prepared = trees.Prepared(await self._trees.ask(placed, step, None))
+            else:
+                tree = course.trees.get(index) or await self._find_tree(course, index)
+                if tree is None:
+                    return
+                fresh = course.is_unused(index)
+                prepared = await self._trees.prepare(_cookie(course, index), step, tree, fresh=fresh)
         except HocketError as error:
             prepared = trees.Prepared(step.spec, error.message)
         if self._is_wanted(course, index):
@@ -660,7 +663,8 @@ def _lacks_something(course: Course, step: int) -> bool:
 
 
 def _lacks_a_place(course: Course, step: int) -> bool:
-    return course.chain.steps[step].isolation is not None and step not in course.prepared
+    wanted = course.chain.steps[step]
+    return (wanted.isolation or wanted.approval) is not None and step not in course.prepared
 
 
 def _cookie(course: Course, step: int) -> str:

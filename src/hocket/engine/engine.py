@@ -231,7 +231,7 @@ class Engine:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
             bound = going_on.bound(self.read, run, wish)
-            await self._look(going_on.check_trust, bound, str(self.home))
+            bound = await self._look(going_on.vouched_for, bound, str(self.home))
             if isinstance(bound, Spec):
                 await self._come_home(bound)
             return await self._begin(bound, key, None, 0, assignment)

@@ -21,7 +21,7 @@ from hocket.config.loading import load
 from hocket.engine.bind import check_directory
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
-from hocket.engine.isolation import folder, has_restrictions
+from hocket.engine.isolation import approved_anew, folder, has_restrictions
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
@@ -64,8 +64,8 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
     return _session_again(read, _with_a_session(read, run), wish)
 
 
-def check_trust(bound: Spec | BoundChain, home: str) -> None:
-    """Raise unless the user still vouches for all that was given to this when it was first started."""
+def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
+    """The same, as it may be started now. Raise unless the user still vouches for all that it was given at first."""
     for spec in [bound] if isinstance(bound, Spec) else [step.spec for step in bound.steps]:
         if spec.vouched:
             # What is trusted is for the user's own files to say, so nothing of the project's is read for it.
@@ -73,6 +73,7 @@ def check_trust(bound: Spec | BoundChain, home: str) -> None:
             for one in spec.vouched:
                 check_directory(one.folder)
                 check_again(one, config)
+    return bound if isinstance(bound, Spec) else replace(bound, steps=tuple(map(approved_anew, bound.steps)))
 
 
 def _check_ended(run: Run) -> None:

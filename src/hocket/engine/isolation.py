@@ -1,8 +1,8 @@
-"""Steps that work in a worktree of their own, and the rights they have there.
+"""Where the steps of a chain work, and the rights they have there when their turn comes.
 
-A worktree has what was committed, which need not be what the user approved in the project itself. So an agent that is
-trusted there is started as a trusted one here only when the settings are the same. Needs no event loop; the worktrees
-of chains that run are in ``trees``.
+A worktree has what was committed, which need not be what the user approved in the project itself; and in the project a
+step may have changed it before the next one begins. So an agent that is trusted is started as a trusted one only when
+the settings are those that were approved. Needs no event loop; the worktrees of chains that run are in ``trees``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from shlex import quote
 
 from hocket.config.pins import Cover
 from hocket.config.settings import Config
-from hocket.engine.worktrees import Place
 from hocket.errors import NotTrusted, UsageError
-from hocket.model import Agent, Isolation, Spec, Step, Worktree
+from hocket.model import Agent, Approval, Spec, Step, Worktree
 
 
 def in_a_worktree(agent: Agent, config: Config) -> Agent:
@@ -34,35 +34,48 @@ def untrusted(agent: Agent) -> Agent:
     return replace(agent, trusted=False, strangers=(), vouched=vouched)
 
 
-def isolation_of(place: Place, agent: Agent, cwd: str, config: Config, unapproved: Callable[[], Spec]) -> Isolation:
-    """What has to be known of a step before there is a worktree for it.
+def approval_of(
+    agent: Agent, cwd: str, config: Config, unapproved: Callable[[], Spec], *, isolated: bool
+) -> Approval | None:
+    """What a step that starts later has to be compared with; None if it relies on no approval.
 
     Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
     files as they are.
     """
     if not agent.trusted or config.lists(cwd) or config.pins is None:
-        return Isolation(place.repository, place.inside)
-    notice = (
+        return None
+    others = (
         f"the settings in its worktree are not those that you approved in {cwd}, so they are off, with all hooks and"
         " servers; commit the approved ones"
+        if isolated
+        else f"the settings in {cwd} are not those that you approved when this began, so they are off, with all hooks"
+        f" and servers; to look at them: hocket trust {quote(cwd)}"
     )
-    spec = unapproved()
-    spec = replace(spec, notices=(*spec.notices, notice))
-    return Isolation(place.repository, place.inside, config.pins.cover.fingerprint(cwd), spec)
+    spec, cover = unapproved(), config.pins.cover
+    return Approval(cover.fingerprint(cwd), cover.users, replace(spec, notices=(*spec.notices, others)))
 
 
-def placed(step: Step, tree: Worktree) -> Spec:
-    """A step's process in its worktree. ``UsageError`` when the worktree lacks the folder that it is to work in."""
-    isolation = step.isolation
-    if isolation is None:
-        return step.spec
-    cwd = folder(step, tree)
-    if not os.path.isdir(cwd):
-        raise UsageError(f"{isolation.inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
-    chosen = step.spec
-    if isolation.unapproved is not None and _fingerprint(cwd) != isolation.approved:
-        chosen = isolation.unapproved
-    return replace(chosen, cwd=cwd)
+def approved_anew(step: Step) -> Step:
+    """The same step where the user has vouched for its folder as it is now."""
+    if step.approval is None:
+        return step
+    settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
+    return replace(step, approval=replace(step.approval, settings=settings))
+
+
+def placed(step: Step, tree: Worktree | None) -> Spec:
+    """A step's process where it works, with what that folder may bring along.
+
+    ``UsageError`` when its worktree lacks the folder that it is to work in.
+    """
+    cwd = step.spec.cwd
+    if tree is not None and step.isolation is not None:
+        cwd = folder(step, tree)
+        if not os.path.isdir(cwd):
+            inside = step.isolation.inside
+            raise UsageError(f"{inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
+    spec = step.spec if step.approval is None or _has(cwd, step.approval) else step.approval.without
+    return replace(spec, cwd=cwd)
 
 
 def has_restrictions(before: Spec, trusted: Spec, spec: Spec) -> bool:
@@ -76,8 +89,9 @@ def folder(step: Step, tree: Worktree) -> str:
     return os.path.join(tree.path, inside) if inside else tree.path
 
 
-def _fingerprint(cwd: str) -> str | None:
+def _has(cwd: str, approval: Approval) -> bool:
+    """Whether a folder brings along what was approved."""
     try:
-        return Cover().fingerprint(cwd)
+        return Cover(approval.users).fingerprint(cwd) == approval.settings
     except NotTrusted:
-        return None
+        return False

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Document, Stage, asks_to, define, real_cli, run, says
+from e2e.claude.stage import Document, Stage, Told, asks_to, bash, define, heard, real_cli, run, says
 from world import Hocket
 
 from hocket.catalog.wishes import widening
+from hocket.model import DEFAULT_MARKER
 
 pytestmark = pytest.mark.shared_server
 
@@ -294,6 +295,77 @@ def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claud
     assert (done.returncode, done.stdout) == (4, "")
     assert hocket("trust").returncode == 0
     assert (hocket("resume", chain, "--from", "2", "--json").returncode, traps_sprung(*traps)) == (0, True)
+
+
+# --- Within a chain -----------------------------------------------------------------------------------------
+
+
+def hook_that(command: str) -> str:
+    return json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": command}]}]}})
+
+
+def about_settings(told: Told) -> list[str]:
+    texts = [event["data"]["text"] for event in told.events if event["type"] == "notice"]
+    return [text for text in texts if "not those that you approved" in text]
+
+
+@pytest.mark.req("S1-45")
+def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
+    claude: Stage, hocket: Hocket, home: Path
+) -> None:
+    settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
+    settings.parent.mkdir()
+    settings.write_text("{}")
+    (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
+    define(Path.home(), "writer")
+    assert hocket("trust").returncode == 0
+    write = bash(f"echo '{hook_that(f'touch {sprung}')}' > {settings}")
+    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
+    told = run(hocket, "writer -> claude", "-p", "hello")
+    assert (told.code, sprung.exists(), "touch" in settings.read_text()) == (0, False, True)
+    (notice,) = about_settings(told)
+    assert notice.endswith(f"hocket trust {hocket.cwd}")
+    assert hocket("trust").returncode == 0
+    assert (run(hocket, "claude -> claude", "-p", "hello").code, sprung.exists()) == (0, True)
+
+
+@pytest.mark.req("S1-45")
+def test_every_pass_of_a_loop_is_compared_with_what_was_approved_when_it_began(claude: Stage, hocket: Hocket) -> None:
+    settings, ran = hocket.cwd / ".claude/settings.json", hocket.cwd / "ran"
+    settings.parent.mkdir()
+    settings.write_text(hook_that(f"echo hook >> {ran}"))
+    assert hocket("trust").returncode == 0
+    gate = hocket.cwd / "gate"
+    gate.write_text(
+        f"""#!/bin/sh
+echo pass >> {ran}
+case $(grep -c pass {ran}) in
+1) cp {settings} kept; echo ' ' >> {settings}; exit 1;;
+2) cp kept {settings}; exit 1;;
+esac
+"""
+    )
+    gate.chmod(0o755)
+    claude.plays(says(DEFAULT_MARKER))
+    told = run(hocket, "claude:5", "-p", "hello", "--until", str(gate))
+    assert (told.code, ran.read_text().split()) == (0, ["hook", "pass", "pass", "hook", "pass"])
+    assert len(about_settings(told)) == 1
+
+
+@pytest.mark.req("S1-45")
+def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: Stage, hocket: Hocket) -> None:
+    traps = set_traps(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    claude.plays(says("fine"))
+    ended = run(hocket, "false -> claude -> claude", "-p", "hello")
+    (chain,) = {event["root"] for event in ended.events}
+    settings = hocket.cwd / ".claude/settings.json"
+    settings.write_text(settings.read_text() + " ")
+    refused(hocket, chain, hocket.cwd)
+    assert hocket("trust").returncode == 0
+    done = hocket("resume", chain, "--from", "2", "--json")
+    assert (done.returncode, traps_sprung(*traps)) == (0, True)
+    assert about_settings(heard(done.returncode, done.stdout, done.stderr)) == []
 
 
 @pytest.mark.req("S1-45")
