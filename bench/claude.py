@@ -12,8 +12,10 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,9 +26,11 @@ from golden import shelf
 from measure import HOCKET, Figure, World, seconds, world
 
 from hocket.client import Client
-from hocket.model import SESSION, Agent
-from hocket.providers.claude import launch, reader, talk
-from hocket.providers.contract import State
+from hocket.mcp.protocol import answer
+from hocket.mcp.tools import SERVER, rules
+from hocket.model import RUN_DIRECTORY, SESSION, Agent
+from hocket.providers.claude import launch, reader, serving, talk
+from hocket.providers.contract import Options, OwnServer, State
 from hocket.rehearsal import ScriptedModel, parse
 
 TIMES = 31
@@ -93,8 +97,10 @@ def run() -> Iterator[Figure]:
         client = w.client()
         word = _costs(w, WORD)
         yield _added(word, "a Claude run with our tools, dearer than bare by")
+        # What the program takes itself to have tools, and to say what it does, it takes whoever drives it.
+        served = _costs(w, WORD, lambda: _driven(w))
+        yield _added(served, "a Claude run with our tools, dearer than one with the same tools by")
         yield _share(word, WORD)
-        # The same program with the same abilities on both sides: what it takes itself for having tools is not counted.
         (w.home / "config.toml").write_text("[claude]\nmcp = false\n")
         plain = _costs(w, WORD)
         bare = [str(real_cli()), "-p", WORD.prompt]
@@ -107,12 +113,13 @@ def run() -> Iterator[Figure]:
         yield _share(_costs(w, WORK), WORK)
 
 
-def _costs(w: World, job: Job) -> Costs:
+def _costs(w: World, job: Job, beside: Callable[[], Spent] | None = None) -> Costs:
     costs = Costs([], [], [])
+    bare = beside or partial(_command, w, [str(real_cli()), "-p", job.prompt])
     hocket = w.program("hocket", COMMAND)
     server = w.server_pid()  # Asked once: to ask before each run would leave the server some of that to do during it.
     for _ in range(job.times + 1):
-        costs.bare.append(_command(w, [str(real_cli()), "-p", job.prompt]))
+        costs.bare.append(bare())
         with _own_processes(server) as spent:
             costs.ours.append(_command(w, [hocket, "run", "claude", "-p", job.prompt]))
         costs.behind.append(spent())
@@ -160,6 +167,47 @@ def _command(w: World, argv: list[str]) -> Spent:
         talk_of_it.seek(0)
         assert process.returncode == 0, (argv, process.returncode, talk_of_it.read()[-2000:])
     return Spent(wall, usage.ru_utime + usage.ru_stime)
+
+
+def _driven(w: World) -> Spent:
+    """The program with Hocket's arguments, driven by this file, which answers at once what it wants of our tools."""
+    begin = time.perf_counter()
+    started = launch(
+        Agent("claude", "claude", str(real_cli()), "bench"), options=Options(own=OwnServer(SERVER, rules()))
+    )
+    with tempfile.TemporaryDirectory() as place:
+        for name, content in started.files.items():
+            (Path(place) / name).write_text(content)
+        blanks = {SESSION: str(uuid.uuid4()), RUN_DIRECTORY: place}
+        argv = [_filled(argument, blanks) for argument in started.argv]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(argv, env=w.env, cwd=w.root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        _hand_over(process.stdin, talk.message(WORD.prompt))
+        for line in process.stdout:
+            if (wanted := serving.wanted(line)) is not None:
+                _hand_over(
+                    process.stdin, serving.reply(wanted.id, answer(wanted.message) or {"jsonrpc": "2.0", "result": {}})
+                )
+            elif b'"type":"result"' in line:
+                process.stdin.close()
+        _pid, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stdout.close()
+        assert process.returncode == 0, argv
+    return Spent(time.perf_counter() - begin, usage.ru_utime + usage.ru_stime)
+
+
+def _filled(argument: str, blanks: dict[str, str]) -> str:
+    for blank, value in blanks.items():
+        argument = argument.replace(blank, value)
+    return argument
+
+
+def _hand_over(given: IO[bytes], text: str) -> None:
+    given.write(text.encode())
+    given.flush()
 
 
 @contextmanager
@@ -244,8 +292,7 @@ def _direct(w: World) -> Iterator[Callable[[str], None]]:
 
 
 def _say(given: IO[bytes], said: IO[bytes], text: str) -> None:
-    given.write(talk.message(text).encode())
-    given.flush()
+    _hand_over(given, talk.message(text))
     assert any(b'"type":"result"' in line and json.loads(line)["result"] == "ok" for line in said)
 
 

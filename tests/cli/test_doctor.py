@@ -145,8 +145,15 @@ def test_a_missing_claude_is_no_failure_but_a_hint(home: Path) -> None:
 
 
 VERSIONS = [
-    ("2.1.325 (Claude Code)", True, "works: print and stream, definitions, questions; teams in a terminal only", None),
-    ("2.1.177 (Claude Code)", False, "it has print and stream, definitions; teams without", "--permission-prompts"),
+    ("2.1.325 (Claude Code)", True, "works: print and stream, questions, definitions; teams in a terminal only", None),
+    ("2.1.280 (Claude Code)", False, "no agent that has a definition starts with it: it has print", "from 2.1.281 on"),
+    (
+        "2.1.258 (Claude Code)",
+        False,
+        "no run starts with it: it has print and stream; teams in",
+        "--permission-prompts",
+    ),
+    ("2.1.177 (Claude Code)", False, "it has print and stream; teams without a terminal", "--agents with a file"),
     ("1.0.98 (Claude Code)", False, "no run starts with it: it has nothing", "stream-json"),
     ("no idea", False, "does not tell its version: 'no idea'", "npm"),
 ]

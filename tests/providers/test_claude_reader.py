@@ -637,6 +637,23 @@ def test_standard_error_is_kept_as_it_came() -> None:
     assert (state, said) == ({"a": 1}, [("raw", {"stream": "stderr", "text": "warning"})])
 
 
+@pytest.mark.parametrize(
+    ("stream", "complaint", "told"),
+    [
+        ("err", b"error: unknown option '--permission-prompts'\n", True),
+        ("err", b"Error: Invalid --agents configuration:\n", True),
+        ("err", b"error: unknown option '--bogus'\n", False),
+        ("out", b"error: unknown option '--permission-prompts'\n", False),
+    ],
+    ids=["2.1.258", "2.1.280", "somebody else's option", "output"],
+)
+def test_a_program_that_is_too_old_for_us_is_told_with_the_next_step(stream: str, complaint: bytes, told: bool) -> None:
+    _state, said = reader(spec())({}, stream, complaint, None)
+    assert said[0][0] == "raw"
+    assert [data["kind"] for data in of_type(said, "notice")] == (["cli"] if told else [])
+    assert all("hocket doctor" in data["text"] for data in of_type(said, "notice"))
+
+
 def test_a_line_too_long_to_be_read_whole_is_kept_with_its_size() -> None:
     beginning = assistant(text("x"))
     _state, said = reader(spec())({}, "out", beginning, 20_000_000)

@@ -31,13 +31,15 @@ class Ability(NamedTuple):
     name: str
     since: tuple[int, ...]
     flags: str
+    without: str = "no run starts"
 
 
 CLAUDE_ABILITIES = (
     Ability("print and stream", (2, 0), "--print with --input-format and --output-format stream-json"),
-    Ability("definitions", (2, 0), "--agents, --setting-sources"),
-    Ability("questions", (2, 1, 197), "--permission-prompts"),
+    Ability("questions", (2, 1, 259), "--permission-prompts"),
+    Ability("definitions", (2, 1, 281), "--agents with a file", "no agent that has a definition starts"),
 )
+"""The oldest first. Of those from 2.1.176 to 2.1.325 that were tried, each one named here was the first to have it."""
 
 
 class Check(NamedTuple):
@@ -346,7 +348,6 @@ def _version_told_by(program: str, env: dict[str, str]) -> str:
 
 
 def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
-    """Every start passes all of these flags, so a program that lacks one of them is too old for any."""
     lacks = [ability for ability in CLAUDE_ABILITIES if version < ability.since]
     works = ", ".join(ability.name for ability in CLAUDE_ABILITIES if ability not in lacks) or "nothing"
     teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
@@ -354,4 +355,4 @@ def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
         return True, f"{told} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{ability.name} need {ability.flags}" for ability in lacks)
     hint = f"{missing}: known from {'.'.join(map(str, lacks[-1].since))} on. Update it: claude update"
-    return False, f"{told} at {program}; no run starts with it: it has {works}; {teams}", hint
+    return False, f"{told} at {program}; {lacks[0].without} with it: it has {works}; {teams}", hint

@@ -12,6 +12,8 @@ from hocket.providers.contract import Said, State
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"
 _NO_CONNECTION = "API Error: Connection error"
+_COMPLAINTS = (b"error: unknown option '--permission-prompts'", b"Error: Invalid --agents configuration")
+"""So end programs that lack what we pass them: before 2.1.259, and before 2.1.281 where there is a definition."""
 _FIRST_IN_MILLISECONDS = 1e11
 """As seconds, this is the year 5138; as thousandths of them it is 1973."""
 
@@ -35,6 +37,15 @@ def retry(state: State, line: dict[str, Any]) -> list[Said]:
     if error == "rate_limit":
         return [("rate_limited", {"status": "retrying", "resets_at": None, "text": text, **attempt})]
     return [notice("retry", text, **attempt)]
+
+
+def too_old(line: bytes) -> list[Said]:
+    """The program refuses what we tell it: its own words are no help to somebody who has typed none of it."""
+    if not line.startswith(_COMPLAINTS):
+        return []
+    return [
+        notice("cli", "this claude is too old; hocket doctor says what it lacks, and claude update gets a newer one")
+    ]
 
 
 def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:

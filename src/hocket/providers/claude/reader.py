@@ -87,7 +87,7 @@ class _Reading:
 
     def read(self, state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
         if stream != "out" or (size is not None and size > len(line)):
-            return state, [_raw(stream, line, size=size)]
+            return state, [_raw(stream, line, size=size), *(notices.too_old(line) if stream == "err" else ())]
         if line.startswith(streamed.BEGINNING):
             part = streamed.part_of(line)
             if part is not None:
