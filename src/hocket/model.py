@@ -110,6 +110,18 @@ class Vouched:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """The user's leave for one agent to start another, without which this one would not have been started like that."""
+
+    caller: tuple[str, str | None]
+    target: tuple[str, str | None]
+    """Each by the name and the file that the leave is for."""
+    refusal: str
+    """What is said without it."""
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """What can run, and where its definition came from."""
 
@@ -188,8 +200,12 @@ class Spec:
     """The name that the user's leave is for: an alias, else the name that its definition gives."""
     unvouched: bool = False
     """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
-    vouched: tuple[Vouched, ...] = ()
-    """What it relies on of what the user vouches for; looked at again before somebody goes on with it."""
+    vouched: tuple[Vouched, ...] | None = None
+    """What it relies on of what the user vouches for; looked at again before somebody goes on with it.
+
+    None where nobody wrote that down."""
+    leave: Leave | None = None
+    """The same of what lets the agent start it that did."""
 
 
 @dataclass(frozen=True, slots=True)

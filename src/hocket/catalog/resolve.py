@@ -29,7 +29,7 @@ from hocket.model import Agent, Definition, Vouched
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"
-_BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
+BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
 _CLAUDE_VARIABLE = "HOCKET_CLAUDE"
 _MOST_LISTED = 30
 
@@ -220,7 +220,7 @@ def _claude(
     trusted = all(map(config.trusts, folders))
     strangers = config.strangers(place) if trusted else ()
     if trusted:
-        vouched += tuple(Vouched(caller.name, one, (_BROUGHT,), strangers=strangers) for one in folders)
+        vouched += tuple(Vouched(caller.name, one, (BROUGHT,), strangers=strangers) for one in folders)
     return Agent(
         definition.name if definition else CLAUDE,
         CLAUDE,

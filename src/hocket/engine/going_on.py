@@ -15,15 +15,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from hocket.catalog.trust import check_again
+from hocket.catalog.resolve import BROUGHT
+from hocket.catalog.trust import PROGRAM, check_again
 from hocket.chain import parse, render
 from hocket.config.loading import load
-from hocket.engine.bind import check_directory
+from hocket.engine.bind import StartRequest, bind, check_directory
+from hocket.engine.ceilings import check_leave
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
 from hocket.engine.isolation import folder, has_restrictions
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
-from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
+from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Vouched, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.store import Reading
 
@@ -67,12 +69,24 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
 def check_trust(bound: Spec | BoundChain, home: str) -> None:
     """Raise unless the user still vouches for all that was given to this when it was first started."""
     for spec in [bound] if isinstance(bound, Spec) else [step.spec for step in bound.steps]:
-        if spec.vouched:
+        if spec.vouched is None and spec.provider != PROGRAM:
+            _check_anew(spec, home)
+        if spec.vouched or spec.leave:
             # What is trusted is for the user's own files to say, so nothing of the project's is read for it.
             config = load(home, home, spec.env, check=False)
-            for one in spec.vouched:
+            for one in spec.vouched or ():
                 check_directory(one.folder)
                 check_again(one, config)
+            check_leave(spec.leave, config)
+
+
+def _check_anew(spec: Spec, home: str) -> None:
+    """Of a start about which nobody wrote down what it relied on: as if it were one now, with all its folder has."""
+    check_directory(spec.cwd)
+    config = load(spec.cwd, home, spec.env)
+    now = bind(StartRequest(spec.cwd, spec.env, agent=spec.agent, prompt=spec.prompt, prompt_literal=True), config)
+    if isinstance(now, Spec) and not any(one.strangers is not None for one in now.vouched or ()):
+        check_again(Vouched(spec.agent, spec.cwd, (BROUGHT,)), config)
 
 
 def _check_ended(run: Run) -> None:

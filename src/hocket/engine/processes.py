@@ -19,6 +19,8 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hocket import config
 from hocket.engine import clock, estimates
 from hocket.engine.home import PROGRAMS
@@ -323,6 +325,8 @@ class Processes:
                 "allowed_agents": leaf.spec.allowed_agents,
                 "known_as": leaf.spec.known_as,
                 "unvouched": leaf.spec.unvouched,
+                "vouched": msgspec.to_builtins(leaf.spec.vouched),
+                "leave": msgspec.to_builtins(leaf.spec.leave),
             },
         }
 
