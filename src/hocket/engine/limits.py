@@ -59,8 +59,9 @@ def check_children(parent: Run | None, live: int, wanted: int, limits: Limits) -
     """How many live children one agent may have at once, those in groups of its chains included."""
     if parent is None or parent.kind not in (Kind.LEAF, Kind.LEAD) or live + wanted <= limits.children:
         return
+    remedy = "Wait for one to end" if live else "Make the group smaller"
     told = "which is" if wanted == 1 else f"and {wanted} more at once would be over"
     raise LimitReached(
         f"children: run {parent.number} has {live} live ones, {told} the limit of {limits.children}",
-        "Wait for one to end, or raise children under [limits] in config.toml",
+        f"{remedy}, or raise children under [limits] in config.toml",
     )
