@@ -261,7 +261,7 @@ def test_chains_json_is_read_as_it_is(project: Path, home: Path) -> None:
                     "prompt": "chain",
                     "promptFile": "c.md",
                     "steps": [
-                        {"agent": "forge-task-manager", "iterations": 2, "args": ["-v"]},
+                        {"agent": "forge-task-manager", "iterations": 2.0, "args": ["-v"]},
                         {"agent": "local", "prompt": "step", "promptFile": "s.md"},
                     ],
                 }

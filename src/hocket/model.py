@@ -110,6 +110,18 @@ class Vouched:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """The user's leave for one agent to start another, without which this one would not have been started like that."""
+
+    caller: tuple[str, str | None]
+    target: tuple[str, str | None]
+    """Each by the name and the file that the leave is for."""
+    refusal: str
+    """What is said without it."""
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """What can run, and where its definition came from."""
 
@@ -190,6 +202,8 @@ class Spec:
     """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
     vouched: tuple[Vouched, ...] = ()
     """What it relies on of what the user vouches for; looked at again before somebody goes on with it."""
+    leave: Leave | None = None
+    """The same of what lets the agent start it that did."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,6 @@ class Tasks:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.read = engine.read
-        self._number = self.read.last_task_number()
         self._background = Background()
         self._ledger = Ledger(engine.home, self.read)
         self._creating, self._taking = Once(), Once()
@@ -190,7 +189,7 @@ class Tasks:
     async def _create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
         now = time.time()
         cwd = new.get("cwd") or (caller.cwd if caller else None)
-        made = {"id": _id("t"), "number": self._next_number(), "created_at": now, "updated_at": now}
+        made = {"id": _id("t"), "number": 0, "created_at": now, "updated_at": now}
         task = Task(**{**made, **new, "cwd": cwd, "owner": caller.id if caller else None})
         return await self._ordered(Create(task), key=key)
 
@@ -200,12 +199,8 @@ class Tasks:
 
     async def _adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
         records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
-        create = Create(replace(task, number=self._next_number()), tuple(records), tuple(history))
+        create = Create(task, tuple(records), tuple(history))
         return await self._ordered(create, key)
-
-    def _next_number(self) -> int:
-        self._number += 1
-        return self._number
 
     async def set_status(self, task: Task, status: TaskStatus, message: str | None) -> Task:
         return await self._ordered(SetStatus(task.id, status, message))
@@ -275,7 +270,7 @@ class Tasks:
         now = time.time()
         place = wish.cwd or wish.default_cwd or (caller.cwd if caller else None)
         owner = caller.id if caller else None
-        task = Task(_id("t"), self._next_number(), description, now, now, cwd=place, owner=owner)
+        task = Task(_id("t"), 0, description, now, now, cwd=place, owner=owner)
         request = self.request(task, wish, caller)
         seen_from = self._sight(request, caller)
         seen = await self._check_rounds(request, caller, seen_from)
@@ -389,20 +384,21 @@ class Tasks:
     # What waits
 
     async def enqueue(
-        self, task: Task, prompt: str, agent: str | None, caller: Run | None, key: str | None = None
+        self, task: Task, prompt: str, wish: Wish | None, caller: Run | None, key: str | None = None
     ) -> Queued:
-        """Something for later. The same ``key`` queues it once, however often it is asked for."""
-        if caller is not None and agent is not None:
+        """Something for later; with a ``wish`` it becomes that hand-off. The same ``key`` queues it once."""
+        if caller is not None and wish is not None:
             raise Forbidden(
                 "what is started later, by itself, is for people to queue",
                 "hand it over now, or queue it without an agent for whoever takes it",
             )
-        if agent is not None:
+        item = Queued(f"q{_digest(key)}" if key else _id("q"), prompt, None, time.time())
+        if wish is not None:
             # Better now than when its turn comes, and nobody is there to be told.
-            await self._naming(agent, self._engine.check(self.request(task, Wish(agent, prompt), None)))
-        name = f"q{_digest(key)}" if key else _id("q")
-        item = Queued(name, prompt, agent, time.time())
-        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, name))):
+            request = self.request(task, wish, None)
+            env = await self._naming(wish.agent, self._engine.check(request))
+            item = replace(item, agent=wish.agent, cwd=request.cwd, env=env)
+        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, item.id))):
             await self._ordered(Enqueue(task.id, item))
         return item
 
@@ -447,7 +443,7 @@ class Tasks:
         if task is None or item is None or item.agent is None:
             return False
         try:
-            request = self.request(task, Wish(item.agent, item.prompt), None)
+            request = self.request(task, Wish(item.agent, item.prompt, item.cwd, env=item.env), None)
             await self.hand_off(task, request, None, None, item)
         except (DiskLow, StoreError):
             await asyncio.sleep(RETRY_AFTER)

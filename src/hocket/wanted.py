@@ -69,6 +69,13 @@ class Queued:
     prompt: str
     agent: str | None
     created_at: float
+    cwd: str | None = None
+    env: Mapping[str, str] | None = None
+    """Where the agent is to work, and what it gets of the environment of whoever queued it."""
+
+    @property
+    def size(self) -> int:
+        return len(self.prompt) + sum(len(name) + len(value) for name, value in (self.env or {}).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,7 @@ class Task:
 
     id: str
     number: int
+    """Dealt out when it is written down, so that what is refused uses none up; 0 until then."""
     description: str
     created_at: float
     updated_at: float
@@ -274,7 +282,7 @@ class Enqueue:
             raise Conflict(f"the task is {task.status}; nothing more is done for it")
         if any(one.id == self.item.id for one in task.queue):
             return Change(task, ())  # It was asked for twice.
-        size = sum(len(one.prompt) for one in (*task.queue, self.item))
+        size = sum(one.size for one in (*task.queue, self.item))
         if len(task.queue) >= MOST_QUEUED or size > MOST_QUEUED_TEXT:
             raise Conflict(
                 f"the queue is full: it holds {MOST_QUEUED} items and {MOST_QUEUED_TEXT:,} characters",

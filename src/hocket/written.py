@@ -1,4 +1,4 @@
-"""How large things may be that somebody writes or brings, and what is text. Every command may load it."""
+"""How large things may be that somebody writes or brings; what is text, and a whole number. Any command may load it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def odd_text(value: object, name: str = "") -> str | None:
     else:
         return None
     return next((where for where in found if where), None)
+
+
+def whole(value: object) -> object:
+    """JSON has one kind of number, so 5.0 is as whole as 5. What is no whole number stays as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
 
 
 def is_text(text: str) -> bool:

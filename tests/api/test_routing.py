@@ -140,6 +140,12 @@ def test_a_body_becomes_its_struct() -> None:
     assert told(ask("POST", "/things", '\n {"text": "ä🎵"} '.encode()), 201) == ["ä🎵", 1]
 
 
+@pytest.mark.parametrize("number", [b"2.0", b"20e-1", b"2"])
+def test_a_whole_number_may_be_written_as_a_decimal_one(number: bytes) -> None:
+    """JSON tells no kinds of numbers apart, and JSON Schema says that 2.0 is an integer."""
+    assert told(ask("POST", "/things", b'{"text": "a", "count": %s}' % number), 201) == ["a", 2]
+
+
 def test_only_a_body_that_may_be_missing_is_left_out() -> None:
     assert told(ask("PUT", "/things/a")) == ["a", None]
     assert told(ask("PUT", "/things/a", b"null")) == ["a", None]
@@ -159,7 +165,12 @@ BAD_BODIES = {
     b'{"text": 5}': "text: must be text, not a number",
     b'{"text": "a", "count": "5"}': "count: must be a whole number, not text",
     b'{"text": "a", "count": true}': "count: must be a whole number, not a boolean",
-    b'{"text": "a", "count": 1.0}': "count: must be a whole number, not a decimal number",
+    b'{"text": "a", "count": 1.5}': "count: must be a whole number, not a decimal number",
+    b'{"text": "a", "count": 1e300}': "count: must be a whole number, not a decimal number",
+    b'{"count": 2.0, "text": 5}': "text: must be text, not a number",
+    b'{"count": 2.0, "text": NaN}': "count: must be a whole number, not a decimal number",
+    b'{"count": 2.0, "text": "a"': "count: must be a whole number, not a decimal number",
+    b'{"count": 2.0, "text": "\xff"}': "count: must be a whole number, not a decimal number",
     b'{"text": "\\ud800"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
     b'{"text": "\xed\xa0\x80"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
     b'{"text": "\\ud83c\\udfb5", "count":': "the body is no JSON: it breaks off",

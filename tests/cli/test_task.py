@@ -327,6 +327,56 @@ def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path
         assert told in refused.stderr or "nothing" in refused.stderr.lower()
 
 
+@pytest.mark.req("S2-B03")
+@pytest.mark.shared_server
+def test_what_is_queued_is_looked_up_and_started_with_the_environment_of_who_queued_it(
+    hocket: Hocket, agent: Bin, world: Path, home: Path
+) -> None:
+    agent("slow", f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n")
+    (world / "own").mkdir()
+    Bin(world / "own")("mine", "import os, sys\nprint(os.environ['HOME'], 'OPENAI_API_KEY' in os.environ, sys.argv[1])")
+    mine = {
+        "PATH": f"{world / 'own'}:{os.environ['PATH']}",
+        "HOME": str(world / "own"),
+        "OPENAI_API_KEY": "sk-not-for-it",
+    }
+    hocket("handoff", "slow", "x", "--detach")
+    task = hocket.task_number()
+    refused = hocket("task", "queue", task, "mine", "now")
+    assert (refused.returncode, refused.stdout) == (2, ""), "it is on nobody else's PATH"
+    queued = hocket("task", "queue", task, "mine", "now", env=mine)
+    assert queued.returncode == 0, queued.stderr
+    assert str(world / "own") not in hocket("task", "export", task).stdout
+    kept = (
+        home / "data/tasks" / json.loads(hocket("task", "show", task, "--json").stdout)["id"] / "task.json"
+    ).read_text()
+    assert "sk-not-for-it" not in kept, "another program's key is not kept for it"
+    (world / "go").touch()
+    records = _until_handed_over(hocket, task, 2)
+    assert records[-1]["output"] == f"{world / 'own'} False now\n"
+
+
+def _until_handed_over(hocket: Hocket, task: str, count: int) -> list[dict[str, Any]]:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        records: list[dict[str, Any]] = json.loads(hocket("task", "show", task, "--json").stdout)["agentChain"]
+        if len(records) == count and all(one["completedAt"] for one in records):
+            return records
+    raise AssertionError(f"not handed over: {records}")
+
+
+def test_what_is_refused_uses_up_no_number(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("echo", "print('hello')")
+    assert hocket("handoff", "nobody-at-all", "x").returncode == 2
+    assert hocket("handoff", "echo", "x", "--cwd", project / "nowhere").returncode == 2
+    first = hocket("task", "new", "a wish").stdout.strip()
+    (project / "task.json").write_text(hocket("task", "export", first).stdout)
+    assert hocket("task", "import", project / "task.json").returncode != 0
+    assert hocket("handoff", "echo", "x").returncode == 0
+    assert [one["number"] for one in hocket.tasks()] == [1, 2]
+    assert [one["number"] for one in hocket.runs()] == [1]
+
+
 @pytest.mark.req("S2-B04")
 @pytest.mark.shared_server
 def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from hocket.config import BYPASS, PERMISSION_MODES, pins
 from hocket.config.loading import load
 from hocket.config.pins import Known
 from hocket.config.settings import is_wider, narrower
-from hocket.engine import ceilings
+from hocket.engine import ceilings, restore
 from hocket.engine.bind import StartRequest
 from hocket.engine.ceilings import Ceiling
 from hocket.errors import LimitReached, NotAllowed
@@ -78,6 +79,10 @@ class Stage:
 
     async def notices(self, run: Run) -> list[str]:
         return [event["data"]["text"] for event in await self.kitchen.events(run) if event["type"] == "notice"]
+
+    async def stopped(self, run: Run) -> Run:
+        await self.engine.stop(run)
+        return self.engine.find(run.id)
 
     def configure(self, text: str) -> None:
         (Path(self.engine.home) / "config.toml").write_text(text)
@@ -311,6 +316,49 @@ def test_an_edge_that_was_taken_back_counts_no_more(play: Play) -> None:
         assert stage.mode(await stage.start("w", lead)) == "default"
         pins.forbid(str(stage.engine.home), pins.read(str(stage.engine.home)).edges)
         assert stage.mode(await stage.start("w", lead)) == "plan"
+
+    play(scene)
+
+
+def test_what_was_started_by_an_edge_is_not_gone_on_with_once_that_was_taken_back(play: Play, world: Path) -> None:
+    async def scene(stage: Stage) -> None:
+        ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
+        caller, worker = Known("lead", str(ends[0])), Known("w", str(ends[1]))
+        home = str(stage.engine.home)
+        lead = await stage.start("lead")
+        narrowed = await stage.chain("w", lead)
+        stage.allow(caller, worker)
+        stage.allow(caller, Known("tool", str(world / "bin/tool")))
+        program, wide = await stage.chain("tool", lead), await stage.chain("w", lead)
+        narrowed, program, wide = [await stage.stopped(run) for run in (narrowed, program, wide)]
+        again = await stage.stopped(await stage.engine.resume(wide, None))
+        pins.forbid(home, pins.read(home).edges)
+        fresh = await stage.refused("tool", lead)
+        for run, words in ((program, fresh.message), (wide, "in default: it works in plan itself"), (again, "default")):
+            with pytest.raises(NotAllowed, match=re.escape(words)) as caught:
+                await stage.engine.resume(run, None, start_at=1)
+            assert "hocket trust --edge lead" in (caught.value.hint or "")
+        # What owes nothing to an edge goes on as it was.
+        await stage.engine.resume(narrowed, None)
+        stage.allow(caller, worker)
+        await stage.engine.resume(wide, None, start_at=1)
+
+    play(scene)
+
+
+def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(play: Play) -> None:
+    async def scene(stage: Stage) -> None:
+        ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
+        stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
+        stage.allow(Known("lead", str(ends[0])), Known("w", str(ends[1])))
+        worker = await stage.start("w", await stage.start("lead"))
+        await stage.kitchen.running(worker)
+        before, birth = stage.spec(worker), restore._birth(stage.engine.directory(worker), None)
+        assert birth is not None
+        after = msgspec.json.decode(birth[1].spec, type=Spec)
+        assert before.leave
+        assert before.vouched
+        assert (after.leave, after.vouched) == (before.leave, before.vouched)
 
     play(scene)
 

@@ -9,6 +9,8 @@ from engine.desk import kitchen_at
 from engine.repositories import make_repository, worktrees
 from world import Bin
 
+from hocket.model import Spec
+
 
 def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project: Path, agent: Bin) -> None:
     make_repository(project, readme="hello\n")
@@ -18,7 +20,7 @@ def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project
         async with kitchen_at(home, project) as kitchen:
             await kitchen.wait(await kitchen.chain("failing", isolation="worktree"))
             (path,) = worktrees(project)
-            unborn = kitchen.engine._reserve(None, path)
+            unborn = kitchen.engine._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
             (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
             assert (left.why, left.removed) == ("somebody works in it", False)
             del kitchen.engine._expected[unborn]

@@ -50,11 +50,14 @@ def test_one_below_the_deepest_is_refused_by_name() -> None:
 
 
 def test_children_count_for_agents_and_not_for_chains() -> None:
-    check_children(None, 99, Limits(children=1))
-    check_children(run_at(0, Kind.CHAIN), 99, Limits(children=1))
-    check_children(run_at(0), 7, Limits(children=8))
-    with pytest.raises(LimitReached, match="children"):
-        check_children(run_at(0), 8, Limits(children=8))
+    check_children(None, 99, 1, Limits(children=1))
+    check_children(run_at(0, Kind.CHAIN), 99, 1, Limits(children=1))
+    check_children(run_at(0), 7, 1, Limits(children=8))
+    with pytest.raises(LimitReached, match="children: run 1 has 8 live ones, which is the limit of 8"):
+        check_children(run_at(0), 8, 1, Limits(children=8))
+    check_children(run_at(0), 5, 3, Limits(children=8))
+    with pytest.raises(LimitReached, match="children: run 1 has 6 live ones, and 3 more at once would be over"):
+        check_children(run_at(0), 6, 3, Limits(children=8))
 
 
 def test_too_little_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
@@ -120,6 +123,40 @@ def test_fifty_starts_at_once_fill_the_places_exactly_and_the_refused_leave_noth
             await stop_all(kitchen.engine)
 
     asyncio.run(scene())
+
+
+def test_a_chain_below_an_agent_counts_with_its_widest_group_also_after_a_restart(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+    three, wide = "sleeper -> (sleeper, sleeper:2, sleeper)", "(sleeper, sleeper, sleeper, sleeper, sleeper)"
+
+    async def first() -> Run:
+        async with kitchen_at(home, project, children=4) as kitchen:
+            parent = await kitchen.start("sleeper")
+            with pytest.raises(LimitReached, match="children"):
+                await kitchen.chain(wide, parent=parent)
+            assert len(kitchen.engine.read.recent(100)) == 1, "nothing of it has begun"
+            # The group comes later, and its places are kept for it.
+            outcomes = await asyncio.gather(
+                *(kitchen.chain(three, parent=parent) for _ in range(2)), return_exceptions=True
+            )
+            assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LimitReached", "Run"]
+            # The user's own chains are as wide as they are written.
+            await kitchen.chain(wide)
+            await kitchen.running(parent)
+            return parent
+
+    async def second(parent: Run) -> None:
+        async with kitchen_at(home, project, children=4) as kitchen:
+            with pytest.raises(LimitReached, match="has 3 live ones, and 2 more at once"):
+                await kitchen.chain("(sleeper, sleeper)", parent=parent)
+            await kitchen.chain("sleeper -> sleeper:3 -> sleeper", parent=parent)
+            with pytest.raises(LimitReached, match="has 4 live ones"):
+                await kitchen.start("sleeper", parent=parent)
+            await stop_all(kitchen.engine)
+
+    asyncio.run(second(asyncio.run(first())))
 
 
 def test_a_child_that_is_just_being_born_is_counted_once(home: Path, project: Path, agent: Bin) -> None:

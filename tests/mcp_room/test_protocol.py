@@ -92,6 +92,12 @@ def test_a_call_is_handed_on_with_its_arguments() -> None:
     assert (found.id, found.name, found.arguments, found.token, found.stateless) == (1, "wait", {"run": "1"}, 0, False)
 
 
+def test_a_whole_number_may_be_written_as_a_decimal_one() -> None:
+    assert answer({**request("ping", {}), "id": 7.0}) == {"jsonrpc": "2.0", "id": 7, "result": {}}
+    assert call(_meta={"progressToken": 3.0}).token == 3
+    assert cancelled({"method": "notifications/cancelled", "params": {"requestId": 7.0}}) == 7
+
+
 @pytest.mark.parametrize("token", [None, True, 1.5, [], {}])
 def test_what_cannot_be_a_token_means_that_nobody_wants_to_know(token: Any) -> None:
     assert call(_meta={"progressToken": token}).token is None

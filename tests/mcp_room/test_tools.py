@@ -54,6 +54,12 @@ def test_a_runs_number_may_be_a_number_and_nothing_is_as_good_as_left_out() -> N
     assert settled("wait", given) == {"run": "12"}
 
 
+def test_a_runs_number_may_be_written_as_a_decimal_one() -> None:
+    assert complaint("wait", {"run": 12.0}) is None
+    assert settled("wait", {"run": 12.0}) == {"run": "12"}
+    assert complaint("wait", {"run": 12.5}) == "run must be a text that is not empty"
+
+
 def test_the_schemas_say_the_same_as_the_complaints() -> None:
     schemas = {tool["name"]: jsonschema_rs.Draft202012Validator(tool["inputSchema"]) for tool in listed()}
     assert all(schemas[name].is_valid(arguments) for name, arguments in GOOD)

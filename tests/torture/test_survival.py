@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,7 +87,25 @@ def test_a_killed_keeper_takes_its_agent_along_and_the_run_is_lost(ground: Groun
     ended = ground.ended(run)
     assert verdict(ended) == ("lost", "lost", None)
     assert ended["result"].startswith("family")
+    assert ended["error"] == "its keeper was killed"
     assert all_gone(family, 2.0)
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+def test_a_run_whose_directory_is_removed_is_ended_and_says_so(is_served: bool, ground: Ground, agent: Bin) -> None:
+    agent("family", FAMILY)
+    run = ground.spawn("family")
+    family = family_of(ground, run)
+    keeper = ground.identity(run).keeper
+    wait_for(lambda: any(event["type"] == "text" for event in ground.events(run)), "its words")
+    folder = ground.folder(run)
+    if not is_served:
+        ground.kill_server()
+    shutil.rmtree(folder)
+    ended = ground.ended(run)
+    assert (*verdict(ended), ended["error"]) == ("lost", "lost", None, "the files of its run were removed")
+    assert all_gone([*family, keeper], 2.0), "nobody is left without anybody who looks after it"
+    assert any(event["type"] == "text" for event in ground.events(run)), "what it had said is still told"
 
 
 def test_a_chain_whose_keeper_was_killed_is_not_complete(

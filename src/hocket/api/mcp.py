@@ -29,6 +29,7 @@ from hocket.mcp.calls import Ask, Me, Next, Outcome, Progress, broken_off, carry
 from hocket.mcp.protocol import Call, Refused
 from hocket.mcp.tools import DEFAULT_WAIT
 from hocket.model import Run
+from hocket.written import whole
 
 if TYPE_CHECKING:
     from hocket.mcp.calls import Steps
@@ -80,7 +81,7 @@ async def take(request: Request) -> Response:
 
 
 def _id(message: Any) -> Any:
-    id = message.get("id") if isinstance(message, dict) else None
+    id = whole(message.get("id")) if isinstance(message, dict) else None
     return id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
 

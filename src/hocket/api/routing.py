@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from hocket.api.objections import NO_BODY, body_objection, objection
 from hocket.errors import UsageError
-from hocket.written import NOT_TEXT, odd_text
+from hocket.written import NOT_TEXT, odd_text, whole
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -136,9 +136,20 @@ class Body(Struct, frozen=True):
         if _HALF.search(content):
             _check_text(content)
         try:
-            return msgspec.json.decode(content, type=self.type)
+            return self._decoded(content)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(body_objection(error, self.type)) from error
+
+    def _decoded(self, content: bytes) -> Any:
+        """What is refused is looked at once more with 5.0 as 5: the library takes a decimal number for no whole one."""
+        try:
+            return msgspec.json.decode(content, type=self.type)
+        except msgspec.ValidationError as error:
+            try:
+                plain = json.loads(content.decode(), parse_float=_number, parse_constant=_no_number)
+            except (ValueError, RecursionError):
+                raise error from None
+            return msgspec.convert(plain, self.type)
 
 
 class Taken(Struct, frozen=True):
@@ -212,6 +223,14 @@ def _check_text(content: bytes) -> None:
         return
     if where:
         raise UsageError(f"{where} {NOT_TEXT}")
+
+
+def _number(text: str) -> object:
+    return whole(float(text))
+
+
+def _no_number(word: str) -> object:
+    raise ValueError(f"{word} is no JSON")
 
 
 def _kind(hint: Any) -> Any:

@@ -160,7 +160,9 @@ async def show_queue(request: Request, ref: str) -> Response:
 async def enqueue(request: Request, ref: str, body: names.QueueBody, idempotency_key: Key = None) -> Response:
     """Something for later; with an agent it is handed over by itself when its turn comes."""
     task, caller = _task(request, ref), _caller(request)
-    item = await _tasks(request).enqueue(task, body.prompt, body.agent_name, caller, idempotency_key)
+    agent, where = body.agent_name, body.default_cwd
+    wish = Wish(agent, body.prompt, default_cwd=where, env=body.env) if agent is not None else None
+    item = await _tasks(request).enqueue(task, body.prompt, wish, caller, idempotency_key)
     return wire.answer(names.queued_out(item), 201)
 
 

@@ -288,6 +288,9 @@ class QueueBody(CamelBody):
 
     prompt: Annotated[Text, Meta(min_length=1)]
     agent_name: Name | None = None
+    default_cwd: Word | None = None
+    """Where that one works if the task does not say."""
+    env: dict[str, str] | None = None
 
 
 class AttachmentBody(CamelBody):

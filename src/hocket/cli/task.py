@@ -244,7 +244,9 @@ def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_
         raise Misused("give AGENT PROMPT, with the prompt in quotes")
     client = access.connect(talk=not as_json)
     if words:
-        body = {**camel_keys({"agent_name": words[0]}), "prompt": access.pick_prompt(words[1], None, "")}
+        place = access.directory(None)
+        body = camel_keys({"agent_name": words[0], "default_cwd": place})
+        body |= {"prompt": access.pick_prompt(words[1], None, ""), "env": access.environment(place)}
         _tell_item(client.request("POST", path_of(ref, "queue"), body), as_json, "id")
     elif first:
         _tell_item(client.request("POST", path_of(ref, "queue", "next"), {}), as_json, "prompt")

@@ -8,7 +8,7 @@ from typing import Any
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.errors import ConfigError
-from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text
+from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
 
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
@@ -319,7 +319,7 @@ def _decode_json(path: str, text: str) -> Any:
         return table
 
     try:
-        return json.loads(text, object_pairs_hook=no_duplicates)
+        return json.loads(text, object_pairs_hook=no_duplicates, parse_float=lambda digits: whole(float(digits)))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: {error.msg} (at line {error.lineno}, column {error.colno})") from error
     except (ValueError, RecursionError) as error:

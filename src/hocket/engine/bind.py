@@ -509,6 +509,7 @@ def _spec(
         known_as=granted.known_as,
         unvouched=granted.unvouched,
         vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
+        leave=granted.leave,
     )
 
 

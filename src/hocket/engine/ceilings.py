@@ -33,7 +33,7 @@ from hocket.config.settings import (
     narrower,
 )
 from hocket.errors import LimitReached, NotAllowed
-from hocket.model import Agent, BoundChain, Kind, Run, Spec
+from hocket.model import Agent, BoundChain, Kind, Leave, Run, Spec
 
 _UNKNOWN_MODE = "default"
 """Of an agent of which nobody wrote down how it works: it asks about everything."""
@@ -168,6 +168,8 @@ class Granted(NamedTuple):
     known_as: str
     unvouched: bool
     notices: tuple[str, ...] = ()
+    leave: Leave | None = None
+    """The edge that it owes this to."""
 
 
 def grant(wanted: Wanted, ceiling: Ceiling, config: Config, catalog: Callable[[], Catalog]) -> Granted:
@@ -178,9 +180,8 @@ def grant(wanted: Wanted, ceiling: Ceiling, config: Config, catalog: Callable[[]
     if caller is not None:
         _check_allowed(caller, wanted, catalog)
     if agent.provider == PROGRAM:
-        if caller is not None:
-            _check_program(caller, wanted, known, config, catalog)
-        return Granted(agent, None, known.name, unvouched)
+        leave = _check_program(caller, wanted, known, config, catalog) if caller is not None else None
+        return Granted(agent, None, known.name, unvouched, leave=leave)
     own = mode_with(agent.args, agent.permission_mode or own_permission_mode(agent.definition) or wanted.mode)
     if caller is None:
         return Granted(agent, mode_with(wanted.typed, own), known.name, unvouched)
@@ -189,7 +190,18 @@ def grant(wanted: Wanted, ceiling: Ceiling, config: Config, catalog: Callable[[]
         agent = _in_mode(agent, mode)
     _check_arguments(caller, wanted, agent, mode)
     told = () if mode == own else (_told(caller, wanted, own, mode, catalog()),)
-    return Granted(agent, mode_with(wanted.typed, mode), known.name, unvouched, told)
+    leave = None
+    if mode != _mode(caller, own, is_free=False):
+        command = _command(caller, wanted, catalog())
+        refusal = f"{caller} may not start {wanted.name!r} in {mode}: it works in {caller.mode} itself"
+        leave = _leave(caller, known, NotAllowed(refusal, f"to allow it more: {command}"))
+    return Granted(agent, mode_with(wanted.typed, mode), known.name, unvouched, told, leave)
+
+
+def check_leave(leave: Leave | None, config: Config) -> None:
+    """Raise where the user has taken back what an agent was once started by."""
+    if leave is not None and not config.allows(Known(*leave.caller), Known(*leave.target)):
+        raise NotAllowed(leave.refusal, leave.hint)
 
 
 def in_time(bound: Spec | BoundChain, ceiling: Ceiling, now: float) -> Spec | BoundChain:
@@ -250,16 +262,23 @@ def _is_unvouched(agent: Agent, config: Config) -> bool:
 
 def _check_program(
     caller: Caller, wanted: Wanted, known: Known, config: Config, catalog: Callable[[], Catalog]
-) -> None:
+) -> Leave | None:
     """Whoever may start any program may do anything; so an agent of a CLI's may start those that the user named."""
     alias = _alias_of(wanted, config, catalog)
-    is_named = alias is not None and (alias.project is None or config.trusts(alias.project))
-    if is_named or config.allows(caller.known, known):
-        return
-    raise NotAllowed(
+    if alias is not None and (alias.project is None or config.trusts(alias.project)):
+        return None
+    refusal = NotAllowed(
         f"{caller} may not start {wanted.name!r}: that is a plain program, and nobody has named it as an agent",
         f"name it under [agents] in config.toml, or allow it: {_command(caller, wanted, catalog())}",
     )
+    if not config.allows(caller.known, known):
+        raise refusal
+    return _leave(caller, known, refusal)
+
+
+def _leave(caller: Caller, known: Known, otherwise: NotAllowed) -> Leave:
+    target = (known.name, known.path)
+    return Leave((caller.known.name, caller.known.path), target, otherwise.message, otherwise.hint or "")
 
 
 def _mode(caller: Caller, own: str, *, is_free: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -27,7 +27,7 @@ from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.isolation import placed
 from hocket.engine.journal import Journal
 from hocket.engine.leftovers import Leftover, Leftovers
-from hocket.engine.limits import Limits, check_children, check_disk, depth_below
+from hocket.engine.limits import Limits, check_children, check_disk, depth_below, width
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
 from hocket.engine.serving import Serving
@@ -66,6 +66,7 @@ class _Expected(NamedTuple):
 
     parent: str | None
     cwd: str
+    width: int
 
 
 class Engine:
@@ -203,9 +204,9 @@ class Engine:
         bound = await self._look(self._bind, request, ceiling)
         return ceilings.in_time(bound, ceiling, time.monotonic())
 
-    async def check(self, request: StartRequest) -> None:
-        """Raise unless this could be started now, by a person."""
-        await self._look(self._bind, request, ceilings.NONE)
+    async def check(self, request: StartRequest) -> Mapping[str, str]:
+        """Raise unless this could be started now, by a person; what it would get of that person's environment."""
+        return (await self._look(self._bind, request, ceilings.NONE)).env
 
     async def _look(self, see: Callable[..., T], *words: Any) -> T:
         """What somebody sees who reads files, some of them perhaps on a disk that takes its time."""
@@ -266,7 +267,7 @@ class Engine:
         depth: int,
         assignment: Assignment | None = None,
     ) -> Run:
-        run_id = self._reserve(parent, bound.cwd)
+        run_id = self._reserve(parent, bound)
         births = Births()
         try:
             kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
@@ -289,15 +290,18 @@ class Engine:
         now = self._journal.run(run.id)
         return now is not None and now.stop_reason is not None
 
-    def _reserve(self, parent: Run | None, cwd: str) -> str:
-        """An id for a new run, and its place below its parent: in one go with the check, so no race exceeds a limit."""
-        run_id = new_id()
+    def _reserve(self, parent: Run | None, bound: Spec | BoundChain) -> str:
+        """An id for a new run, and its places below its parent: in one go with the check, so no race exceeds limits."""
+        run_id, wanted = new_id(), width(bound)
         if parent is not None:
-            live = {run.id for run in self._journal.live.values() if run.parent == parent.id}
-            expected = {child for child, one in self._expected.items() if one.parent == parent.id}
-            check_children(parent, len(live | expected), self.limits)
-        self._expected[run_id] = _Expected(parent.id if parent else None, cwd)
+            live = {run.id: self._width(run) for run in self._journal.live.values() if run.parent == parent.id}
+            expected = {child: one.width for child, one in self._expected.items() if one.parent == parent.id}
+            check_children(parent, sum((live | expected).values()), wanted, self.limits)
+        self._expected[run_id] = _Expected(parent.id if parent else None, bound.cwd, wanted)
         return run_id
+
+    def _width(self, run: Run) -> int:
+        return width(_chain_spec.decode(self.read.spec(run.id))) if run.kind is Kind.CHAIN else 1
 
     def _bear(
         self,

@@ -19,6 +19,7 @@ from hocket.catalog.trust import check_again
 from hocket.chain import parse, render
 from hocket.config.loading import load
 from hocket.engine.bind import check_directory
+from hocket.engine.ceilings import check_leave
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
 from hocket.engine.isolation import approved_anew, folder, has_restrictions
@@ -67,12 +68,13 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
 def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
     """The same, as it may be started now. Raise unless the user still vouches for all that it was given at first."""
     for spec in [bound] if isinstance(bound, Spec) else [step.spec for step in bound.steps]:
-        if spec.vouched:
+        if spec.vouched or spec.leave:
             # What is trusted is for the user's own files to say, so nothing of the project's is read for it.
             config = load(home, home, spec.env, check=False)
             for one in spec.vouched:
                 check_directory(one.folder)
                 check_again(one, config)
+            check_leave(spec.leave, config)
     return bound if isinstance(bound, Spec) else replace(bound, steps=tuple(map(approved_anew, bound.steps)))
 
 

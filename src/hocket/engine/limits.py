@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hocket.errors import DiskLow, LimitReached
-from hocket.model import Kind, Run
+from hocket.model import BoundChain, Kind, Run, Spec, stages
 
 MIN_FILES = 256
 """A run makes eight, and the database a few: below this, nothing is started."""
@@ -50,10 +50,18 @@ def depth_below(parent: Run | None, limits: Limits) -> int:
     return depth
 
 
-def check_children(parent: Run | None, live: int, limits: Limits) -> None:
-    """How many live children one agent may have at once."""
-    if parent is not None and parent.kind in (Kind.LEAF, Kind.LEAD) and live >= limits.children:
-        raise LimitReached(
-            f"children: run {parent.number} has {live} live ones, which is the limit",
-            "Wait for one to end, or raise children under [limits] in config.toml",
-        )
+def width(bound: Spec | BoundChain) -> int:
+    """How many agents this is at the same time: of a chain its widest group, whenever that comes."""
+    return 1 if isinstance(bound, Spec) else max(map(len, stages(bound.steps)), default=1)
+
+
+def check_children(parent: Run | None, live: int, wanted: int, limits: Limits) -> None:
+    """How many live children one agent may have at once, those in groups of its chains included."""
+    if parent is None or parent.kind not in (Kind.LEAF, Kind.LEAD) or live + wanted <= limits.children:
+        return
+    remedy = "Wait for one to end" if live else "Make the group smaller"
+    told = "which is" if wanted == 1 else f"and {wanted} more at once would be over"
+    raise LimitReached(
+        f"children: run {parent.number} has {live} live ones, {told} the limit of {limits.children}",
+        f"{remedy}, or raise children under [limits] in config.toml",
+    )

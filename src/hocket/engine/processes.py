@@ -19,6 +19,8 @@ from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from hocket import config
 from hocket.engine import clock, estimates
 from hocket.engine.home import PROGRAMS
@@ -323,6 +325,8 @@ class Processes:
                 "allowed_agents": leaf.spec.allowed_agents,
                 "known_as": leaf.spec.known_as,
                 "unvouched": leaf.spec.unvouched,
+                "vouched": msgspec.to_builtins(leaf.spec.vouched),
+                "leave": msgspec.to_builtins(leaf.spec.leave),
             },
         }
 
@@ -675,7 +679,7 @@ class Processes:
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
         self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
-        error = "the machine was restarted" if ended_by_restart(leaf.place) else "its keeper was killed"
+        error = _why_lost(leaf.place)
         await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra)
 
     async def _end(
@@ -784,6 +788,12 @@ def _ends_before(run: Run, other: Run) -> bool:
         return False
     # One that waits for a place, and was not told to end, may wait for the very place that the other one has.
     return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
+
+
+def _why_lost(place: str) -> str:
+    if not os.path.exists(os.path.join(place, files.LOCK)):
+        return "the files of its run were removed"  # No keeper ever takes its lock away.
+    return "the machine was restarted" if ended_by_restart(place) else "its keeper was killed"
 
 
 def _after(run: Run, events: list[Event]) -> Run:

@@ -21,7 +21,7 @@ from hocket.engine.home import DATABASE
 from hocket.engine.ledger import Kept
 from hocket.errors import DiskLow, NewerStore, StoreError
 from hocket.keeper import files
-from hocket.model import Event, Kind, Reason, Spec, Status
+from hocket.model import Event, Kind, Leave, Reason, Spec, Status, Vouched
 from hocket.store import Batch, NewRun, check, open_store
 from hocket.wanted import Handoff, Restore
 
@@ -146,6 +146,8 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
         allowed_agents=None if (allowed := record.get("allowed_agents")) is None else tuple(allowed),
         known_as=record.get("known_as"),
         unvouched=record.get("unvouched", False),
+        vouched=msgspec.convert(record.get("vouched", ()), tuple[Vouched, ...]),
+        leave=msgspec.convert(record.get("leave"), Leave | None),
     )
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}

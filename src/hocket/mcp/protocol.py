@@ -10,6 +10,7 @@ from __future__ import annotations
 from hocket import __version__
 from hocket.client import from_json
 from hocket.mcp.tools import TOOLS, listed
+from hocket.written import whole
 
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def answer(message: Any) -> Message | Call | None:
         return failure(None, Refused(INVALID_REQUEST, "Invalid request: no JSON-RPC 2.0 message"))
     if "id" not in message or ("method" not in message and ("result" in message or "error" in message)):
         return None
-    id = message["id"]
+    id = whole(message["id"])
     if isinstance(id, bool) or not isinstance(id, int | str):
         return failure(None, Refused(INVALID_REQUEST, "Invalid request: an id is a text or a whole number"))
     try:
@@ -157,7 +158,7 @@ def _called(id: Any, params: dict[str, Any], meta: dict[str, Any], stateless: bo
         raise Refused(INVALID_PARAMS, "Invalid params: a call has a name and an object with arguments")
     if name not in TOOLS:
         raise Refused(INVALID_PARAMS, f"Unknown tool: {name[:80]}")
-    token = meta.get("progressToken")
+    token = whole(meta.get("progressToken"))
     usable = isinstance(token, int | str) and not isinstance(token, bool)
     return Call(id, name, arguments, token if usable else None, stateless)
 
@@ -167,7 +168,7 @@ def cancelled(message: Any) -> Any:
     if not isinstance(message, dict) or message.get("method") != "notifications/cancelled" or "id" in message:
         return None
     params = message.get("params")
-    id = params.get("requestId") if isinstance(params, dict) else None
+    id = whole(params.get("requestId")) if isinstance(params, dict) else None
     return id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
 

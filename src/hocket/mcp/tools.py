@@ -5,6 +5,8 @@ Every Claude run reads these descriptions, so they are short: each word of them 
 
 from __future__ import annotations
 
+from hocket.written import whole
+
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -174,6 +176,7 @@ def _fits(kind: str, value: Any) -> bool:
     if kind == _TEXTS:
         return isinstance(value, list) and 0 < len(value) <= 20 and all(_fits(_TEXT, one) for one in value)
     # Models write a run's number as a number.
+    value = whole(value)
     return isinstance(value, str | int) and not isinstance(value, bool) and 0 < len(str(value)) <= MAX_TEXT
 
 
@@ -181,7 +184,7 @@ def settled(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments that fit, without those that say nothing, and texts as texts."""
     fields = TOOLS[name].fields
     return {
-        given: str(value) if fields[given].kind == _TEXT else value
+        given: str(whole(value)) if fields[given].kind == _TEXT else value
         for given, value in arguments.items()
         if value is not None
     }

@@ -219,9 +219,6 @@ class Reading:
     def _handoffs(self, sql: str, parameters: Iterable[object]) -> list[Handoff]:
         return [handoff_decoder.decode(state) for (state,) in self._connection.execute(sql, tuple(parameters))]
 
-    def last_task_number(self) -> int:
-        return int(self._connection.execute("SELECT coalesce(max(number), 0) FROM tasks").fetchone()[0])
-
     def task(self, task_id: str) -> Task | None:
         found = self._tasks("SELECT state FROM tasks WHERE id = ?", (task_id,))
         return found[0] if found else None
