@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cli.leftovers import living_below
+from cli.leftovers import living_below, wait_until_gone
 from e2e.claude.stage import define, real_cli
 from world import Bin, Hocket
 
@@ -200,17 +201,51 @@ def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) ->
     hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+def hanging(hocket: Hocket, project: Path, *options: str) -> subprocess.Popen[str]:
+    """A rehearsal in whose midst an agent waits for ever."""
     write(project, "rules: [{do: [{say: up}, hang]}]")
-    process = hocket.start("rehearse", "planner")
+    process = hocket.start("rehearse", "planner", *options)
     assert process.stderr is not None
     for line in process.stderr:
         if line.endswith(" planner up\n"):
             break
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+    process = hanging(hocket, project)
     process.send_signal(number)
     process.communicate(timeout=15)
     assert process.returncode == 128 + number
+
+
+@pytest.mark.parametrize("server_is_there", [True, False])
+def test_nothing_is_left_of_a_rehearsal_that_was_killed_and_the_users_own_server_serves_on(
+    hocket: Hocket, project: Path, temporary: Path, server_is_there: bool
+) -> None:
+    process = hanging(hocket, project)
+    hocket("ps")
+    mine = json.loads(hocket("server", "status", "--json").stdout)["pid"]
+    if not server_is_there:
+        (place,) = temporary.glob("hocket-rehearsal-*")
+        os.kill(json.loads((place / "home/server.lock").read_text())["pid"], signal.SIGKILL)
+    process.kill()
+    wait_until_gone(temporary, "hocket-rehearsal-*")
+    assert json.loads(hocket("server", "status", "--json").stdout)["pid"] == mine
+
+
+def test_a_rehearsal_that_was_killed_leaves_no_process_and_the_folder_that_was_to_be_kept(
+    hocket: Hocket, project: Path, temporary: Path
+) -> None:
+    process = hanging(hocket, project, "--keep")
+    (kept,) = temporary.glob("hocket-rehearsal-*")
+    (kept / KEPT).touch()
+    process.kill()
+    wait_until_gone(temporary, "none")
+    found = json.loads(hocket("ps", "-a", "--json", env={"HOCKET_HOME": str(kept / "home")}).stdout)
+    assert [run["status"] for run in found] == ["stopped", "stopped"]
+    hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
 
 
 # --- The real CLI -------------------------------------------------------------------------------------------
