@@ -29,6 +29,15 @@ rules:
 """
 
 
+HELPED = """
+rules:
+  - {when: {agent: helper}, do: [{say: helped}]}
+  - {when: {agent: planner, last: helped}, do: [{say: helped}]}
+  - {when: {agent: planner, last: not found}, do: [{say: not found}]}
+  - {when: {agent: planner}, do: [{agent: {type: helper, prompt: Help}}]}
+"""
+
+
 @pytest.fixture(autouse=True)
 def agents(project: Path) -> None:
     for name in ("planner", "builder", "reviewer"):
@@ -178,6 +187,38 @@ def test_a_question_is_refused_unless_somebody_is_to_be_asked(hocket: Hocket, pr
     write(project, f"rules: [{{do: [{asks}]}}]")
     assert hocket("rehearse", "planner", "-q").stdout == "no\n"
     assert hocket("rehearse", "planner", "--on-question", "fail", "-q").returncode == 4
+
+
+@pytest.mark.parametrize("player", ["scripted", "real"])
+@pytest.mark.parametrize(
+    ("helper", "is_trusted", "words"),
+    [
+        ("user", False, "helped"),
+        ("project", False, "not found"),
+        ("project", True, "helped"),
+        ("nobody", True, "not found"),
+    ],
+)
+def test_sub_agents_are_found_where_the_real_cli_finds_them(
+    hocket: Hocket,
+    project: Path,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    player: str,
+    helper: str,
+    is_trusted: bool,
+    words: str,
+) -> None:
+    if helper != "nobody":
+        define({"user": world / "user", "project": project}[helper], "helper")
+    if is_trusted:
+        assert hocket("trust").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    write(project, HELPED)
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "-q", *how)
+    assert done.stdout == f"{words}\n", done.stderr
 
 
 # --- Where it takes place -----------------------------------------------------------------------------------

@@ -183,7 +183,9 @@ def _players(place: Place, plan: Plan, before: Mapping[str, str], is_real: bool,
     from hocket.cli.private import environment
 
     if not is_real:
-        config.take_on(environment(place, before, players.scripted(place, plan.script, state)))
+        cwds = {step.spec.cwd for step in plan.chain.steps}
+        found = players.sub_agents(cwds, access.environment(plan.request["cwd"]), config.home())
+        config.take_on(environment(place, before, players.scripted(place, plan.script, state, found)))
         yield
         return
     from hocket.rehearsal import ScriptedModel, load

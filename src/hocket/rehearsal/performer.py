@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal import frames, stream
+from hocket.rehearsal import frames, roster, stream
 from hocket.rehearsal.inbox import Interrupted, Work
 from hocket.rehearsal.play import CUT_OFF, MID_TURN, STOPPED_BY_SAFETY, Conversation, Message, Uncovered, next_message
 from hocket.rehearsal.stage import Stage, crash, leave
-from hocket.rehearsal.steps import AGENT_TOOL, Call, Fail
+from hocket.rehearsal.steps import AGENT_TOOL, DEFAULT_TYPE, Call, Fail
 
 DEEPEST = 5
 AGENT_TOOLS = (AGENT_TOOL, "Task")
@@ -278,9 +278,12 @@ class Performer:
         if self._depth >= DEEPEST:
             return Used(f"No agent was started: {DEEPEST} of them already wait for each other.", error=True)
         given = block["input"]
-        task = _task(block["id"], given, self._depth + 1)
+        try:
+            name = roster.meant(str(given.get("subagent_type", DEFAULT_TYPE)), self.stage.agents)
+        except roster.NoSuchAgent as error:
+            return Used(str(error), error=True)
+        task = _task(block["id"], name, given, self._depth + 1)
         prompt = stream.text_block(str(given.get("prompt", "")))
-        name = str(task["subagent_type"])
         sub = Performer(self.stage, name, [{"role": "user", "content": [prompt]}], task, self._depth + 1)
         if task["is_backgrounded"]:
             return self._launch(sub, task, prompt["text"])
@@ -306,12 +309,12 @@ class Performer:
         self.stage.emit(stream.task_event("task_notification", _short(task), status=state, summary=ended.text or ""))
 
 
-def _task(tool_id: str, given: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _task(tool_id: str, name: str, given: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return {
         "task_id": "a" + os.urandom(8).hex(),
         "tool_use_id": tool_id,
         "description": str(given.get("description", "")),
-        "subagent_type": str(given.get("subagent_type", "general-purpose")),
+        "subagent_type": name,
         "is_backgrounded": given.get("run_in_background") is True,
         "spawn_depth": depth,
         "task_type": "local_agent",

@@ -13,7 +13,7 @@ from typing import Any
 
 from hocket.rehearsal.play import STOPPED_BY_SAFETY, Result, flat_text, users_part
 from hocket.rehearsal.script import is_regex
-from hocket.rehearsal.steps import AGENT_TOOL
+from hocket.rehearsal.steps import AGENT_TOOL, DEFAULT_TYPE
 
 LONGEST_PROMPT = 80
 AGENT_TOOLS = (AGENT_TOOL, "Task")
@@ -99,7 +99,7 @@ def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
     given = given if isinstance(given, dict) else {}
     if block.get("name") not in AGENT_TOOLS:
         return {"tool": {"name": str(block.get("name")), "input": given}}
-    agent = {"type": str(given.get("subagent_type", "general-purpose")), "prompt": str(given.get("prompt", ""))}
+    agent = {"type": str(given.get("subagent_type", DEFAULT_TYPE)), "prompt": str(given.get("prompt", ""))}
     told = {"description": given["description"]} if isinstance(given.get("description"), str) else {}
     return {"agent": {**agent, **told, "background": given.get("run_in_background") is True}}
 

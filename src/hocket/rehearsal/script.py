@@ -33,6 +33,7 @@ from typing import Any
 from hocket.errors import UsageError
 from hocket.rehearsal.steps import (
     AGENT_TOOL,
+    DEFAULT_TYPE,
     Call,
     Calls,
     End,
@@ -51,7 +52,6 @@ from hocket.rehearsal.steps import (
 
 VERSION = 1
 LONGEST_WAIT = 3600.0
-DEFAULT_TYPE = "general-purpose"
 
 
 class ScriptError(UsageError):

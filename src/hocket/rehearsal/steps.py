@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 AGENT_TOOL = "Agent"
 """The tool by which an agent starts another one."""
+DEFAULT_TYPE = "general-purpose"
+"""Which one it is when nothing is said."""
 
 
 class Say(NamedTuple):
