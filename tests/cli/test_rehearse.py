@@ -368,6 +368,27 @@ def test_a_refused_run_is_refused_again(
     assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
 
 
+def test_what_a_limit_ended_is_told_when_it_is_recorded_and_ends_so_with_the_same_limit(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hocket.rehearsal import install
+
+    long = write(project, "rules: [{do: [{tool: {name: Bash, input: {command: ls}}}, {say: x}]}]", "long.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", long, world / "state")))
+    limit = ["--", "--max-turns", "1"]
+    before = events_of(hocket("run", "planner", "-p", "Go", "--json", *limit).stdout)[-1]["data"]
+    done = hocket("rehearse", "--record", "2", "-o", "again.yaml")
+    note = "turn 1 did not end by itself (Reached maximum number of turns (1)): the same end needs the same limit again"
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["wrote again.yaml", f"rehearsal: {note}"])
+    assert (project / "again.yaml").read_text().startswith(f"# {note}\n")
+    again = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *limit)
+    ended = events_of(again.stdout)[-1]["data"]
+    assert [ended[key] for key in ("status", "reason")] == [before[key] for key in ("status", "reason")]
+    assert again.stderr == ""
+    without = hocket("rehearse", "planner", "--script", "again.yaml")
+    assert (without.returncode, "the recorded turn was ended here" in without.stderr) == (1, True)
+
+
 def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
     path = write(project, "mine", "again.yaml")
     done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")

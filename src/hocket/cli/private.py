@@ -50,7 +50,7 @@ class Place:
 
 @contextmanager
 def private_place(name: str, keep: bool = False) -> Iterator[Place]:
-    """A temporary folder. Whatever works for its home is gone before the folder is, also when this process is killed."""
+    """A temporary folder. Whatever works for its home is gone before the folder is, also when we are killed."""
     from hocket.keeper.heir import heir
 
     for number in (signal.SIGTERM, signal.SIGHUP):

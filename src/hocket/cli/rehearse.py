@@ -281,11 +281,13 @@ def _record(ref: str, output: str | None, force: bool) -> int:
     if run["provider"] != "claude":
         raise UsageError(f"run {run['number']} is no Claude agent's", _recordable(run))
     raw = b"".join(client.output(run["id"]))
-    text = record(raw.split(b"\n"), _name_in_script(run))
+    recording = record(raw.split(b"\n"), _name_in_script(run))
     if output is None:
-        access.write(text)
+        access.write(recording.script)
     else:
-        _write_new(Path(output), text, force)
+        _write_new(Path(output), recording.script, force)
+    for note in recording.notes:
+        print(f"rehearsal: {note}", file=sys.stderr)
     return 0
 
 

@@ -2,8 +2,8 @@
 
     python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS
 
-What follows the two dashes is the real program's command line. FOUND is JSON, ``{name: "user" or "project"}``: the agents
-that the real program would find in files. ``installer.py`` writes a ``claude`` that calls this.
+What follows the two dashes is the real program's command line. FOUND is JSON, ``{name: "user" or "project"}``: the
+agents that the real program would find in files. ``installer.py`` writes a ``claude`` that calls this.
 Nothing here touches a home directory, runs a tool or reaches a network.
 """
 

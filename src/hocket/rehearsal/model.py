@@ -318,10 +318,8 @@ class _Handler(BaseHTTPRequestHandler):
         """False where the script leaves the agent alone: never an answer, or a broken connection."""
         while message.end == "hang" and self.server.model.wait(LOOK_SECONDS) and self._is_connected():
             continue
-        if message.end in ("hang", "crash") or message.fail is not None:
-            self.close_connection = True
-            return False
-        return True
+        self.close_connection |= message.has_no_end
+        return not message.has_no_end
 
     def _is_connected(self) -> bool:
         """Nobody sends anything while it waits for an answer: readable means hung up."""

@@ -148,15 +148,15 @@ class Performer:
         if frame["type"] == "content_block_stop":
             block = said[frame["index"]]
             done.append(block)
-            if self._is_heard(block):
+            if self._is_heard or block["type"] == "tool_use":
                 self.stage.emit(stream.assistant(head, block, self._about))
         if self.is_lead:
             self.stage.emit_partial(stream.stream_event(frame))
 
-    def _is_heard(self, block: frames.Block) -> bool:
+    @property
+    def _is_heard(self) -> bool:
         """The words of a sub-agent that somebody waits for are told by its report alone."""
-        forwarded = "--forward-subagent-text" in self.stage.flags.switches
-        return self.is_lead or self.in_background or forwarded or block["type"] == "tool_use"
+        return self.is_lead or self.in_background or "--forward-subagent-text" in self.stage.flags.switches
 
     def _pause(self, seconds: float | None) -> None:
         self.stage.inbox.pause(seconds, interruptible=not self.in_background)
@@ -200,7 +200,7 @@ class Performer:
         """What the real program says to the model in a user's place."""
         note = [stream.text_block(text)]
         self.messages.append({"role": "user", "content": note})
-        if self.is_lead:
+        if self._is_heard:
             self.stage.emit(stream.user(note, self._about, **stream.spelled({"is_synthetic": True})))
 
     def _gives_up(self) -> stream.Result:

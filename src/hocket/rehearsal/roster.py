@@ -20,7 +20,7 @@ class NoSuchAgent(Exception):
 
 
 def agents(flags: Flags, defined: Iterable[str], found: Mapping[str, str]) -> list[str]:
-    """All of them, in the real program's order. ``found`` has where each was: with the ``user``, or in the ``project``."""
+    """All of them, in the real program's order. ``found`` says whose files each was in: ``user`` or ``project``."""
     sources = flags.values.get("--setting-sources")
     read = (name for name, source in found.items() if sources is None or source in sources.split(","))
     return sorted({*BUILT_IN, *defined, *read}, key=lambda name: (name.lower(), name.swapcase()))

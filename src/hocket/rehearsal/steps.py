@@ -67,7 +67,10 @@ class Fail(NamedTuple):
 
 
 class End(NamedTuple):
-    """``refuse``: the model will not. ``hang``: no answer ever comes. ``crash``: the program dies."""
+    """``refuse``: the model will not. ``break``: the stream breaks off, and goes on when it is asked for again.
+
+    ``hang``: no answer ever comes. ``crash``: the program dies.
+    """
 
     kind: str
 
