@@ -323,6 +323,19 @@ def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
     assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize(("second", "body"), [("reviewer", "Be brief."), ("claude", " ")])
+def test_agents_with_the_same_instructions_are_refused_by_name_before_the_start_and_scripted_ones_are_not(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch, second: str, body: str
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    define(project, "planner", body=body)
+    define(project, "reviewer", body=body)
+    done = hocket("rehearse", f"planner -> {second}", "-p", "Go", "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"planner and {second} have the same instructions" in done.stderr
+    assert hocket("rehearse", f"planner -> {second}", "-p", "Go", "-q").stdout == f"I am {second}. I was asked: Go\n"
+
+
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner", "--real")
     assert (done.returncode, done.stdout) == (2, "")
@@ -434,6 +447,15 @@ def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, p
     _, told = process.communicate(timeout=10)
     assert process.returncode == 1
     assert "did not cover a request" in told
+
+
+def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    for name in ("planner", "builder"):
+        define(project, name, body="Be brief.")
+    done = hocket("rehearse", "--serve", "calm.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "builder and planner have the same instructions" in done.stderr
 
 
 def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:

@@ -190,11 +190,11 @@ def _players(place: Place, plan: Plan, before: Mapping[str, str], is_real: bool,
         return
     from hocket.rehearsal import ScriptedModel, load
 
-    script, texts = load(plan.script), {role.agent: role.definition for role in plan.cast}
+    model = ScriptedModel(load(plan.script), state=state, agents={role.agent: role.definition for role in plan.cast})
     # Starting a server forks, which is better done before there are threads.
     access.connect(talk=False).request("GET", "/api/health")
     players.share_agents(place, plan.request["cwd"], before)
-    with ScriptedModel(script, state=state, agents=texts) as model:
+    with model:
         config.take_on(environment(place, players.without_account(before), players.real(place, model.url, before)))
         yield
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from hocket.errors import UsageError
 from hocket.rehearsal import frames
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import (
@@ -85,6 +86,7 @@ class ScriptedModel:
         self._state = state
         self._passes = Passes(state)
         self._agents = dict(agents or {})
+        _check_distinct(self._agents)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._server = _Server(("127.0.0.1", port), self)
@@ -168,6 +170,19 @@ class ScriptedModel:
             self.requests += 1
             self.asked.append(
                 Asked(session, conversation.agent, turn.number, conversation.passage, message.stop_reason)
+            )
+
+
+def _check_distinct(agents: Mapping[str, str]) -> None:
+    """Nothing else in a request says which agent asks: the CLI sends no name."""
+    names: dict[str, list[str]] = {}
+    for name, text in agents.items():
+        names.setdefault(text.strip(), []).append(name)
+    for alike in names.values():
+        if len(alike) > 1:
+            raise UsageError(
+                f"{' and '.join(alike)} have the same instructions, by which alone a model can tell them apart",
+                "give one of them a sentence of its own, or rehearse with scripted agents, who know their names",
             )
 
 
