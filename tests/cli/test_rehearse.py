@@ -232,6 +232,21 @@ def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: H
     assert not (world / "user/.claude").exists()
 
 
+@pytest.mark.parametrize("is_new", [True, False])
+def test_hockets_own_agents_are_there_as_in_the_users_home(
+    hocket: Hocket, home: Path, project: Path, is_new: bool
+) -> None:
+    name = "qa" if is_new else "tester"
+    if not is_new:
+        (home / "data/agents").mkdir(parents=True)
+        (home / "data/agents/tester.json").write_text('{"name": "tester", "specPath": "tester.md"}', encoding="utf-8")
+        write(project, "You test.", "tester.md")
+    done = hocket("rehearse", name, "-p", "Go")
+    assert (done.returncode, done.stdout) == (0, f"I am {name}. I was asked: Go\n"), done.stderr
+    assert hocket("rehearse", "tester" if is_new else "qa", "-p", "Go").returncode == 2
+    assert [path.name for path in home.rglob("*.json")] == ([] if is_new else ["tester.json"])
+
+
 def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) -> None:
     done = hocket("rehearse", "planner", "-p", "Go", "--keep")
     (kept,) = temporary.glob("hocket-rehearsal-*")

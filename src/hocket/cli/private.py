@@ -91,11 +91,17 @@ def environment(place: Place, before: Mapping[str, str], more: Mapping[str, str]
 
 
 def share_configuration(place: Place, users_home: str) -> None:
-    """The user's own chains, names and trust hold here, too."""
-    for name in ("config.toml", "trust.json"):
-        users = os.path.join(users_home, name)
-        if os.path.exists(users):
-            os.symlink(users, os.path.join(place.home, name))
+    """The user's own chains, names, trust and agents hold here, too; a new home has the agents that every one has."""
+    from hocket.catalog.configs import folder
+    from hocket.engine.seeding import seed
+
+    Path(folder(place.home)).mkdir(mode=0o700, parents=True)
+    agents = [path.relative_to(users_home) for path in Path(folder(users_home)).glob("*.json")]
+    for name in (Path("config.toml"), Path("trust.json"), *agents):
+        users = Path(users_home, name)
+        if users.exists():
+            Path(place.home, name).symlink_to(users)
+    seed(Path(place.home))
 
 
 def _end(place: Place) -> None:
