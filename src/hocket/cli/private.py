@@ -9,7 +9,6 @@ is the second process of such a command: should the first be killed, it ends wha
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
