@@ -249,25 +249,15 @@ def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:
     """What the rehearsal has shown about the script itself."""
     from hocket.cli.casting import complaint, unused
     from hocket.rehearsal import load, uncovered_in
+    from hocket.rehearsal.passes import conversations_in
 
     if uncovered := list(dict.fromkeys(uncovered_in(state))):
         print("\n".join(complaint(uncovered, plan.name)), file=sys.stderr)
         return 1
-    idle = unused(load(plan.script), _conversations(state))
+    idle = unused(load(plan.script), conversations_in(state))
     if idle and plan.name == str(plan.script) and not (options["as_json"] or options["quiet"]):
         print(f"hint: never needed: {', '.join(idle)}", file=sys.stderr)
     return code
-
-
-def _conversations(state: Path) -> dict[str, int]:
-    """How often each agent was talked to."""
-    from hocket.rehearsal.passes import PASSES
-
-    try:
-        seen = json.loads((state / PASSES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {agent: len(conversations) for agent, conversations in seen.items()}
 
 
 # --- Scripts ------------------------------------------------------------------------------------------------

@@ -16,12 +16,11 @@ import json
 import select
 import socket
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from hocket.errors import UsageError
 from hocket.rehearsal import frames
@@ -36,14 +35,12 @@ from hocket.rehearsal.play import (
     sub_agent_type,
     turn_of,
 )
-from hocket.rehearsal.steps import Fail, Say, Script
+from hocket.rehearsal.steps import NOBODY, Fail, Say, Script
 
-NOBODY = "claude"
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
 LARGEST_BODY = 64 * 1024 * 1024
 MOST_THREADS = 64
-REMEMBERED = 200
 IDLE_SECONDS = 60
 LOOK_SECONDS = 0.2
 ERRORS: Mapping[int, str] = {
@@ -58,16 +55,6 @@ ERRORS: Mapping[int, str] = {
 """What the API calls its failures; every other one is its own fault."""
 
 
-class Asked(NamedTuple):
-    """One request, in short."""
-
-    session: str
-    agent: str
-    turn: int
-    passage: int
-    stop_reason: str
-
-
 class ScriptedModel:
     """``start()``, ``stop()`` or ``with``; ``url`` is what ANTHROPIC_BASE_URL must be."""
 
@@ -80,9 +67,8 @@ class ScriptedModel:
     ) -> None:
         self.script = script
         self.uncovered: list[Uncovered] = []
-        self.asked: deque[Asked] = deque(maxlen=REMEMBERED)
-        """The most recent requests, oldest first."""
         self.requests = 0
+        """How many the script was asked for."""
         self._state = state
         self._passes = Passes(state)
         self._agents = dict(agents or {})
@@ -126,11 +112,12 @@ class ScriptedModel:
         conversation = self._conversation(body, session, sub_agent)
         if conversation is None:
             return HARMLESS
+        with self._lock:
+            self.requests += 1
         found = next_message(self.script, conversation)
         if isinstance(found, Uncovered):
             self._note(found)
-            found = Message(fail=Fail(400, str(found)))
-        self._remember(conversation, session, found)
+            return Message(fail=Fail(400, str(found)))
         return found
 
     def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
@@ -163,14 +150,6 @@ class ScriptedModel:
             self.uncovered.append(uncovered)
         if self._state is not None:
             note_uncovered(self._state, uncovered)
-
-    def _remember(self, conversation: Conversation, session: str, message: Message) -> None:
-        turn = turn_of(conversation.messages)
-        with self._lock:
-            self.requests += 1
-            self.asked.append(
-                Asked(session, conversation.agent, turn.number, conversation.passage, message.stop_reason)
-            )
 
 
 def _check_distinct(agents: Mapping[str, str]) -> None:

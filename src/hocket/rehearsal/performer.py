@@ -14,10 +14,9 @@ from hocket.rehearsal import frames, roster, stream
 from hocket.rehearsal.inbox import Interrupted, Work
 from hocket.rehearsal.play import CUT_OFF, MID_TURN, STOPPED_BY_SAFETY, Conversation, Message, Uncovered, next_message
 from hocket.rehearsal.stage import Stage, crash, leave
-from hocket.rehearsal.steps import AGENT_TOOL, DEFAULT_TYPE, Call, Fail
+from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE, Call, Fail
 
 DEEPEST = 5
-AGENT_TOOLS = (AGENT_TOOL, "Task")
 DENIED = "Permission was denied: the rehearsal has nobody who could be asked."
 UNANSWERED = "Permission was denied: the input ended before an answer came."
 STOPPED = "The tool was stopped because the user interrupted."

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 from hocket.rehearsal.play import CUT_OFF, STOPPED_BY_SAFETY, Result, flat_text, users_part
 from hocket.rehearsal.script import is_regex
-from hocket.rehearsal.steps import AGENT_TOOL, DEFAULT_TYPE
+from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 
 LONGEST_PROMPT = 80
-AGENT_TOOLS = (AGENT_TOOL, "Task")
 REFUSE, BREAK, HANG = "refuse", "break", "hang"
 INTERRUPTED = "aborted_"
 """How the reason of a turn begins that somebody has interrupted."""

@@ -20,10 +20,8 @@ from hocket.rehearsal.inbox import Inbox, Interrupted, Work
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import NOTIFICATION, Uncovered
 from hocket.rehearsal.session import Session
-from hocket.rehearsal.steps import AGENT_TOOL, Script, Spend
+from hocket.rehearsal.steps import AGENT_TOOL, NOBODY, Script, Spend
 from hocket.rehearsal.toolbox import Toolbox, toolbox
-
-NOBODY = "claude"
 
 
 class Stage:

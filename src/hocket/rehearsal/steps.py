@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 
 AGENT_TOOL = "Agent"
 """The tool by which an agent starts another one."""
+AGENT_TOOLS = (AGENT_TOOL, "Task")
+"""With the name that it had before."""
+NOBODY = "claude"
+"""What scripts call the CLI with no definition."""
 DEFAULT_TYPE = "general-purpose"
 """Which one it is when nothing is said."""
 
