@@ -20,8 +20,8 @@ def living_below(folder: Path) -> list[str]:
 def wait_until_gone(folder: Path, pattern: str, seconds: float = 15.0) -> None:
     """Until no process is left and no folder that fits; nothing tells of it, so it keeps looking."""
     deadline = time.monotonic() + seconds
-    while living_below(folder) or list(folder.glob(pattern)):
-        assert time.monotonic() < deadline, (living_below(folder), list(folder.glob(pattern)))
+    while left := [*living_below(folder), *map(str, folder.glob(pattern))]:
+        assert time.monotonic() < deadline, left
         time.sleep(0.01)
 
 
