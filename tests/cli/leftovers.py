@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 
 def living_below(folder: Path) -> list[str]:
-    """Processes that work for a home below a folder, be that home still there or not."""
-    mark = b"HOCKET_HOME=" + os.fsencode(folder)
-    return [entry.parent.name for entry in Path("/proc").glob("[0-9]*/environ") if mark in _read(entry)]
+    """Processes that work for a home below a folder, or were told of one, be that folder still there or not."""
+    told, mark = os.fsencode(folder), b"HOCKET_HOME=" + os.fsencode(folder)
+    return [
+        entry.name
+        for entry in Path("/proc").glob("[0-9]*")
+        if mark in _read(entry / "environ") or told in _read(entry / "cmdline")
+    ]
+
+
+def wait_until_gone(folder: Path, pattern: str, seconds: float = 15.0) -> None:
+    """Until no process is left and no folder that fits; nothing tells of it, so it keeps looking."""
+    deadline = time.monotonic() + seconds
+    while left := [*living_below(folder), *map(str, folder.glob(pattern))]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 def _read(path: Path) -> bytes:

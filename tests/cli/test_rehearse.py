@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from cli.leftovers import living_below
+from cli.leftovers import living_below, wait_until_gone
 from e2e.claude.stage import define, real_cli
 from world import Bin, Hocket
 
@@ -25,6 +26,15 @@ rules:
     do: [{say: "The roof is on."}, marker]
   - when: {agent: builder}
     do: [{say: "The walls are up."}]
+"""
+
+
+HELPED = """
+rules:
+  - {when: {agent: helper}, do: [{say: helped}]}
+  - {when: {agent: planner, last: helped}, do: [{say: helped}]}
+  - {when: {agent: planner, last: not found}, do: [{say: not found}]}
+  - {when: {agent: planner}, do: [{agent: {type: helper, prompt: Help}}]}
 """
 
 
@@ -179,6 +189,38 @@ def test_a_question_is_refused_unless_somebody_is_to_be_asked(hocket: Hocket, pr
     assert hocket("rehearse", "planner", "--on-question", "fail", "-q").returncode == 4
 
 
+@pytest.mark.parametrize("player", ["scripted", "real"])
+@pytest.mark.parametrize(
+    ("helper", "is_trusted", "words"),
+    [
+        ("user", False, "helped"),
+        ("project", False, "not found"),
+        ("project", True, "helped"),
+        ("nobody", True, "not found"),
+    ],
+)
+def test_sub_agents_are_found_where_the_real_cli_finds_them(
+    hocket: Hocket,
+    project: Path,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    player: str,
+    helper: str,
+    is_trusted: bool,
+    words: str,
+) -> None:
+    if helper != "nobody":
+        define({"user": world / "user", "project": project}[helper], "helper")
+    if is_trusted:
+        assert hocket("trust").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    write(project, HELPED)
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "-q", *how)
+    assert done.stdout == f"{words}\n", done.stderr
+
+
 # --- Where it takes place -----------------------------------------------------------------------------------
 
 
@@ -188,6 +230,21 @@ def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: H
     assert (done.returncode, done.stdout) == (0, "I am planner. I was asked: Go\n")
     assert [path.name for path in home.iterdir()] == ["config.toml"]
     assert not (world / "user/.claude").exists()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_hockets_own_agents_are_there_as_in_the_users_home(
+    hocket: Hocket, home: Path, project: Path, is_new: bool
+) -> None:
+    name = "qa" if is_new else "tester"
+    if not is_new:
+        (home / "data/agents").mkdir(parents=True)
+        (home / "data/agents/tester.json").write_text('{"name": "tester", "specPath": "tester.md"}', encoding="utf-8")
+        write(project, "You test.", "tester.md")
+    done = hocket("rehearse", name, "-p", "Go")
+    assert (done.returncode, done.stdout) == (0, f"I am {name}. I was asked: Go\n"), done.stderr
+    assert hocket("rehearse", "tester" if is_new else "qa", "-p", "Go").returncode == 2
+    assert [path.name for path in home.rglob("*.json")] == ([] if is_new else ["tester.json"])
 
 
 def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) -> None:
@@ -200,17 +257,51 @@ def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) ->
     hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+def hanging(hocket: Hocket, project: Path, *options: str) -> subprocess.Popen[str]:
+    """A rehearsal in whose midst an agent waits for ever."""
     write(project, "rules: [{do: [{say: up}, hang]}]")
-    process = hocket.start("rehearse", "planner")
+    process = hocket.start("rehearse", "planner", *options)
     assert process.stderr is not None
     for line in process.stderr:
         if line.endswith(" planner up\n"):
             break
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
+    process = hanging(hocket, project)
     process.send_signal(number)
     process.communicate(timeout=15)
     assert process.returncode == 128 + number
+
+
+@pytest.mark.parametrize("server_is_there", [True, False])
+def test_nothing_is_left_of_a_rehearsal_that_was_killed_and_the_users_own_server_serves_on(
+    hocket: Hocket, project: Path, temporary: Path, server_is_there: bool
+) -> None:
+    process = hanging(hocket, project)
+    hocket("ps")
+    mine = json.loads(hocket("server", "status", "--json").stdout)["pid"]
+    if not server_is_there:
+        (place,) = temporary.glob("hocket-rehearsal-*")
+        os.kill(json.loads((place / "home/server.lock").read_text())["pid"], signal.SIGKILL)
+    process.kill()
+    wait_until_gone(temporary, "hocket-rehearsal-*")
+    assert json.loads(hocket("server", "status", "--json").stdout)["pid"] == mine
+
+
+def test_a_rehearsal_that_was_killed_leaves_no_process_and_the_folder_that_was_to_be_kept(
+    hocket: Hocket, project: Path, temporary: Path
+) -> None:
+    process = hanging(hocket, project, "--keep")
+    (kept,) = temporary.glob("hocket-rehearsal-*")
+    (kept / KEPT).touch()
+    process.kill()
+    wait_until_gone(temporary, "none")
+    found = json.loads(hocket("ps", "-a", "--json", env={"HOCKET_HOME": str(kept / "home")}).stdout)
+    assert [run["status"] for run in found] == ["stopped", "stopped"]
+    hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
 
 
 # --- The real CLI -------------------------------------------------------------------------------------------
@@ -245,6 +336,19 @@ def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
     (project / "hocket.toml").write_text("[claude]\nmcp = false\n", encoding="utf-8")
     done = hocket("rehearse", "reviewer", "--real")
     assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("second", "body"), [("reviewer", "Be brief."), ("claude", " ")])
+def test_agents_with_the_same_instructions_are_refused_by_name_before_the_start_and_scripted_ones_are_not(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch, second: str, body: str
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    define(project, "planner", body=body)
+    define(project, "reviewer", body=body)
+    done = hocket("rehearse", f"planner -> {second}", "-p", "Go", "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"planner and {second} have the same instructions" in done.stderr
+    assert hocket("rehearse", f"planner -> {second}", "-p", "Go", "-q").stdout == f"I am {second}. I was asked: Go\n"
 
 
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
@@ -292,6 +396,27 @@ def test_a_refused_run_is_refused_again(
     assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
 
 
+def test_what_a_limit_ended_is_told_when_it_is_recorded_and_ends_so_with_the_same_limit(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hocket.rehearsal import install
+
+    long = write(project, "rules: [{do: [{tool: {name: Bash, input: {command: ls}}}, {say: x}]}]", "long.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", long, world / "state")))
+    limit = ["--", "--max-turns", "1"]
+    before = events_of(hocket("run", "planner", "-p", "Go", "--json", *limit).stdout)[-1]["data"]
+    done = hocket("rehearse", "--record", "2", "-o", "again.yaml")
+    note = "turn 1 did not end by itself (Reached maximum number of turns (1)): the same end needs the same limit again"
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["wrote again.yaml", f"rehearsal: {note}"])
+    assert (project / "again.yaml").read_text().startswith(f"# {note}\n")
+    again = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *limit)
+    ended = events_of(again.stdout)[-1]["data"]
+    assert [ended[key] for key in ("status", "reason")] == [before[key] for key in ("status", "reason")]
+    assert again.stderr == ""
+    without = hocket("rehearse", "planner", "--script", "again.yaml")
+    assert (without.returncode, "the recorded turn was ended here" in without.stderr) == (1, True)
+
+
 def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
     path = write(project, "mine", "again.yaml")
     done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
@@ -337,6 +462,15 @@ def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, p
     _, told = process.communicate(timeout=10)
     assert process.returncode == 1
     assert "did not cover a request" in told
+
+
+def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    for name in ("planner", "builder"):
+        define(project, name, body="Be brief.")
+    done = hocket("rehearse", "--serve", "calm.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "builder and planner have the same instructions" in done.stderr
 
 
 def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:

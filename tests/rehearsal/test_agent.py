@@ -409,7 +409,10 @@ STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-js
         (("-p", "--input-format", "stream-json"), "--input-format=stream-json requires output-format=stream-json."),
         (("-p", "x", "--agents", "{bad"), "Error: Invalid --agents configuration:"),
         (("-p", "x", "--agents", "/none.json"), "Error: --agents file not found: /none.json"),
-        (("-p", "x", "--agent", "nosuch"), "--agent 'nosuch' not found. Available agents: general-purpose"),
+        (
+            ("-p", "x", "--agent", "nosuch"),
+            "--agent 'nosuch' not found. Available agents: claude, Explore, general-purpose",
+        ),
         ((*STREAMED, "--resume", str(uuid.UUID(int=1)), "--session-id", str(uuid.UUID(int=2))), "--fork-session"),
     ],
 )

@@ -217,14 +217,11 @@ def test_what_nothing_covers_is_loud_and_noted_once(tmp_path: Path) -> None:
     assert uncovered_in(tmp_path) == running.uncovered
 
 
-def test_requests_are_counted_and_only_the_newest_remembered() -> None:
+def test_requests_are_counted() -> None:
     with model(rule({"say": "hi"})) as running:
         for _ in range(3):
             message(running, body())
-        running.asked.extend([running.asked[0]] * 500)
     assert running.requests == 3
-    assert len(running.asked) == 200
-    assert running.asked[0].agent == "claude"
 
 
 # --- time ---------------------------------------------------------------------------------------------------
@@ -318,7 +315,7 @@ def test_the_real_program_is_recognised_by_its_definition_and_does_what_the_scri
             assert process.end() == 0
     assert (world / "wall").read_text() == "brick\n"
     assert running.uncovered == []
-    assert [asked.stop_reason for asked in running.asked] == ["tool_use", "end_turn"]
+    assert running.requests == 2
 
 
 def test_the_real_program_says_so_when_the_model_fails(world: Path) -> None:

@@ -189,6 +189,15 @@ def test_a_refusal_is_repeated_unless_the_list_goes_on() -> None:
     assert parts(script(rule("refuse", SAY)), [user("go"), said("No."), note]) == YES
 
 
+def test_after_a_break_the_list_goes_on_and_is_closed_where_nothing_is_left() -> None:
+    note = user("Your response above was cut off mid-stream, so there.")
+    broken = follow(script(rule({"say": "half"}, "break", SAY)), [user("go")])
+    assert isinstance(broken, Message)
+    assert (broken.breaks, broken.has_no_end) == (True, True)
+    assert parts(script(rule({"say": "half"}, "break", SAY)), [user("go"), said("half"), note]) == YES
+    assert parts(script(rule({"say": "half"}, "break")), [user("go"), said("half"), note]) == (Say("Done."),)
+
+
 @pytest.mark.parametrize("last", ["crash", {"fail": {"exit": 3}}])
 def test_what_broke_off_breaks_off_again_when_the_cli_asks_it_to_go_on(last: Any) -> None:
     note = user("Your response above was cut off mid-stream. Resume directly from where it stops.")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.acting import ASKING, Process, on_stage, told
+from rehearsal.acting import ASKING, Process, blocks, on_stage, told
 
 PLAYERS = ("agent", "model")
 
@@ -229,6 +229,56 @@ def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
     with on_stage(player, world, {"rules": rules}) as start:
         assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
         assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)
+
+
+AVAILABLE = "Available agents: claude, Explore, general-purpose, plain, Plan, statusline-setup, zeD, Zed"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "refusal"),
+    [
+        ("nosuch", f"Agent type 'nosuch' not found. {AVAILABLE}"),
+        ("", f"Agent type '' not found. {AVAILABLE}"),
+        ("general.purpose", f"Agent type 'general.purpose' not found. {AVAILABLE}"),
+        ("zed", "Agent type 'zed' is ambiguous — matches zeD, Zed. Use the exact name: zeD or Zed"),
+    ],
+)
+@pytest.mark.parametrize("in_background", [False, True])
+def test_a_sub_agent_that_there_is_not_is_refused_in_the_same_words(
+    player: str, world: Path, wanted: str, refusal: str, in_background: bool
+) -> None:
+    fields = {"description": "d", "prompt": "Be brief."}
+    defined = json.dumps({"plain": fields, "Zed": fields, "zeD": fields})
+    sub = {"type": wanted, "prompt": "look", "description": "scout", "background": in_background}
+    with on_stage(player, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
+        process = start("--agents", defined, "--strict-mcp-config")
+        story = once(process, "go")
+    assert story == [
+        ("turn",),
+        ("lead", "tool_use", "Agent"),
+        ("lead", "tool_result", True),
+        ("lead", "text", "alone then"),
+        ("result", "alone then", False, "success", None),
+    ]
+    results = [block for event in process.events if event["type"] == "user" for block in blocks(event)]
+    assert [block["content"] for block in results] == [refusal]
+    assert f"Available agents: {', '.join(process.events[0]['agents'])}" == AVAILABLE
+
+
+@pytest.mark.parametrize(("wanted", "meant"), [("explore", "Explore"), ("general purpose", "general-purpose")])
+def test_a_sub_agent_is_found_by_a_name_that_is_nearly_its_own(
+    player: str, world: Path, wanted: str, meant: str
+) -> None:
+    rules = [
+        {"when": {"prompt": "look"}, "do": [{"say": "seen"}]},
+        {"do": [{"agent": {"type": wanted, "prompt": "look"}}]},
+    ]
+    with on_stage(player, world, {"rules": rules}) as start:
+        story = once(start(), "go")
+    assert [entry for entry in story if entry[0].startswith("member")] == [
+        ("member", meant, False),
+        ("member ended", "completed", "seen"),
+    ]
 
 
 USES_BASH: dict[str, Any] = {

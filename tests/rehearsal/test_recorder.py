@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from rehearsal.acting import ASKING, Agent, Event, Process, on_stage, told
-from rehearsal.test_players import SCRIPT
+from rehearsal.test_players import SCRIPT, TOOL
 
 from hocket.rehearsal import parse, record
 
@@ -18,7 +18,7 @@ TURNS = ("tools", "scout", "background", "ask")
 
 
 def recorded(lines: Iterable[bytes], agent: str = "claude") -> Any:
-    document = yaml.safe_load(record(lines, agent))
+    document = yaml.safe_load(record(lines, agent).script)
     parse(document)
     return document
 
@@ -163,6 +163,94 @@ def test_a_refusal_is_one_again(
     assert stories[0] == stories[1]
 
 
+@pytest.mark.parametrize("replayed_by", ["agent", "model"])
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("who", ["lead", "general-purpose"])
+def test_a_stream_that_broke_and_went_on_is_two_messages_again(
+    player: str, replayed_by: str, world: Path, who: str
+) -> None:
+    broken: list[Any] = [{"say": "half"}, "break", {"say": "a"}, "break", {"say": "word"}, TOOL, {"say": "and more"}]
+    helps = [{"when": {"agent": who}, "do": broken}, {"when": {"woken": True}, "do": [{"say": "heard"}]}]
+    lead = broken if who == "lead" else [{"agent": {"prompt": "go", "background": True}}, {"say": "meanwhile"}]
+    document: Any = {"rules": [*helps, {"do": lead}]}
+    stories = []
+    for name, by in (("first", player), ("again", replayed_by)):
+        (world / name).mkdir()
+        with on_stage(by, world / name, document) as start, start("--permission-mode", "bypassPermissions") as process:
+            process.say("go")
+            assert process.end() == 0
+        stories.append([entry for entry in told(process.events) if entry[0] == who])
+        document = recorded(process.lines)
+    assert [entry[2] for entry in stories[0]] == ["half", "a", "word", "Bash", False, "and more"]
+    assert stories[0] == stories[1]
+
+
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize(
+    ("limit", "subtype", "words"),
+    [
+        (("--max-turns", "1"), "error_max_turns", "Reached maximum number of turns (1)"),
+        (("--max-budget-usd", "0.0001"), "error_max_budget_usd", "Reached maximum budget ($0.0001)"),
+    ],
+)
+def test_a_turn_that_a_limit_ended_ends_so_with_the_same_limit_fails_without_and_says_so(
+    player: str, world: Path, limit: tuple[str, ...], subtype: str, words: str
+) -> None:
+    document: Any = {"rules": [{"do": [{"cost": 0.1}, {"say": "a"}, TOOL, {"say": "b"}]}]}
+    with on_stage(player, world, document) as start, start("--permission-mode", "bypassPermissions", *limit) as process:
+        assert process.say("go").until("result")["subtype"] == subtype
+        process.end()
+    text, notes = record(process.lines, "claude")
+    assert notes == (f"turn 1 did not end by itself ({words}): the same end needs the same limit again",)
+    assert text.startswith(f"# {notes[0]}\nversion: 1\n")
+    agent = Agent(world, recorded(process.lines))
+    with agent.start(*limit) as process:
+        assert process.say("go").until("result")["subtype"] == subtype
+    with agent.start() as process:
+        ended = process.say("go").until("result")
+    assert (ended["is_error"], f"the recorded turn was ended here: {words}" in ended["result"]) == (True, True)
+
+
+def test_a_turn_that_was_done_when_its_budget_was_ends_well_without_a_budget(world: Path) -> None:
+    limit = ("--max-budget-usd", "0.1")
+    with Agent(world, {"rules": [{"do": [{"cost": 0.5}, {"say": "all"}]}]}).start(*limit) as process:
+        process.say("go").until("result")
+        process.say("more").until("result")
+        process.end()
+    _, notes = record(process.lines, "claude")
+    assert [note.partition(" (")[0] for note in notes] == [f"turn {n} did not end by itself" for n in (1, 2)]
+    assert recorded(process.lines)["rules"] == [
+        {"when": {"agent": "claude", "turn": 1}, "do": [{"cost": 0.5}, {"say": "all"}]}
+    ]
+
+
+@pytest.mark.parametrize("player", ["agent", "model"])
+@pytest.mark.parametrize("words", [[], [{"say": "a"}], [{"say": "a"}, TOOL]])
+def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
+    player: str, world: Path, words: list[Any]
+) -> None:
+    document: Any = {"rules": [{"do": [*words, "hang"]}]}
+    stories = []
+    for name in ("first", "again"):
+        (world / name).mkdir()
+        mode = ("--permission-mode", "bypassPermissions")
+        with on_stage(player, world / name, document) as start, start(*mode) as process:
+            process.say("go")
+            for _ in range(2 if TOOL in words else 1):
+                process.until("system/status")
+            if words == [{"say": "a"}]:
+                process.until("assistant")
+            process.interrupt().until("result")
+            process.end()
+        stories.append(told(process.events))
+        assert record(process.lines, "claude").notes == (
+            "turn 1 was interrupted: it hangs there until it is interrupted again",
+        )
+        document = recorded(process.lines)
+    assert stories[0] == stories[1]
+    assert stories[0][-1][3] == "error_during_execution"
+
+
 def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> None:
     with on_stage("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
         process = start()
@@ -228,6 +316,7 @@ def test_a_run_that_broke_off_hangs_where_it_did(world: Path) -> None:
         process.say("go")
         process.end()
     assert recorded(process.lines)["rules"][0]["do"] == [{"say": "begun"}, "hang"]
+    assert record(process.lines, "a").notes == ("turn 1 has no end: it hangs where the output breaks off",)
 
 
 def test_lines_that_are_no_events_are_passed_over() -> None:
@@ -238,12 +327,13 @@ def test_lines_that_are_no_events_are_passed_over() -> None:
         {"type": "system", "subtype": "task_notification"}, {"type": "control_request", "request": 3},
     ]  # fmt: skip
     lines = [b"", b"not json\n", b"\xff\n", *[json.dumps(value).encode() for value in odd]]
-    assert parse(yaml.safe_load(record(lines, "a")))
+    assert parse(yaml.safe_load(record(lines, "a").script))
 
 
 def test_the_script_is_made_to_be_read() -> None:
     block = {"type": "text", "text": "grüße\nund mehr\n"}
     event = {"type": "assistant", "message": {"id": "m", "model": "x", "content": [block]}}
-    text = record([json.dumps(event).encode(), b'{"type": "result", "is_error": false}'], "a")
+    text, notes = record([json.dumps(event).encode(), b'{"type": "result", "is_error": false}'], "a")
     assert "say: |\n" in text
     assert "grüße" in text
+    assert notes == ()

@@ -31,6 +31,7 @@ WORDS = [
     "fail",
     "marker",
     "refuse",
+    "break",
     "name",
     "input",
     "result",
@@ -67,6 +68,7 @@ rules:
       - cost: 0.02
       - usage: {input: 1, output: 2}
       - marker
+      - break
       - refuse
       - hang
       - crash
@@ -106,7 +108,7 @@ def test_every_word_of_a_script_is_understood(tmp_path: Path) -> None:
         )
     )
     assert first.do[6:9] == (Wait(0.2), Spend(cost=0.02), Spend(None, 1, 2))
-    assert first.do[9:] == (Marker(), End("refuse"), End("hang"), End("crash"), Fail(None, exit=3))
+    assert first.do[9:] == (Marker(), End("break"), End("refuse"), End("hang"), End("crash"), Fail(None, exit=3))
     assert second == Rule(second.when, (Fail(529, "full"),))
     assert second.when.woken == 0
     assert (script.default, script.marker) == ((Say("otherwise"),), "READY")
@@ -119,6 +121,10 @@ def test_json_and_yaml_mean_the_same(tmp_path: Path) -> None:
 
 
 WRONG: list[tuple[Any, str]] = [
+    *(
+        ({"rules": [{"do": [*before, "break"]}]}, f"step {len(before) + 1}: a stream breaks off after words alone")
+        for before in ([], [{"think": "hm"}], [{"say": "a"}, {"tool": {"name": "Bash"}}])
+    ),
     ([], "s: wants keys and values, not a list"),
     ({}, "s: 'rules' is missing"),
     ({"rulse": []}, "s: unknown key 'rulse'; did you mean 'rules'?"),

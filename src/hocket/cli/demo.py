@@ -111,7 +111,7 @@ def _players(place: Place, before: dict[str, str], cli: str | None) -> Iterator[
     user = {"HOME": str(place.folder("user"))}
     base = {name: value for name, value in players.without_account(before).items() if not name.startswith("XDG_")}
     if cli is None:
-        config.take_on(environment(place, base, {**user, **players.scripted(place, script, place.folder("state"))}))
+        config.take_on(environment(place, base, {**user, **players.scripted(place, script, place.folder("state"), {})}))
         yield
         return
     from hocket.rehearsal import ScriptedModel, load

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from hocket.cli.private import Place
@@ -21,11 +21,35 @@ QUIET = {
 LOOPBACK = "127.0.0.1,localhost"
 
 
-def scripted(place: Place, script: Path, state: Path) -> dict[str, str]:
-    """What makes scripted agents of all Claude agents. Raises when the script is none."""
+def scripted(place: Place, script: Path, state: Path, found: Mapping[str, str]) -> dict[str, str]:
+    """What makes scripted agents of all Claude agents. Raises when the script is none.
+
+    ``found`` are those in files that may be their sub-agents.
+    """
     from hocket.rehearsal import install
 
-    return {"HOCKET_CLAUDE": str(install(place.folder("player"), script, state))}
+    return {"HOCKET_CLAUDE": str(install(place.folder("player"), script, state, found))}
+
+
+def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[str, str]:
+    """Whom the Claude CLI would find in the files of these directories and of the user, and with which of the two."""
+    from hocket.catalog.discovery import discover
+    from hocket.catalog.entries import PROJECT
+    from hocket.cli.verify import SHARED
+    from hocket.config.loading import load
+
+    entries = [
+        entry
+        for cwd in cwds
+        for ranked in discover(cwd, env, home, load(cwd, home)).ranked.values()
+        for entry in ranked
+        if entry.source in SHARED
+    ]
+    # One that is with both is the user's as well: it is there also where the project's settings do not count.
+    return {
+        **{entry.name: "project" for entry in entries if entry.source == PROJECT},
+        **{entry.name: "user" for entry in entries if entry.source != PROJECT},
+    }
 
 
 def real(place: Place, url: str, before: Mapping[str, str]) -> dict[str, str]:

@@ -1,11 +1,14 @@
 """A Hocket of its own for one command: a home, a server and an environment in a temporary folder, gone at the end.
 
 Rehearsals and the tour happen in one. The user's own server, runs and files are not reached from inside.
+
+    python -m hocket.cli.private FOLDER [--keep]
+
+is the second process of such a command: should the first be killed, it ends what is left of it.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
@@ -22,6 +25,7 @@ from hocket.client import lock_held, quote
 from hocket.errors import HocketError, HomeError
 
 GRACE_SECONDS = 5.0
+KEEP = "--keep"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,20 +49,24 @@ class Place:
 
 @contextmanager
 def private_place(name: str, keep: bool = False) -> Iterator[Place]:
-    """A temporary folder. Whatever works for its home is gone before the folder is, also after a signal."""
+    """A temporary folder. Whatever works for its home is gone before the folder is, also when we are killed."""
+    from hocket.keeper.heir import heir
+
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Under nohup a hang-up means nothing, and that is to stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
     place = Place(_temporary_folder(name), keep)
     place.folder("home")
-    try:
-        yield place
-    finally:
-        # What is done now takes a moment at most, and half of it would be worse than none.
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_IGN)
-        _end(place)
+    second = [sys.executable, "-m", "hocket.cli.private", str(place.root), *([KEEP] if keep else [])]
+    with heir(second, config.process_environment(), str(place.root)):
+        try:
+            yield place
+        finally:
+            # What is done now takes a moment at most, and half of it would be worse than none.
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)
+            _end(place)
 
 
 def _temporary_folder(name: str) -> Path:
@@ -82,11 +90,17 @@ def environment(place: Place, before: Mapping[str, str], more: Mapping[str, str]
 
 
 def share_configuration(place: Place, users_home: str) -> None:
-    """The user's own chains, names and trust hold here, too."""
-    for name in ("config.toml", "trust.json"):
-        users = os.path.join(users_home, name)
-        if os.path.exists(users):
-            os.symlink(users, os.path.join(place.home, name))
+    """The user's own chains, names, trust and agents hold here, too; a new home has the agents that every one has."""
+    from hocket.catalog.configs import folder
+    from hocket.engine.seeding import seed
+
+    Path(folder(place.home)).mkdir(mode=0o700, parents=True)
+    agents = [path.relative_to(users_home) for path in Path(folder(users_home)).glob("*.json")]
+    for name in (Path("config.toml"), Path("trust.json"), *agents):
+        users = Path(users_home, name)
+        if users.exists():
+            Path(place.home, name).symlink_to(users)
+    seed(Path(place.home))
 
 
 def _end(place: Place) -> None:
@@ -107,3 +121,15 @@ def _stop_runs(home: str) -> None:
     for run in client.request("GET", "/api/runs"):
         if run["parent"] is None:
             client.request("POST", f"/api/runs/{quote(run['id'])}/stop", {})
+
+
+def inherit(folder: str, keep: bool) -> None:
+    """Waits for the end of the command whose folder this is, and does what it can no longer do."""
+    sys.stdin.read()
+    place = Place(Path(folder), keep)
+    config.take_on({**config.process_environment(), "HOCKET_HOME": place.home})
+    _end(place)
+
+
+if __name__ == "__main__":
+    inherit(sys.argv[1], KEEP in sys.argv[2:])

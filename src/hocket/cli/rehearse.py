@@ -183,16 +183,18 @@ def _players(place: Place, plan: Plan, before: Mapping[str, str], is_real: bool,
     from hocket.cli.private import environment
 
     if not is_real:
-        config.take_on(environment(place, before, players.scripted(place, plan.script, state)))
+        cwds = {step.spec.cwd for step in plan.chain.steps}
+        found = players.sub_agents(cwds, access.environment(plan.request["cwd"]), config.home())
+        config.take_on(environment(place, before, players.scripted(place, plan.script, state, found)))
         yield
         return
     from hocket.rehearsal import ScriptedModel, load
 
-    script, texts = load(plan.script), {role.agent: role.definition for role in plan.cast}
+    model = ScriptedModel(load(plan.script), state=state, agents={role.agent: role.definition for role in plan.cast})
     # Starting a server forks, which is better done before there are threads.
     access.connect(talk=False).request("GET", "/api/health")
     players.share_agents(place, plan.request["cwd"], before)
-    with ScriptedModel(script, state=state, agents=texts) as model:
+    with model:
         config.take_on(environment(place, players.without_account(before), players.real(place, model.url, before)))
         yield
 
@@ -247,25 +249,15 @@ def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:
     """What the rehearsal has shown about the script itself."""
     from hocket.cli.casting import complaint, unused
     from hocket.rehearsal import load, uncovered_in
+    from hocket.rehearsal.passes import conversations_in
 
     if uncovered := list(dict.fromkeys(uncovered_in(state))):
         print("\n".join(complaint(uncovered, plan.name)), file=sys.stderr)
         return 1
-    idle = unused(load(plan.script), _conversations(state))
+    idle = unused(load(plan.script), conversations_in(state))
     if idle and plan.name == str(plan.script) and not (options["as_json"] or options["quiet"]):
         print(f"hint: never needed: {', '.join(idle)}", file=sys.stderr)
     return code
-
-
-def _conversations(state: Path) -> dict[str, int]:
-    """How often each agent was talked to."""
-    from hocket.rehearsal.passes import PASSES
-
-    try:
-        seen = json.loads((state / PASSES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return {agent: len(conversations) for agent, conversations in seen.items()}
 
 
 # --- Scripts ------------------------------------------------------------------------------------------------
@@ -279,11 +271,13 @@ def _record(ref: str, output: str | None, force: bool) -> int:
     if run["provider"] != "claude":
         raise UsageError(f"run {run['number']} is no Claude agent's", _recordable(run))
     raw = b"".join(client.output(run["id"]))
-    text = record(raw.split(b"\n"), _name_in_script(run))
+    recording = record(raw.split(b"\n"), _name_in_script(run))
     if output is None:
-        access.write(text)
+        access.write(recording.script)
     else:
-        _write_new(Path(output), text, force)
+        _write_new(Path(output), recording.script, force)
+    for note in recording.notes:
+        print(f"rehearsal: {note}", file=sys.stderr)
     return 0
 
 

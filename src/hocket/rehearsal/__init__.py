@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from hocket.rehearsal.model import ScriptedModel
     from hocket.rehearsal.passes import uncovered_in
     from hocket.rehearsal.play import Conversation, Message, Uncovered, next_message
-    from hocket.rehearsal.recorder import record
+    from hocket.rehearsal.recorder import Recording, record
     from hocket.rehearsal.script import ScriptError, load, parse
     from hocket.rehearsal.steps import Script
 
 __all__ = [
     "Conversation",
     "Message",
+    "Recording",
     "Script",
     "ScriptError",
     "ScriptedModel",
@@ -40,6 +41,7 @@ __all__ = [
 _HOMES = {
     "Conversation": "play",
     "Message": "play",
+    "Recording": "recorder",
     "Script": "steps",
     "ScriptError": "script",
     "ScriptedModel": "model",

@@ -1,23 +1,25 @@
 """The scripted agent, a program that stands in for the real CLI.
 
-    python -m hocket.rehearsal.agent SCRIPT STATE -- ARGUMENTS
+    python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS
 
-What follows the two dashes is the real program's command line. ``installer.py`` writes a ``claude`` that calls this.
+What follows the two dashes is the real program's command line. FOUND is JSON, ``{name: "user" or "project"}``: the
+agents that the real program would find in files. ``installer.py`` writes a ``claude`` that calls this.
 Nothing here touches a home directory, runs a tool or reaches a network.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from hocket.errors import HocketError
 from hocket.rehearsal import flags as options
-from hocket.rehearsal import stream
+from hocket.rehearsal import roster, stream
 from hocket.rehearsal.flags import Flags, Refusal
 from hocket.rehearsal.inbox import SIGNAL, BadLine
 from hocket.rehearsal.performer import Performer
@@ -29,25 +31,25 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """``[SCRIPT, STATE, "--", *the real program's arguments]``. Never returns: threads may still be reading."""
-    if len(arguments) < 3 or arguments[2] != "--":
-        write(2, "usage: python -m hocket.rehearsal.agent SCRIPT STATE -- ARGUMENTS\n")
+    """``[SCRIPT, STATE, FOUND, "--", *the real program's arguments]``. Never returns: threads may still be reading."""
+    if len(arguments) < 4 or arguments[3] != "--":
+        write(2, "usage: python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS\n")
         leave(2)
     signal.signal(signal.SIGTERM, lambda *_: leave(TERMINATED))
     try:
-        leave(play(arguments[0], arguments[1], arguments[3:]))
+        leave(play(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
     except (Refusal, HocketError) as error:
         write(2, f"{error}\n")
         leave(1)
 
 
-def play(script: str, state: str, arguments: Sequence[str]) -> int:
+def play(script: str, state: str, found: Mapping[str, str], arguments: Sequence[str]) -> int:
     """Plays a command line to its end. What it returns is the exit code."""
     flags = options.parse(arguments)
     if "--version" in flags.switches:
         write(1, f"{stream.IMITATED_VERSION} (Claude Code, rehearsal)\n")
         return 0
-    stage = _stage(script, state, flags)
+    stage = _stage(script, state, found, flags)
     _listen(stage, flags)
     lead = Performer(stage, stage.agent, stage.session.messages)
     code = stage.serve(lead.turn)
@@ -56,26 +58,24 @@ def play(script: str, state: str, arguments: Sequence[str]) -> int:
     return code
 
 
-def _stage(script: str, state: str, flags: Flags) -> Stage:
-    known = options.definitions(flags)
+def _stage(script: str, state: str, found: Mapping[str, str], flags: Flags) -> Stage:
+    defined = options.definitions(flags)
+    agents = roster.agents(flags, defined, found)
     wanted = flags.values.get("--agent")
-    if wanted is not None and wanted not in known and not flags.reads_lines:
-        names = ", ".join([*known, *stream.USUAL_AGENTS])
-        raise Refusal(f"--agent '{wanted}' not found. Available agents: {names}")
+    if wanted is not None and wanted not in defined and not flags.reads_lines:
+        raise Refusal(f"--agent '{wanted}' not found. Available agents: {', '.join(agents)}")
     played = load(script)
     try:
         session = open_session(state, flags)
     except UnknownSession as unknown:
         _tell_unknown(flags, unknown)
         raise
-    return Stage(played, state, flags, known, session)
+    return Stage(played, state, flags, defined, agents, session)
 
 
 def _tell_unknown(flags: Flags, unknown: UnknownSession) -> None:
     """With a stream the real program says it there, too."""
     if flags.streams:
-        import json
-
         nothing = stream.no_usage()
         totals = stream.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
         ended = stream.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
@@ -114,8 +114,6 @@ def _all_of(descriptor: int) -> bytes:
 def _tell(flags: Flags, result: dict[str, Any]) -> None:
     """One object or one text, where nobody asked for a stream."""
     if flags.values.get("--output-format") == "json":
-        import json
-
         write(1, json.dumps(result) + "\n")
     else:
         write(1, f"{result.get('result') or (result.get('errors') or [''])[0]}\n")

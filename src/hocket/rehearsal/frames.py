@@ -75,7 +75,7 @@ def frames(message: Message, items: list[Block | float], id: str, model: str) ->
             continue
         yield from _block_frames(index, item)
         index += 1
-    if message.end not in ("hang", "crash") and message.fail is None:
+    if not message.has_no_end:
         delta = {"stop_reason": message.stop_reason, "stop_sequence": None}
         yield {"type": "message_delta", "delta": delta, "usage": {"output_tokens": made}}
         yield {"type": "message_stop"}

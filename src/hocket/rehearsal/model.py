@@ -16,13 +16,13 @@ import json
 import select
 import socket
 import threading
-from collections import deque
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+from hocket.errors import UsageError
 from hocket.rehearsal import frames
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import (
@@ -35,14 +35,12 @@ from hocket.rehearsal.play import (
     sub_agent_type,
     turn_of,
 )
-from hocket.rehearsal.steps import Fail, Say, Script
+from hocket.rehearsal.steps import NOBODY, Fail, Say, Script
 
-NOBODY = "claude"
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
 LARGEST_BODY = 64 * 1024 * 1024
 MOST_THREADS = 64
-REMEMBERED = 200
 IDLE_SECONDS = 60
 LOOK_SECONDS = 0.2
 ERRORS: Mapping[int, str] = {
@@ -57,16 +55,6 @@ ERRORS: Mapping[int, str] = {
 """What the API calls its failures; every other one is its own fault."""
 
 
-class Asked(NamedTuple):
-    """One request, in short."""
-
-    session: str
-    agent: str
-    turn: int
-    passage: int
-    stop_reason: str
-
-
 class ScriptedModel:
     """``start()``, ``stop()`` or ``with``; ``url`` is what ANTHROPIC_BASE_URL must be."""
 
@@ -79,12 +67,12 @@ class ScriptedModel:
     ) -> None:
         self.script = script
         self.uncovered: list[Uncovered] = []
-        self.asked: deque[Asked] = deque(maxlen=REMEMBERED)
-        """The most recent requests, oldest first."""
         self.requests = 0
+        """How many the script was asked for."""
         self._state = state
         self._passes = Passes(state)
         self._agents = dict(agents or {})
+        _check_distinct(self._agents)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._server = _Server(("127.0.0.1", port), self)
@@ -124,11 +112,12 @@ class ScriptedModel:
         conversation = self._conversation(body, session, sub_agent)
         if conversation is None:
             return HARMLESS
+        with self._lock:
+            self.requests += 1
         found = next_message(self.script, conversation)
         if isinstance(found, Uncovered):
             self._note(found)
-            found = Message(fail=Fail(400, str(found)))
-        self._remember(conversation, session, found)
+            return Message(fail=Fail(400, str(found)))
         return found
 
     def _conversation(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Conversation | None:
@@ -162,12 +151,17 @@ class ScriptedModel:
         if self._state is not None:
             note_uncovered(self._state, uncovered)
 
-    def _remember(self, conversation: Conversation, session: str, message: Message) -> None:
-        turn = turn_of(conversation.messages)
-        with self._lock:
-            self.requests += 1
-            self.asked.append(
-                Asked(session, conversation.agent, turn.number, conversation.passage, message.stop_reason)
+
+def _check_distinct(agents: Mapping[str, str]) -> None:
+    """Nothing else in a request says which agent asks: the CLI sends no name."""
+    names: dict[str, list[str]] = {}
+    for name, text in agents.items():
+        names.setdefault(text.strip(), []).append(name)
+    for alike in names.values():
+        if len(alike) > 1:
+            raise UsageError(
+                f"{' and '.join(alike)} have the same instructions, by which alone a model can tell them apart",
+                "give one of them a sentence of its own, or rehearse with scripted agents, who know their names",
             )
 
 
@@ -318,10 +312,8 @@ class _Handler(BaseHTTPRequestHandler):
         """False where the script leaves the agent alone: never an answer, or a broken connection."""
         while message.end == "hang" and self.server.model.wait(LOOK_SECONDS) and self._is_connected():
             continue
-        if message.end in ("hang", "crash") or message.fail is not None:
-            self.close_connection = True
-            return False
-        return True
+        self.close_connection |= message.has_no_end
+        return not message.has_no_end
 
     def _is_connected(self) -> bool:
         """Nobody sends anything while it waits for an answer: readable means hung up."""

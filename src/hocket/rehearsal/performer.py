@@ -10,14 +10,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal import frames, stream
+from hocket.rehearsal import frames, roster, stream
 from hocket.rehearsal.inbox import Interrupted, Work
 from hocket.rehearsal.play import CUT_OFF, MID_TURN, STOPPED_BY_SAFETY, Conversation, Message, Uncovered, next_message
 from hocket.rehearsal.stage import Stage, crash, leave
-from hocket.rehearsal.steps import AGENT_TOOL, Call, Fail
+from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE, Call, Fail
 
 DEEPEST = 5
-AGENT_TOOLS = (AGENT_TOOL, "Task")
 DENIED = "Permission was denied: the rehearsal has nobody who could be asked."
 UNANSWERED = "Permission was denied: the input ended before an answer came."
 STOPPED = "The tool was stopped because the user interrupted."
@@ -148,15 +147,15 @@ class Performer:
         if frame["type"] == "content_block_stop":
             block = said[frame["index"]]
             done.append(block)
-            if self._is_heard(block):
+            if self._is_heard or block["type"] == "tool_use":
                 self.stage.emit(stream.assistant(head, block, self._about))
         if self.is_lead:
             self.stage.emit_partial(stream.stream_event(frame))
 
-    def _is_heard(self, block: frames.Block) -> bool:
+    @property
+    def _is_heard(self) -> bool:
         """The words of a sub-agent that somebody waits for are told by its report alone."""
-        forwarded = "--forward-subagent-text" in self.stage.flags.switches
-        return self.is_lead or self.in_background or forwarded or block["type"] == "tool_use"
+        return self.is_lead or self.in_background or "--forward-subagent-text" in self.stage.flags.switches
 
     def _pause(self, seconds: float | None) -> None:
         self.stage.inbox.pause(seconds, interruptible=not self.in_background)
@@ -200,7 +199,7 @@ class Performer:
         """What the real program says to the model in a user's place."""
         note = [stream.text_block(text)]
         self.messages.append({"role": "user", "content": note})
-        if self.is_lead:
+        if self._is_heard:
             self.stage.emit(stream.user(note, self._about, **stream.spelled({"is_synthetic": True})))
 
     def _gives_up(self) -> stream.Result:
@@ -278,9 +277,12 @@ class Performer:
         if self._depth >= DEEPEST:
             return Used(f"No agent was started: {DEEPEST} of them already wait for each other.", error=True)
         given = block["input"]
-        task = _task(block["id"], given, self._depth + 1)
+        try:
+            name = roster.meant(str(given.get("subagent_type", DEFAULT_TYPE)), self.stage.agents)
+        except roster.NoSuchAgent as error:
+            return Used(str(error), error=True)
+        task = _task(block["id"], name, given, self._depth + 1)
         prompt = stream.text_block(str(given.get("prompt", "")))
-        name = str(task["subagent_type"])
         sub = Performer(self.stage, name, [{"role": "user", "content": [prompt]}], task, self._depth + 1)
         if task["is_backgrounded"]:
             return self._launch(sub, task, prompt["text"])
@@ -306,12 +308,12 @@ class Performer:
         self.stage.emit(stream.task_event("task_notification", _short(task), status=state, summary=ended.text or ""))
 
 
-def _task(tool_id: str, given: Mapping[str, Any], depth: int) -> dict[str, Any]:
+def _task(tool_id: str, name: str, given: Mapping[str, Any], depth: int) -> dict[str, Any]:
     return {
         "task_id": "a" + os.urandom(8).hex(),
         "tool_use_id": tool_id,
         "description": str(given.get("description", "")),
-        "subagent_type": str(given.get("subagent_type", "general-purpose")),
+        "subagent_type": name,
         "is_backgrounded": given.get("run_in_background") is True,
         "spawn_depth": depth,
         "task_type": "local_agent",

@@ -8,7 +8,8 @@ conversation itself, so a player remembers nothing between two requests:
   one once the results are there;
 - ``last`` looks at what came back most recently, and its rule takes over whenever it fits;
 - ``allowed`` and ``denied`` of a question go on instead of the rest of the list;
-- a list that ends with a tool call is closed with one more word; one that ends with ``refuse`` refuses again;
+- a list that ends with a tool call or a ``break`` is closed with one more word; one that ends with ``refuse`` refuses
+  again;
 - where the agent breaks off it stays broken: the CLI asks it to go on with what it had begun to say.
 """
 
@@ -71,9 +72,14 @@ class Message(NamedTuple):
 
     @property
     def breaks(self) -> bool:
-        """Whether words come before a failure of the API: then the stream breaks off, and the next try fails."""
+        """Whether the stream breaks off and is asked for again; before a failure of the API it does so after words."""
         spoken = any(isinstance(part, Say) for part in self.parts)
-        return spoken and self.fail is not None and self.fail.status is not None
+        return self.end == "break" or (spoken and self.fail is not None and self.fail.status is not None)
+
+    @property
+    def has_no_end(self) -> bool:
+        """Whether nothing tells whoever listens that all has been said."""
+        return self.end in ("break", "hang", "crash") or self.fail is not None
 
     @property
     def stop_reason(self) -> str:
@@ -180,6 +186,8 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
                 return Message(tuple(parts), spend, fail=step), (step,)
             case End(kind="refuse"):
                 return _refused(parts, spend), steps[position:] or (step,)
+            case End(kind="break"):
+                return Message(tuple(parts), spend, end="break"), steps[position:]
             case End():
                 return Message(tuple(parts), spend, end=step.kind), (step,)
             case Marker():

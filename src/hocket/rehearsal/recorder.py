@@ -1,7 +1,8 @@
 """What a run said, turned into a script that says it again: ``record(lines, agent)``. Pure.
 
 Each turn becomes a rule, each sub-agent's conversation another. Prompts are not part of a run's output, so turns are
-told apart by their number alone; sub-agents by the beginning of the prompt that their lead gave them.
+told apart by their number alone; sub-agents by the beginning of the prompt that their lead gave them. What a script
+cannot do, such as to interrupt an agent, becomes a note: it stands at the head of the script, and is for people.
 """
 
 from __future__ import annotations
@@ -9,19 +10,27 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from hocket.rehearsal.play import STOPPED_BY_SAFETY, Result, flat_text, users_part
+from hocket.rehearsal.play import CUT_OFF, STOPPED_BY_SAFETY, Result, flat_text, users_part
 from hocket.rehearsal.script import is_regex
-from hocket.rehearsal.steps import AGENT_TOOL
+from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 
 LONGEST_PROMPT = 80
-AGENT_TOOLS = (AGENT_TOOL, "Task")
-REFUSE = "refuse"
+REFUSE, BREAK, HANG = "refuse", "break", "hang"
+INTERRUPTED = "aborted_"
+"""How the reason of a turn begins that somebody has interrupted."""
 UNREACHABLE = 500
 """Recorded for an API that did not answer at all: what Hocket makes of it is the same."""
 
 Step = Any
+
+
+class Recording(NamedTuple):
+    script: str
+    """YAML, the notes included."""
+    notes: tuple[str, ...]
+    """What ended in another way than the script can tell, one sentence each."""
 
 
 class _Voice:
@@ -46,9 +55,8 @@ class _Voice:
     def _call(self, message: str, id: str, call: dict[str, Any]) -> None:
         """Calls of one message belong together."""
         self._calls[id] = call
-        last = self.steps[-1] if self.steps else None
-        if self._message == message and isinstance(last, dict) and "together" in last:
-            last["together"].append(call)
+        if self._message == message and self._ends_with("together"):
+            self.steps[-1]["together"].append(call)
         else:
             self.steps.append({"together": [call]})
 
@@ -69,11 +77,27 @@ class _Voice:
         if came.error:
             body["error"] = True
 
+    def cut(self) -> None:
+        """The stream broke off, and the CLI asks for the rest."""
+        if self._ends_with("say"):
+            self.steps.append(BREAK)
+
     def fail(self, failure: Step) -> None:
-        """What was thought but not followed by a word is lost when a request fails, to the CLI itself as well."""
-        while self.steps and isinstance(self.steps[-1], dict) and "think" in self.steps[-1]:
+        """What was thought but not followed by a word is lost when a request fails, to the CLI itself as well.
+
+        That the stream breaks off when a failure follows words goes without saying.
+        """
+        while self._ends_with("think") or self.steps[-1:] == [BREAK]:
             self.steps.pop()
         self.steps.append(failure)
+
+    def stop(self, failure: Step) -> None:
+        """Somebody ended the turn. If the agent was about to go on, it is not known what it would have said."""
+        if self._ends_with("together"):
+            self.fail(failure)
+
+    def _ends_with(self, key: str) -> bool:
+        return bool(self.steps) and isinstance(self.steps[-1], dict) and key in self.steps[-1]
 
     def finished(self) -> list[Step]:
         """What followed a denial is what the agent does when it is denied; else it is not known what it would do."""
@@ -99,7 +123,7 @@ def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
     given = given if isinstance(given, dict) else {}
     if block.get("name") not in AGENT_TOOLS:
         return {"tool": {"name": str(block.get("name")), "input": given}}
-    agent = {"type": str(given.get("subagent_type", "general-purpose")), "prompt": str(given.get("prompt", ""))}
+    agent = {"type": str(given.get("subagent_type", DEFAULT_TYPE)), "prompt": str(given.get("prompt", ""))}
     told = {"description": given["description"]} if isinstance(given.get("description"), str) else {}
     return {"agent": {**agent, **told, "background": given.get("run_in_background") is True}}
 
@@ -128,6 +152,7 @@ class _Recorder:
         """By the id of the call that started them: what to tell them by, and what they did."""
         self._turns = self._wakes = 0
         self._spent: float | None = None
+        self.notes: list[str] = []
 
     def take(self, event: Mapping[str, Any]) -> None:
         match event.get("type"):
@@ -161,6 +186,8 @@ class _Recorder:
                 voice.result(block)
             elif str(block.get("text", "")).startswith(STOPPED_BY_SAFETY):
                 voice.steps.append(REFUSE)  # what came before the note; the CLI asks once more
+            elif str(block.get("text", "")).startswith(CUT_OFF):
+                voice.cut()
 
     def _asked(self, request: Any) -> None:
         if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
@@ -208,14 +235,24 @@ class _Recorder:
         woken = isinstance(event.get("origin"), dict)
         self._wakes, self._turns = self._wakes + woken, self._turns + (not woken)
         voice = self._turn_told()
-        if (failure := _failed_turn(event)) is not None:
-            voice.fail(failure)
+        self._end(voice, event, f"wake {self._wakes}" if woken else f"turn {self._turns}")
         steps = voice.finished()
         if (cost := self._cost(event)) > 0:
             steps.insert(_last_message(steps), {"cost": cost})
         if steps:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
+
+    def _end(self, voice: _Voice, event: Mapping[str, Any], turn: str) -> None:
+        """What is not the agent's doing is told as far as a script can, and noted."""
+        if (failure := _failed_turn(event)) is not None:
+            voice.fail(failure)
+        elif str(event.get("terminal_reason")).startswith(INTERRUPTED):
+            voice.steps.append(HANG)
+            self.notes.append(f"{turn} was interrupted: it hangs there until it is interrupted again")
+        elif (limit := _limit(event)) is not None:
+            voice.stop({"fail": {"status": 400, "message": f"the recorded turn was ended here: {limit}"}})
+            self.notes.append(f"{turn} did not end by itself ({limit}): the same end needs the same limit again")
 
     def _cost(self, event: Mapping[str, Any]) -> float:
         """What this turn cost. The first result of a resumed session also counts what was spent before."""
@@ -230,7 +267,8 @@ class _Recorder:
         for number, voice in enumerate([*self._untold, self._lead], self._turns + 1):
             if voice.steps:
                 when = {"agent": self._agent, "turn": number}
-                self._rules.append({"when": when, "do": [*voice.finished(), "hang"]})
+                self._rules.append({"when": when, "do": [*voice.finished(), HANG]})
+                self.notes.append(f"turn {number} has no end: it hangs where the output breaks off")
         heard = [{"when": when, "do": voice.finished()} for when, voice in self._subs.values() if voice.steps]
         return [*self._rules, *_told_apart(heard)]
 
@@ -268,8 +306,9 @@ def _before(event: Mapping[str, Any], total: float) -> float:
 
 
 def _last_message(steps: list[Step]) -> int:
-    """Where the last message of a turn begins: after the last tool call."""
-    calls = [number for number, step in enumerate(steps, 1) if {"tool", "tools", "ask", "agent"} & set(step)]
+    """Where the last message of a turn begins that was said: after the last call but the one that it ends with."""
+    said = steps[:-1] if steps and (steps[-1] == HANG or "fail" in steps[-1]) else steps
+    calls = [number for number, step in enumerate(said[:-1], 1) if {"tool", "tools", "ask", "agent"} & set(step)]
     return calls[-1] if calls else 0
 
 
@@ -280,7 +319,7 @@ def _failure(report: str) -> Step:
 
 
 def _failed_turn(event: Mapping[str, Any]) -> Step | None:
-    """How a turn ended in whose way the API was. Limits and interrupts are not the agent's doing, so no part of it."""
+    """How a turn ended in whose way the API was."""
     text, status = str(event.get("result") or ""), event.get("api_error_status")
     if isinstance(status, int):
         return {"fail": {"status": status, "message": text.removeprefix(f"API Error: {status} ")}}
@@ -291,6 +330,14 @@ def _failed_turn(event: Mapping[str, Any]) -> Step | None:
     return {"fail": {"status": UNREACHABLE, "message": text.removeprefix("API Error: ")}}
 
 
+def _limit(event: Mapping[str, Any]) -> str | None:
+    """What ended a turn that neither the agent nor the API has ended, in the CLI's words."""
+    if event.get("is_error") is not True:
+        return None
+    errors = event.get("errors")
+    return str(errors[0] if isinstance(errors, list) and errors else event.get("result") or event.get("subtype"))
+
+
 def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     message = event.get("message")
     content = message.get("content") if isinstance(message, dict) else None
@@ -299,8 +346,8 @@ def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield block
 
 
-def record(lines: Iterable[bytes], agent: str) -> str:
-    """The script, as YAML, of a run whose standard output these lines are. Lines that are no events are passed over."""
+def record(lines: Iterable[bytes], agent: str) -> Recording:
+    """The script of a run whose standard output these lines are. Lines that are no events are passed over."""
     recorder = _Recorder(agent)
     for line in lines:
         try:
@@ -309,7 +356,9 @@ def record(lines: Iterable[bytes], agent: str) -> str:
             continue
         if isinstance(event, dict):
             recorder.take(event)
-    return _written({"version": 1, "rules": recorder.rules(), "default": "fail"})
+    text = _written({"version": 1, "rules": recorder.rules(), "default": "fail"})
+    notes = tuple(" ".join(note.split()) for note in recorder.notes)
+    return Recording("".join(f"# {note}\n" for note in notes) + text, notes)
 
 
 def _written(document: Mapping[str, Any]) -> str:

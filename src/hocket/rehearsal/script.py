@@ -15,7 +15,7 @@
           - usage: {input: 10, output: 20}
           - marker
           - fail: {status: 529, message: "…"}     # or {exit: 3}
-          - refuse                                # or hang, or crash
+          - refuse                                # or break, or hang, or crash
     default: fail                             # or a list of steps
     marker: DONE                              # only where the agent is not told one
 
@@ -33,6 +33,7 @@ from typing import Any
 from hocket.errors import UsageError
 from hocket.rehearsal.steps import (
     AGENT_TOOL,
+    DEFAULT_TYPE,
     Call,
     Calls,
     End,
@@ -51,7 +52,6 @@ from hocket.rehearsal.steps import (
 
 VERSION = 1
 LONGEST_WAIT = 3600.0
-DEFAULT_TYPE = "general-purpose"
 
 
 class ScriptError(UsageError):
@@ -183,6 +183,8 @@ def _check_failures(steps: tuple[Step, ...], place: str) -> None:
                 f"{place}: step {number}: an API failure cannot follow a thought alone",
                 "put it first, right after a tool call, or after words",
             )
+        if step == End("break") and not spoken:
+            raise ScriptError(f"{place}: step {number}: a stream breaks off after words alone", "say something first")
         ends = isinstance(step, Calls | Fail | End)
         spoken = not ends and (spoken or isinstance(step, Say | Marker))
         thought = not ends and (thought or isinstance(step, Think))
@@ -287,6 +289,7 @@ _STEPS: Mapping[str, Callable[[Any, str], Step]] = {
 _BARE: Mapping[str, Step] = {
     "marker": Marker(),
     "refuse": End("refuse"),
+    "break": End("break"),
     "hang": End("hang"),
     "crash": End("crash"),
 }

@@ -20,17 +20,23 @@ from hocket.rehearsal.inbox import Inbox, Interrupted, Work
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import NOTIFICATION, Uncovered
 from hocket.rehearsal.session import Session
-from hocket.rehearsal.steps import AGENT_TOOL, Script, Spend
+from hocket.rehearsal.steps import AGENT_TOOL, NOBODY, Script, Spend
 from hocket.rehearsal.toolbox import Toolbox, toolbox
-
-NOBODY = "claude"
 
 
 class Stage:
     def __init__(
-        self, script: Script, state: str, flags: Flags, definitions: Mapping[str, Mapping[str, Any]], session: Session
+        self,
+        script: Script,
+        state: str,
+        flags: Flags,
+        definitions: Mapping[str, Mapping[str, Any]],
+        agents: list[str],
+        session: Session,
     ) -> None:
         self.script, self.flags, self.definitions, self.session = script, flags, definitions, session
+        self.agents = agents
+        """All that may be started from here, by name."""
         self.mode = flags.mode
         self.model = self._model()
         self.passes = Passes(state)
@@ -109,9 +115,8 @@ class Stage:
     def _turn(self, work: Work, play: Callable[[Work], stream.Result]) -> None:
         started = time.monotonic()
         self._user_events, self.denials, self.safety_stops = 0, [], 0
-        agents = [*stream.USUAL_AGENTS, *self.definitions]
         tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.toolbox(self.agent).names()]
-        self.emit(stream.init(os.getcwd(), self.model, self.mode, tools, agents))
+        self.emit(stream.init(os.getcwd(), self.model, self.mode, tools, self.agents))
         ended = play(work)
         self.session.save()
         self._finish(ended, work, int((time.monotonic() - started) * 1000))

@@ -11,6 +11,12 @@ from typing import Any, NamedTuple
 
 AGENT_TOOL = "Agent"
 """The tool by which an agent starts another one."""
+AGENT_TOOLS = (AGENT_TOOL, "Task")
+"""With the name that it had before."""
+NOBODY = "claude"
+"""What scripts call the CLI with no definition."""
+DEFAULT_TYPE = "general-purpose"
+"""Which one it is when nothing is said."""
 
 
 class Say(NamedTuple):
@@ -65,7 +71,10 @@ class Fail(NamedTuple):
 
 
 class End(NamedTuple):
-    """``refuse``: the model will not. ``hang``: no answer ever comes. ``crash``: the program dies."""
+    """``refuse``: the model will not. ``break``: the stream breaks off, and goes on when it is asked for again.
+
+    ``hang``: no answer ever comes. ``crash``: the program dies.
+    """
 
     kind: str
 

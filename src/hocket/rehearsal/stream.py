@@ -15,7 +15,6 @@ Usage = dict[str, float]
 
 IMITATED_VERSION = "2.1.325"
 USUAL_TOOLS = ("Task", "Bash", "Edit", "Glob", "Grep", "NotebookEdit", "Read", "WebFetch", "WebSearch", "Write")
-USUAL_AGENTS = ("general-purpose",)
 RETRIED = {401: "authentication_failed", 429: "rate_limit", 529: "overloaded"}
 GIVEN_UP = {
     401: "authentication_failed",

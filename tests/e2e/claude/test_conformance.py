@@ -26,6 +26,7 @@ SCRIPTS: dict[str, list[Any]] = {
         {"when": {"agent": "general-purpose"}, "do": [bash("echo hi", "hi"), {"say": "nothing there"}]},
         {"do": [{"say": "go"}, {"agent": SCOUT}, {"fail": {"status": 400, "message": "too odd"}}]},
     ],
+    "member_unknown": [{"do": [{"agent": {**SCOUT, "type": "nosuch"}}, {"say": "alone then"}]}],
     "member_of_one": [
         {"when": {"agent": "general-purpose"}, "do": [{"say": "nothing there"}]},
         {"do": [{"say": "go"}, {"agent": SCOUT}, {"fail": {"status": 529, "message": "too busy"}}]},
