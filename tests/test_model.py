@@ -242,3 +242,11 @@ def test_the_session_is_captured_once_and_its_transcript_when_it_is_known() -> N
     run = apply(born(), event("session", session_id="one", transcript=None))
     run = apply(run, event("session", session_id="two", transcript="/t"))
     assert (run.session_id, run.transcript) == ("one", "/t")
+
+
+def test_another_session_takes_the_place_of_the_one_that_was_cleared_and_of_no_other() -> None:
+    run = apply(born(), event("session", session_id="one", transcript="/t"))
+    for other in (None, "zero"):
+        assert apply(run, event("session", session_id="two", instead_of=other)).session_id == "one"
+    cleared = apply(run, event("session", session_id="two", transcript="/u", instead_of="one"))
+    assert (cleared.session_id, cleared.transcript) == ("two", "/u")

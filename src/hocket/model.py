@@ -466,11 +466,12 @@ def _clock(run: Run, event: Event) -> Run:
 
 
 def _session(run: Run, event: Event) -> Run:
-    """The session is captured once; where its transcript lies may become known later."""
+    """The session is captured once, unless another takes its place; where its transcript lies may be known later."""
     data = event.data
+    is_known = run.session_id is not None and data.get("instead_of") != run.session_id
     return _changed(
         run,
-        session_id=run.session_id or data.get("session_id"),
+        session_id=run.session_id if is_known else data.get("session_id"),
         transcript=data.get("transcript") or run.transcript,
     )
 

@@ -160,6 +160,11 @@ CASES: Mapping[str, Case] = {
         moves=(*NEXT, Say("second"), *NEXT, Say("third"), *NEXT, Say("fourth"), *NEXT),
         options=Options(session=True),
     ),
+    "cleared": Case(
+        ({"when": {"prompt": "again"}, "do": [{"say": "anew"}]}, {"do": [{"say": "one"}]}),
+        moves=(*NEXT, Say("/clear"), *NEXT, Say("again"), *NEXT),
+        options=Options(session=True),
+    ),
     "resume": Case(
         ({"when": {"turn": 1}, "do": [{"say": "one"}]}, {"do": [{"say": "two, as I remember"}]}), earlier="begin"
     ),

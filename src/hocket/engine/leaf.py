@@ -55,9 +55,10 @@ class Leaf:
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
         self.input_ended = ends_at_once(spec)
-        self.transcripts: Sequence[str] | None = None
-        """Where its transcript may lie, once its session is known."""
-        self.has_transcript = False
+        self.sought: str | None = None
+        """The session whose transcript is looked for, or was found."""
+        self.transcripts: Sequence[str] = ()
+        """Where that may lie; nowhere else, once it was found."""
         self.catching_up = False
         """Nothing is read from it yet: what was said to it must be recorded first."""
         self.settled = False

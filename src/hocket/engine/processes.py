@@ -562,19 +562,18 @@ class Processes:
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Where the transcript really lies: looked for whenever something was said, until it is there."""
         conversation = leaf.provider.conversation
-        if conversation is None or leaf.has_transcript or not (ended or events):
+        if conversation is None or not (ended or events):
             return
-        if leaf.transcripts is None:
-            session = run.session_id or _after(run, events).session_id
-            if session is None:
-                return
-            # Once: which session it is does not change any more.
-            leaf.transcripts = conversation.transcripts(leaf.spec.env, os.path.realpath(leaf.spec.cwd), session)
+        if leaf.sought is None or any(event.type == "session" for event in events):
+            leaf.sought = _after(run, events).session_id
+            cwd = os.path.realpath(leaf.spec.cwd)
+            leaf.transcripts = conversation.transcripts(leaf.spec.env, cwd, leaf.sought) if leaf.sought else ()
         found = next((place for place in leaf.transcripts if os.path.exists(place)), None)
-        leaf.has_transcript = found is not None
-        if found is not None and found != (now := _after(run, events)).transcript:
-            data = {"session_id": now.session_id, "transcript": found}
-            events.append(self._event(leaf, "session", data))
+        if found is None:
+            return
+        leaf.transcripts = ()
+        if found != _after(run, events).transcript:
+            events.append(self._event(leaf, "session", {"session_id": leaf.sought, "transcript": found}))
 
     def _complaint(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
         """What a CLI said about its own failure: by its events, else with its last words on standard error."""

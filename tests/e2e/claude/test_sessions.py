@@ -161,6 +161,28 @@ def test_a_finished_run_is_gone_on_with_in_a_new_one(stage: Stage, hocket: Hocke
     assert shown(hocket, old["id"])["result"] == "noted: blue"
 
 
+@pytest.mark.req("S3-23")
+def test_after_a_clear_the_new_conversation_is_the_session_and_all_that_was_spent_counts(
+    claude: Stage, hocket: Hocket
+) -> None:
+    claude.plays(says("anew", prompt="second"), says("on it goes", prompt="what was it"), says("one"))
+    run_id = spawn(hocket, "claude", "--session", "-p", "first words")
+    wait_for(hocket, run_id, "turn.ended")
+    old = shown(hocket, run_id)
+    for text in ("/clear", "second words"):
+        assert hocket("send", run_id, text, "--wait").returncode == 0
+    cleared = shown(hocket, run_id)
+    assert (cleared["pid"], cleared["result"]) == (old["pid"], "anew")
+    assert cleared["session_id"] not in (None, old["session_id"])
+    assert cleared["session_id"] in cleared["transcript"]
+    assert cleared["cost_usd"] == pytest.approx(2 * old["cost_usd"])
+    assert cleared["tokens"] == 2 * old["tokens"]
+    assert hocket("stop", run_id).returncode == 0
+    told, new = resumed(hocket, run_id)
+    assert (told.code, new["result"]) == (0, "on it goes")
+    assert ("second words" in claude.model.heard(), "first words" in claude.model.heard()) == (True, False)
+
+
 def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: Stage, hocket: Hocket) -> None:
     claude.plays(*PAST)
     old = shown(hocket, run(hocket, "claude", "-p", "the colour is blue").leaf)

@@ -3,13 +3,13 @@
 Nothing here raises, whatever the line: what is not understood is kept as ``raw``. The state is a small JSON value:
 
     session        whether input stays open after a turn          blocks messages told         see ``saying``
-    id             the session's id, once it is known             members tasks waking         see ``members``
+    id, left       of the session, and of the one before a clear  members tasks waking         see ``members``
     turn, open     how many turns began; whether one is going on  asked    questions by id, with the tool that waits
     result         how the last turn ended                        tools    names of tools at work, by id
     limited        whether the usage limit rejects us             marker   whether it was said
     fence          the block of code that is being said, if one is     calls    of our own tools, see ``serving``
     owed           whether a turn began before the last one's result, and its own is still to come
-    spent_before tokens unsettled priced reading                  see ``usage`` and ``streamed``
+    spent_before cost tokens unsettled priced reading             see ``usage`` and ``streamed``
 
 Nested values are replaced and never changed, because a state that was handed in stays as it was.
 """
@@ -20,11 +20,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers.claude import members, notices, questions, streamed, tools, words
+from hocket.providers.claude import members, notices, questions, streamed, tools, usage, words
 from hocket.providers.claude.saying import Voice, message_key
 from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
 from hocket.providers.claude.transcript import likeliest
-from hocket.providers.claude.usage import settled
 from hocket.providers.contract import Reader, Said, State
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
@@ -77,6 +76,7 @@ class _Reading:
             "control_cancel_request": questions.withdrawn,
             "control_request": questions.asked,
             "control_response": _nothing,
+            "conversation_reset": _cleared,
             "rate_limit_event": notices.rate_limit,
             "result": self._result,
             "stream_event": self._stream_event,
@@ -189,8 +189,12 @@ class _Reading:
         return handler(state, line) if handler else None
 
     def _session(self, state: State, session: str, line: dict[str, Any]) -> list[Said]:
-        """Which session this is, told once: by its first line, or by any other where that one is missing."""
-        if "id" in state or not session:
+        """Which session this is, told once: by its first line, or by any other where that one is missing.
+
+        Told again only where the conversation was cleared: what is said from then on is another session's.
+        """
+        left = state.get("left")
+        if "id" in state or not session or session == left:
             return []
         state["id"] = session
         cwd = text_in(line, "cwd") or self._spec.cwd
@@ -202,6 +206,7 @@ class _Reading:
             "version": text_in(line, "claude_code_version") or None,
             "permission_mode": text_in(line, words.PERMISSION_MODE) or None,
             "tools": [tool for tool in list_in(line, "tools") if isinstance(tool, str)],
+            **({"instead_of": left} if left else {}),
         }
         return [("session", data)]
 
@@ -216,7 +221,7 @@ class _Reading:
             said += self._voice.result(state, text)
         elif text:
             said += notices.limit_in_words(state, text)
-        said.append(settled(state, line))
+        said.append(usage.settled(state, line))
         said.append(("turn.ended", self._end(state, line, text, is_error)))
         _turn_ends(state, line, text if is_error else None, is_error)
         return said
@@ -236,6 +241,13 @@ class _Reading:
             "denials": [_denial(denial) for denial in list_in(line, "permission_denials")[:100]],
             "origin": text_in(dict_in(line, "origin"), "kind") or None,
         }
+
+
+def _cleared(state: State, _line: dict[str, Any]) -> list[Said]:
+    """Somebody typed ``/clear``. Lines that come late may still be the old session's."""
+    state["left"] = state.pop("id", None)
+    usage.count_anew(state)
+    return [notices.notice("cleared", "the conversation begins anew")]
 
 
 def _turn_starts(state: State) -> list[Said]:

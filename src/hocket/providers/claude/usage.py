@@ -34,9 +34,15 @@ def settled(state: State, result: dict[str, Any]) -> Said:
     if tokens is not None or "tokens" not in state:
         data["tokens"] = None if tokens is None else max(0, tokens - tokens_before)
     state["priced"] = state.get("priced") or total is not None
+    state["cost"] = data.get("cost_usd") or state.get("cost", 0)
     state["tokens"] = data.get("tokens") or state.get("tokens", 0)
     state["unsettled"] = 0
     return "usage", data
+
+
+def count_anew(state: State) -> None:
+    """The program begins at zero again in the same process, and what was used so far was used all the same."""
+    state["spent_before"] = [-state.get("cost", 0), -state.get("tokens", 0)]
 
 
 def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> list[Any]:
