@@ -346,6 +346,10 @@ def test_the_marker_counts_exactly_when_nothing_else_is_on_the_line(before: str,
     [
         ("say→okm", 'separate steps with "->"'),
         ("a => b", 'separate steps with "->"'),
+        (
+            "Code Reviewer",
+            'separate steps with "->"; an agent with such a name has an address, as Code-Reviewer: `hocket agents`',
+        ),
         ("(a -> b, c)", 'a group holds agents and no "->": (a, b:3)'),
     ],
 )

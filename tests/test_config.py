@@ -697,6 +697,27 @@ def test_only_regular_files_are_read(project: Path, home: Path, kind: str) -> No
     assert "regular file" in refused(project, home).message
 
 
+@pytest.mark.parametrize("name", ["hocket.toml", "forge/chains.json"])
+def test_a_link_to_nothing_is_a_configuration_that_cannot_be_read(project: Path, home: Path, name: str) -> None:
+    (project / "forge").mkdir()
+    (project / name).symlink_to("/nowhere/at-all")
+    error = refused(project, home)
+    assert f"cannot read {project / name}: it links to /nowhere/at-all, which does not exist" in error.message
+    assert error.hint == "mend the link, or remove it"
+
+
+def test_a_users_link_to_nothing_is_one_too(project: Path, home: Path) -> None:
+    (home / "config.toml").symlink_to("gone.toml")
+    assert "it links to gone.toml" in refused(project, home).message
+
+
+def test_a_link_to_nothing_above_counts_as_the_nearest_file(project: Path, home: Path) -> None:
+    (project / ".git").mkdir()
+    (project / "sub").mkdir()
+    (project / "hocket.toml").symlink_to("gone.toml")
+    assert str(project / "hocket.toml") in refused(project / "sub", home).message
+
+
 def test_a_name_that_is_there_twice_is_an_error(project: Path, home: Path) -> None:
     put(project / "forge" / "chains.json", '{"agents": {"a": {}, "a": {}}}')
     assert '"a" is there twice' in refused(project, home).message

@@ -168,6 +168,8 @@ def _name_hint(text: str) -> str:
     agent, _, count = text.rpartition(":")
     if agent and _DIGITS.fullmatch(count):
         return f'to repeat it, write "iterations" for the step: {agent}, {count}'
+    if _NAME.fullmatch(address := "-".join(text.split(" "))):
+        return f'separate steps with "{ARROW}"; an agent with such a name has an address, as {address}: `hocket agents`'
     if any(character.isspace() or character in _OTHER_ARROWS for character in text):
         return f'separate steps with "{ARROW}"'
     return f"a name has letters, digits, - and _; give any other program by its path, e.g. ./{text}"

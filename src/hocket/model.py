@@ -323,6 +323,11 @@ def stages(steps: Sequence[Grouped]) -> Iterator[range]:
             begin = place
 
 
+def stage_number(steps: Sequence[Grouped], place: int) -> int:
+    """The number that people give a step, from 1: as the chain is written, where the members of a group share one."""
+    return next(number for number, together in enumerate(stages(steps), 1) if place in together)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One thing that happened. ``seq`` orders everything in one store."""
@@ -356,7 +361,9 @@ class Run:
     handoff: str | None = None
     """The record of it among its task's hand-offs, where it is one."""
     step: int | None = None
-    """Position in the chain that started it, from 0."""
+    """Position in the chain that started it, from 0, every member of a group counted."""
+    stage: int | None = None
+    """The same as people count, from 1, a group as one; None of a run that an earlier version started."""
     iteration: int | None = None
     """Which pass of a loop it is, from 1."""
     pid: int | None = None
@@ -442,6 +449,7 @@ def _created(event: Event) -> Run:
         task=data.get("task"),
         handoff=data.get("handoff"),
         step=data.get("step"),
+        stage=data.get("stage"),
         iteration=data.get("iteration"),
         resumed_from=data.get("resumed_from"),
         source=data.get("source"),

@@ -437,6 +437,13 @@ def test_near_misses_are_looked_for_among_definitions_too(place: Place) -> None:
     assert place.refused(".claude/agents/reviewr").hint == "did you mean reviewer?"
 
 
+def test_only_what_can_be_typed_is_suggested_and_else_where_all_are_listed(place: Place) -> None:
+    (place.project / ".claude/agents").mkdir(parents=True)
+    (place.project / ".claude/agents/a.md").write_text("---\nname: Code Reviewer\ndescription: d\n---\nReview.\n")
+    assert place.refused("code-reviewer").hint == "did you mean Code-Reviewer?"
+    assert place.refused("nobody-has-this").hint == "`hocket agents` lists those that can run here"
+
+
 # --- Trust --------------------------------------------------------------------------------------------------
 
 GREEDY = {

@@ -187,6 +187,33 @@ def test_a_lone_escape_is_a_key_once_nothing_has_followed_it() -> None:
     assert typed.keys("d") == ["d"]
 
 
+def test_each_line_of_a_command_is_a_line_and_one_that_goes_on_has_no_bar() -> None:
+    box, _ = scene(asked(input={"command": "make one\n  make " + "x" * 40 + "\nmake three"}))
+    shown = [line[2:-2].rstrip() for line in box.lines(40, 9, 1.0)[1:-2]]
+    assert shown[0] == "builder wants to run Bash: make one"
+    assert shown[1].startswith("  |   make")
+    assert shown[2].startswith("      xx")
+    assert "  | make three" in shown
+    assert sum(line.count("x") for line in shown) == 40
+
+
+def test_while_keys_mean_something_else_it_names_none() -> None:
+    box, progress = scene(asked())
+    assert not any("[" in line for line in box.lines(60, 9, 1.0, muted=True))
+    press(box, progress, "d")
+    assert not any("Enter" in line for line in box.lines(60, 9, 1.0, muted=True))
+    assert any("Enter sends" in line for line in box.lines(60, 9, 1.0))
+
+
+def test_a_small_terminal_has_no_room_for_a_frame() -> None:
+    box, _ = scene(asked())
+    assert box.lines(60, 2, 1.0, 5) == [
+        "builder wants to run Bash: make q1",
+        "[a] allow once   [d] deny…   waiting 0:01",
+    ]
+    assert len(box.lines(60, 2, 1.0, 7)) == 4
+
+
 def test_folding_leaves_nothing_out() -> None:
     text = "a bb  ccc " + "d" * 25 + " 日本語"
     lines = wrapped(text, 7)

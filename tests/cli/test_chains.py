@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from world import Bin, Hocket
 
+from hocket.cli.runs import ps_table
+
 pytestmark = pytest.mark.shared_server
 
 TOML = """
@@ -182,6 +184,19 @@ def test_a_group_runs_and_the_next_step_gets_what_it_came_to(hocket: Hocket, sho
     assert "smith me" in done.stdout
     assert "critic me" in done.stdout
     assert done.stdout.endswith(", for me\n")
+
+
+def test_a_steps_number_is_the_same_wherever_it_is_shown(hocket: Hocket, shop: Path) -> None:
+    """In a plan, in `ps` and for `resume --from` the members of a group share one."""
+    dsl = "drafter -> (smith, critic) -> drafter"
+    planned = hocket("run", dsl, "-p", "me", "--dry-run", cwd=shop).stdout
+    assert [line[:6] for line in planned.splitlines() if line.startswith("step ")] == [
+        *("step 1", "step 2", "step 2", "step 3"),
+    ]
+    assert hocket("run", dsl, "-p", "me", cwd=shop).returncode == 0
+    below = [run for run in hocket.runs() if run["parent"]]
+    shown = [line.split("✓")[0].split()[-1] for line in ps_table(below, 0.0, None)[1:]]
+    assert sorted(shown) == ["1", "2", "2", "2", "3"]
 
 
 # --- What it costs, and what it waits for -------------------------------------------------------------------

@@ -66,6 +66,13 @@ def test_a_broken_configuration_fails(home: Path, project: Path, monkeypatch: py
     assert failing(home) == {"config"}
 
 
+def test_a_damaged_record_of_approvals_is_named_with_what_to_do(home: Path) -> None:
+    (home / "trust.json").write_text("{")
+    (told,) = (check for check in checks(str(home)) if not check.ok)
+    assert (told.name, told.hint) == ("trust", "move it away, and approve again what you still want")
+    assert f"{home}/trust.json is damaged" in told.detail
+
+
 def test_a_damaged_database_fails(home: Path) -> None:
     (home / "hocket.db").write_bytes(b"no database at all" * 1000)
     assert failing(home) == {"database"}

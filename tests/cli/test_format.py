@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from hocket.cli.format import (
     seconds_of,
     state_word,
     table,
+    uttered,
     width,
 )
 
@@ -46,9 +48,23 @@ def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> 
     assert harmless(said) == shown
 
 
-@given(st.text(alphabet=st.characters(max_codepoint=0x100), max_size=80))
-def test_nothing_that_steers_a_terminal_survives(text: str) -> None:
-    left = harmless(text)
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("10%\r50%\r100%\nnext\r\n", "100%\nnext\n"),
+        ("50%\r\x1b[Kdone\r", "done"),
+        ("50%\r   \r", "   "),
+        ("\r", ""),
+    ],
+)
+def test_of_a_line_that_was_written_over_the_last_state_is_shown(written: str, shown: str) -> None:
+    assert uttered(written) == shown
+
+
+@pytest.mark.parametrize("clean", [harmless, uttered])
+@given(text=st.text(alphabet=st.characters(max_codepoint=0x100), max_size=80))
+def test_nothing_that_steers_a_terminal_survives(clean: Callable[[str], str], text: str) -> None:
+    left = clean(text)
     assert not [letter for letter in left if letter not in "\n\t" and (letter < " " or "\x7f" <= letter <= "\x9f")]
 
 

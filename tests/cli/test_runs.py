@@ -159,7 +159,7 @@ def test_an_empty_list_teaches_the_next_command(hocket: Hocket) -> None:
 def test_an_unknown_run_is_two(hocket: Hocket, command: str) -> None:
     done = hocket(command, "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "nosuch" in done.stderr
+    assert done.stderr == "hocket: there is no run 'nosuch'\nhint: `hocket ps -a` lists them\n"
 
 
 @pytest.mark.parametrize("command", ["show", "logs", "wait", "stop", "resume"])
@@ -229,6 +229,19 @@ def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) ->
     assert (stopped.returncode, "■ stopped" in stopped.stdout) == (0, True)
     assert following.wait(timeout=10) == 0
     assert hocket("wait", ref).returncode == 1
+
+
+def test_a_line_that_was_written_over_shows_what_stood_there_last(hocket: Hocket, agent: Bin) -> None:
+    written = b"10%\r50%\r100%\nwindows\r\n"
+    agent("bar", f"import os\nos.write(1, {written!r})\nos.write(2, b'a\\rb\\n')")
+    done = hocket("run", "bar")
+    assert done.stdout == "100%\nwindows\n"
+    ref = hocket.number(2)
+    said = [line.split(" ", 2)[2] for line in hocket("logs", ref).stdout.splitlines()]
+    assert sorted(said) == ["! b", "100%", "windows"]
+    raw = subprocess.run([sys.executable, "-m", "hocket", "logs", "--raw", ref], capture_output=True, check=True)
+    assert raw.stdout == written
+    assert json.loads(hocket("show", ref, "--json").stdout)["result"] == written.decode()
 
 
 def test_the_raw_log_of_a_chain_is_the_output_of_its_processes_in_order(hocket: Hocket, agent: Bin) -> None:

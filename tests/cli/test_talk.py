@@ -401,7 +401,9 @@ def test_who_waits_for_a_turn_that_asks_is_told_so(hocket: Hocket) -> None:
 def test_a_question_that_nobody_may_answer_is_four(hocket: Hocket) -> None:
     done = hocket("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert done.returncode == 4
+    assert "? claude wants to run Bash: touch x0    nobody is to be asked (--on-question fail)" in done.stderr
     assert "no_answer" in done.stderr
+    assert "hocket answer" not in done.stderr
 
 
 @pytest.mark.usefixtures("claude")

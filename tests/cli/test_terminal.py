@@ -359,6 +359,33 @@ def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
     assert f"claude needs you: hocket answer {claude} allow/deny\nrun {chain} goes on" in view.text()
 
 
+@pytest.mark.parametrize("rows", [3, 5, ROWS])
+def test_what_keys_do_after_ctrl_c_is_seen_and_what_the_box_would_do_is_not(
+    terminal: Start, agent: Bin, rows: int
+) -> None:
+    """Both have a `d`, and only one of them is meant."""
+    view = asking(terminal, agent, rows=rows)
+    view.wait_for("^C detach · ^C^C stop")
+    assert "[d] deny…" in view.text()
+    view.press(b"\x03")
+    view.wait_for("d detach, s stop, Enter to go on")
+    view.wait_until(lambda: "[d] deny" not in view.text(), "two keys are offered")
+    view.press(b"\r")
+    view.wait_for("[d] deny…")
+    assert "Enter to go on" not in view.text()
+    view.press(b"\x03d")
+    assert view.end() == 3
+
+
+def test_a_question_that_nobody_is_to_answer_has_no_box(terminal: Start, agent: Bin) -> None:
+    agent("claude", PROGRAM)
+    view = terminal("run", "claude", "-p", "ask me", "--on-question", "fail")
+    assert view.end() == 4
+    assert "nobody is to be asked (--on-question fail), so the run ends" in " ".join(view.text().split())
+    assert "hocket answer" not in view.text()
+    assert "╭".encode() not in view.received
+
+
 def test_members_of_a_group_are_shown_side_by_side_until_all_are_over(terminal: Start, hocket: Hocket) -> None:
     view = terminal("run", "quick -> (quick, forever:3) -> loud", "--until", "echo why; test ! -f never || exit 1")
     view.wait_for("hammering")
@@ -388,11 +415,16 @@ def event(run: str, kind: str, ts: float = 0.0, /, **data: object) -> dict[str, 
     return {"ts": ts, "run": run, "type": kind, "data": data}
 
 
-def painted(progress: Progress, now: float, columns: int) -> list[str]:
+def painted(progress: Progress, now: float, columns: int, offer: str = "") -> list[str]:
     console = Console(width=columns, file=io.StringIO(), no_color=True)
-    console.print(frame(progress, now, columns))
+    console.print(frame(progress, now, columns, offer=offer))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text.splitlines()
+
+
+def test_an_offer_is_never_cut_off() -> None:
+    lines = painted(spending(), 90.0, 24, "d detach, s stop, Enter to go on")
+    assert [line.rstrip() for line in lines[-2:]] == ["d detach, s stop, Enter", "to go on"]
 
 
 def spending() -> Progress:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.plain import lines_of
+from hocket.cli.plain import FATES, lines_of
 from hocket.cli.progress import Progress
 from hocket.cli.talk import YES
-from hocket.cli.words import ASK_LIMIT, WAYS, deed, reply_line, wish
+from hocket.cli.words import ASK_LIMIT, ASK_LINES, WAYS, deed, headline, reply_line, wish
 
 
 def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
@@ -84,7 +84,9 @@ def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
     }
     for lines in (line(kind, True, **data), line(kind, True, **{**data, "kind": "message"})):
         assert not set(lines or "") & {"\x1b", "\x07", "\x9b"}
-        assert "pwned" not in (lines or "")
+        # What somebody is to allow has all its letters, these spelled; of anything else they are left out.
+        assert "pwned" not in (lines or "").replace(r"\x1b]0;pwned\x07", "")
+        assert kind == "question" or "pwned" not in (lines or "")
 
 
 def test_a_tool_without_telling_arguments_shows_them_all() -> None:
@@ -120,6 +122,55 @@ def test_what_is_too_long_to_be_shown_does_not_pass_for_the_whole() -> None:
     longer = {"kind": "permission", "tool": "Bash", "text": "Bash wants to run: x", "input": None, "oversize": True}
     assert wish(longer) == "asks for leave: Bash wants to run: x… (cut: hocket logs --raw has all of it)"
     assert wish({"kind": "choice", "text": "Which?", "oversize": True}).endswith("logs --raw has all of it)")
+
+
+def permission(command: str) -> dict[str, Any]:
+    return {"id": "q", "kind": "permission", "tool": "Bash", "input": {"command": command}}
+
+
+def test_every_line_and_letter_of_what_is_to_be_allowed_is_seen() -> None:
+    asked = permission("echo safe\n\trm -rf /\x1b[1A\x1b[2K\rx\n")
+    assert wish(asked) == "wants to run Bash: echo safe\n  |     rm -rf /\\x1b[1A\\x1b[2K\\rx"
+    leave = {"kind": "permission", "text": "Write wants to write:\n\u202ea", "tool": "Write", "input": None}
+    assert wish(leave) == "asks for leave: Write wants to write:\n  | \\u202ea"
+    assert headline(asked) == "wants to run Bash: echo safe …"
+    assert headline(permission("ls")) == "wants to run Bash: ls"
+
+
+def test_lines_that_are_too_many_are_counted() -> None:
+    lines = wish(permission("\n".join(f"line {number}" for number in range(ASK_LINES + 2)))).split("\n")
+    assert lines[-2:] == [f"  | line {ASK_LINES - 1}", "  … 2 more lines: hocket show"]
+    assert wish(permission("a\nb"), most=1).endswith("a\n  … 1 more line: hocket show")
+
+
+def asked_of(on_question: str, **question: Any) -> tuple[Progress, list[str]]:
+    progress = Progress("me")
+    data = {"kind": "leaf", "agent": "me", "number": 5, "on_question": on_question}
+    progress.add({"ts": 0.0, "run": "me", "type": "run.created", "data": data})
+    event = {"ts": 0.0, "run": "me", "type": "question", "data": question}
+    progress.add(event)
+    return progress, [line[9:] for line in lines_of(progress, event)]
+
+
+def test_the_command_that_answers_stands_below_several_lines() -> None:
+    _, lines = asked_of("ask", **permission("a\nb"))
+    assert lines == ["? me wants to run Bash: a", "  | b", "    hocket answer 5 allow/deny"]
+
+
+@pytest.mark.parametrize(
+    ("on_question", "question", "said"),
+    [
+        ("fail", permission("ls"), f"? me wants to run Bash: ls    {FATES['fail']}"),
+        ("deny", {"id": "q", "kind": "ask", "text": "Why?", "via": "ask"}, "? me asks: Why?"),
+    ],
+)
+def test_what_nobody_is_to_answer_names_no_command_and_needs_nobody(
+    on_question: str, question: dict[str, Any], said: str
+) -> None:
+    progress, lines = asked_of(on_question, **question)
+    assert lines == [said]
+    assert not progress.questions
+    assert (progress.steps[0].asks, progress.steps[0].status) == ("", "starting")
 
 
 def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:

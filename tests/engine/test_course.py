@@ -54,6 +54,12 @@ def test_the_result_is_that_of_the_last_stage_that_began() -> None:
     assert results == [None, "r1 said", "## a2\n\nr2 said"]
 
 
+def test_who_is_asked_about_a_lost_step_reads_its_number_as_the_chain_is_written() -> None:
+    chain = course((False, None), (False, 1), (False, 1), (False, None))
+    told = [str(chain.question(step)["text"]).split(" (")[0] for step in range(4)]
+    assert told == ["step 1", "step 2", "step 2", "step 3"]
+
+
 def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
     one = course((True, None))
     gate = {"run": "r1", "passed": False, "command": "x", "exit_code": 1, "output": ""}

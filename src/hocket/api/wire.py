@@ -98,6 +98,9 @@ class RunOut(Struct):
     tokens: int | None
     needs_you: bool
     step: int | None
+    """Position in its chain, from 0, every member of a group counted."""
+    stage: int | None
+    """The number of its step as the chain is written, from 1; members of a group share one."""
     iteration: int | None
     error: str | None
     last: str | None

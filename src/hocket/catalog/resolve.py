@@ -286,18 +286,20 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     catalog, config = caller.catalog(), caller.config
     # Only where definitions are told of: nobody is helped by a list of every plugin's folders.
     places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
-    known = [*config.agents, *config.chains, *catalog.ranked, *catalog.addresses.values(), CLAUDE]
+    typable = (name for name in catalog.ranked if is_address(name))
+    known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), CLAUDE]
     unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
     return ProgramNotFound(
         f"there is no agent {name!r} (looked in {', '.join(places)})"
         f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
         f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
         if unusable
-        else did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]),
+        else did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST,
     )
 
 
 _UNUSABLE = (SKIPPED, REFUSED)
+LIST = "`hocket agents` lists those that can run here"
 
 
 def _is_about(path: str, name: str) -> bool:

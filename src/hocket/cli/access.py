@@ -6,7 +6,7 @@ import os
 import sys
 
 from hocket import config
-from hocket.cli.format import harmless
+from hocket.cli.format import uttered
 from hocket.client import Client, to_json
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -131,7 +131,7 @@ def exit_code(status: str, reason: str | None) -> int:
 
 def print_result(text: str | None) -> None:
     """A result alone, without anything that a terminal would obey; it ends with one newline unless it is empty."""
-    shown = harmless(text or "")
+    shown = uttered(text or "")
     write(shown if not shown or shown.endswith("\n") else shown + "\n")
 
 

@@ -7,7 +7,7 @@ gives the lines their colours.
 from __future__ import annotations
 
 from hocket.cli.format import duration, fit, one_line, width, wrapped
-from hocket.cli.words import wants_words, wish
+from hocket.cli.words import BAR, wants_words, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ MOST_KEYS = 9
 """So many options have a key of their own."""
 MOST_TEXT = 2000
 AROUND = 5
-"""Rows of the terminal that the words in the box leave free: its frame, a step, the footer and the cursor's."""
+"""Rows of the terminal that the words in the box leave free: its frame, a step, the footer and the cursor's. With
+fewer it has no frame."""
 ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
 DENIAL, WORDS = "deny, because: ", "answer: "
 
@@ -148,8 +149,12 @@ class Box:
 
     # Looks
 
-    def lines(self, columns: int, most: int, now: float, rows: int | None = None) -> list[str]:
-        """Its text, of at most so many lines, then what the keys do. A rule too long for the terminal has no key."""
+    def lines(self, columns: int, most: int, now: float, rows: int | None = None, muted: bool = False) -> list[str]:
+        """Its text, of at most so many lines, then what the keys do. A rule too long for the terminal has no key.
+
+        While keys mean something else it is muted: what they do here is not said. A small terminal has no room for
+        its frame.
+        """
         if self.asked is None:
             return []
         inner = columns - 4
@@ -159,7 +164,10 @@ class Box:
         self._has_rule = bool(self.asked.data.get("rule"))
         if rows is not None and len(asked) + len(self._choices(inner, now)) > rows - AROUND:
             self._has_rule = False
-        return _framed([*asked, *self._footer(inner, now)], columns)
+        shown = [*asked, *([] if muted else self._footer(inner, now))]
+        if rows is None or len(shown) + AROUND <= rows:
+            return _framed(shown, columns)
+        return shown
 
     def _footer(self, inner: int, now: float) -> list[str]:
         if self.sending:
@@ -198,7 +206,18 @@ class Box:
 
 def said(asked: AskedView, columns: int) -> list[str]:
     """Who asks, and what, in as many lines as it takes."""
-    return wrapped(f"{asked.who} {wish(asked.data)}", columns)
+    first, *others = f"{asked.who} {wish(asked.data)}".split("\n")
+    return [*wrapped(first, columns), *(part for line in others for part in _set_in(line, columns))]
+
+
+def _set_in(line: str, columns: int) -> list[str]:
+    """A line of a command: where it goes on in the next row, it has no bar, which only a new one has."""
+    bar = BAR if line.startswith(BAR) else ""
+    text = line[len(bar) :]
+    # Breaking between words would drop the spaces that it begins with, which may be part of what is meant.
+    spaces = text[: len(text) - len(text.lstrip())][: columns // 2]
+    rows = wrapped(text.lstrip(), columns - len(bar) - len(spaces))
+    return [f"{bar if place == 0 else ' ' * len(bar)}{spaces}{row}" for place, row in enumerate(rows)]
 
 
 def _numbered(data: dict[str, Any]) -> list[str]:

@@ -144,6 +144,7 @@ def checks(home: str) -> Iterator[Check]:
     yield _guarded("locks", lambda: check_locks(home))
     yield _guarded("socket", lambda: check_socket(home))
     yield _guarded("config", lambda: check_config(home))
+    yield _guarded("trust", lambda: check_trust(home))
     yield _guarded("server", lambda: check_server(home))
     yield _guarded("version", lambda: check_version(home))
     yield _guarded("database", lambda: check_database(home))
@@ -249,6 +250,16 @@ def check_socket(home: str) -> Look:
 def check_config(home: str) -> Look:
     loaded = load(access.directory(None), home)
     return True, ", ".join(loaded.files) or "no configuration file, which is fine", None
+
+
+def check_trust(home: str) -> Look:
+    from hocket.config import pins
+
+    approved = pins.read(home)
+    if approved.trouble is not None:
+        return False, approved.trouble.message, approved.trouble.hint
+    count = len(approved.files) + len(approved.folders) + len(approved.edges)
+    return True, f"{count} approval{'s' if count != 1 else ''}" if count else "nothing is approved", None
 
 
 def check_server(home: str) -> Look:

@@ -49,6 +49,13 @@ def harmless(text: str) -> str:
     return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text.replace("\r\n", "\n")))
 
 
+def uttered(text: str) -> str:
+    """What an agent or a program has put out, harmless: of a line that it wrote over, as progress bars do, the last."""
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return harmless(text)
+
+
 def spelled(text: str) -> str:
     """With every letter spelled out that would not be seen, or that a terminal would obey: for what is to be judged."""
     if text.isprintable():

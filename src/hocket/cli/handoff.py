@@ -10,7 +10,7 @@ import time
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.format import harmless, one_line
+from hocket.cli.format import harmless, one_line, uttered
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Option, command
 from hocket.cli.watch import Hands, Leave, Signals
@@ -194,9 +194,9 @@ class Teller:
 
 
 def _asks(who: str, question: dict[str, Any], reply: str) -> str:
-    from hocket.cli.words import wish
+    from hocket.cli.words import wish, with_reply
 
-    return f"hocket: {who} {wish(question)}; {reply}"
+    return with_reply(f"hocket: {who} {wish(question)}", reply, "; ")
 
 
 def _watched(client: Client, made: dict[str, Any], deadline: float | None, signals: Signals, teller: Teller) -> bool:
@@ -265,7 +265,7 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
             give(record["output"])
         return 0
     # The reason is talk: whoever reads standard output alone must not take it for a final message.
-    print(f"hocket: {made['agent']} {harmless(str(record['output']))}", file=sys.stderr)
+    print(f"hocket: {made['agent']} {uttered(str(record['output']))}", file=sys.stderr)
     return signals.exit_code(record["status"], access.exit_code(record["status"], record.get("reason")))
 
 

@@ -10,7 +10,7 @@ from hocket.cli import access
 from hocket.cli.format import duration, one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Option, command
-from hocket.cli.words import reply_lines, wish
+from hocket.cli.words import headline, reply_lines
 from hocket.client import quote
 from hocket.errors import Conflict
 
@@ -59,7 +59,7 @@ def _follow(client: Client, as_json: bool) -> None:
         else:
             blocks = dict(zip(now, _blocks(questions, time.time()), strict=True))
             for name in known.keys() - now.keys():
-                access.write(f"{_who(known[name])} asks no more: {wish(known[name])}\n\n")
+                access.write(f"{_who(known[name])} asks no more: {headline(known[name])}\n\n")
             access.write("".join(f"{blocks[name]}\n\n" for name in now if name not in known))
         sys.stdout.flush()
         known = now
@@ -70,7 +70,7 @@ def _blocks(questions: list[Question], now: float) -> list[str]:
     from hocket.cli.runs import details
 
     return [
-        "\n".join([f"{_who(one)}  {_since(one, now)}", f"  ? {wish(one)}", *details(one), f"    {reply}"])
+        "\n".join([f"{_who(one)}  {_since(one, now)}", f"  ? {headline(one)}", *details(one), f"    {reply}"])
         for one, reply in zip(questions, reply_lines(questions), strict=True)
     ]
 

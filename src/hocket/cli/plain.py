@@ -6,7 +6,7 @@ import sys
 import time
 
 from hocket.cli.format import clock, duration, one_line, painted
-from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish
+from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish, with_reply
 from hocket.client import type_in
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0
+FATES = {"fail": "nobody is to be asked (--on-question fail), so the run ends", "deny": ""}
+"""In the place of the command that answers a question. What was denied has its own line, which says by whom and why."""
 _UNREAD = frozenset({b"session", b"usage"})
 """What makes no line, nor a difference to the summary: that has what the end of a run says it has used."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
@@ -33,17 +35,17 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
     if event["type"] == "run.ended" and event["run"] not in progress.leaves:
         return []
     if event["type"] == "question":
-        what, command = question_of(progress, event)
-        return [f"{clock(event['ts'])} {what}    {command}"]
+        return [f"{clock(event['ts'])} {line}" for line in with_reply(*question_of(progress, event)).split("\n")]
     said = way.words(event["data"])
     head = f"{clock(event['ts'])} {progress.named_speaker(event)}"
     return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]
 
 
 def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
-    """What is asked, by whom, and the command that answers it."""
-    asked = progress.questions[event["run"], event["data"]["id"]]
-    return f"? {asked.who} {wish(asked.data)}", progress.reply_line(asked)
+    """What is asked, by whom, and the command that answers it, or what becomes of it if nobody is to."""
+    asked = progress.questions.get((event["run"], event["data"]["id"]))
+    what = f"? {progress.named_speaker(event)} {wish(event['data'])}"
+    return what, progress.reply_line(asked) if asked is not None else FATES[progress.fate_of(event)]
 
 
 def heartbeat(progress: Progress, now: float) -> str:

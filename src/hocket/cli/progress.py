@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table
+from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table, uttered
 from hocket.cli.words import deed, gate_at_work, gate_verdict, parking, reply_line, tree_lines
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -93,7 +93,7 @@ class StepView:
 class LeafView:
     """One process of the tree: whose words they are."""
 
-    __slots__ = ("agent", "cost", "iteration", "number", "parent", "step", "tokens")
+    __slots__ = ("agent", "cost", "iteration", "number", "on_question", "parent", "step", "tokens")
 
     def __init__(self, event: Event) -> None:
         data = event["data"]
@@ -102,6 +102,8 @@ class LeafView:
         self.step: int | None = data.get("step")
         self.iteration: int | None = data.get("iteration")
         self.parent: str | None = data.get("parent")
+        self.on_question: str | None = data.get("on_question")
+        """What becomes of its questions; None of a run that an earlier version started."""
         self.cost: float | None = None
         self.tokens: int | None = None
 
@@ -143,7 +145,7 @@ class Progress:
         self.steps = [StepView(agent, maximum) for agent, maximum in steps or []]
         self.leaves: dict[str, LeafView] = {}
         self.questions: dict[tuple[str, str], AskedView] = {}
-        """What is asked anywhere in the tree and not answered, the oldest first, by run and id."""
+        """What somebody may answer anywhere in the tree and has not, the oldest first, by run and id."""
         self._own: set[str | None] = {root, None}
         """The chain, its groups and its loops: what these start are its steps, what anybody else starts is not."""
         self._loops: dict[str, int] = {}
@@ -206,6 +208,15 @@ class Progress:
         speaker = self.speaker(judged or event["run"])
         return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
 
+    def fate_of(self, event: Event) -> str:
+        """What becomes of a question that nobody is to answer, ``deny`` or ``fail``; nothing of any other.
+
+        With ``deny`` a CLI asks us nothing. One that does so all the same has not been answered.
+        """
+        leaf = self.leaves.get(event["run"])
+        fate = leaf.on_question if leaf is not None else None
+        return fate if fate == "fail" or (fate == "deny" and event["data"].get("via") == "ask") else ""
+
     def questions_of(self, run: str) -> list[AskedView]:
         """What one run asks, the oldest first."""
         return [asked for asked in self.questions.values() if asked.run == run]
@@ -218,6 +229,8 @@ class Progress:
         """A question, its answer, or an end after which nobody is to answer any more."""
         kind, run, data = event["type"], event["run"], event["data"]
         if kind == "question":
+            if self.fate_of(event):
+                return
             leaf = self.leaves.get(run)
             known = leaf.number if leaf else self.number if run == self.root else None
             name = run if known is None else known
@@ -299,7 +312,7 @@ class Progress:
             step.last = step.before  # the line that says "I am done" tells less than the one before it
         elif kind in ("run.started", "turn.started", "answer"):
             step.status = "waiting" if step.asks else "running"
-        elif kind == "question" or (kind == "turn.ended" and data.get("idle")):
+        elif (kind == "question" and asked) or (kind == "turn.ended" and data.get("idle")):
             step.status = "waiting"
         elif kind == "run.ended":
             step.ended_at = event["ts"]
@@ -394,7 +407,7 @@ def _last_words(event: Event, named: bool) -> str:
     if event["type"] == "tool.started":
         words = deed(str(data.get("name")), data.get("input"))
     else:
-        words = one_line(str(data.get("text", "")))
+        words = one_line(uttered(str(data.get("text", ""))))
     return f"{one_line(str(data['agent']))}: {words}" if named and data.get("agent") and words else words
 
 

@@ -18,6 +18,7 @@ from hocket.cli.format import (
     state_word,
     table,
     tokens_of,
+    uttered,
 )
 from hocket.cli.usage import (
     AGENTS,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 AGENT_COLUMNS = 24
 PIPE_LAST = 200
+ALL_LINES = 1_000_000
 """How much of a last line is shown where no terminal limits it."""
 
 
@@ -151,13 +153,14 @@ def _ps_row(run: Run, level: int, now: float) -> list[str]:
         duration(elapsed(run, now)),
         tokens_of(run.get("tokens")) or "-",
         price(run.get("cost_usd")) or "-",
-        fit(one_line(str(last)), PIPE_LAST),
+        fit(one_line(uttered(str(last))), PIPE_LAST),
     ]
 
 
 def _step(run: Run) -> str:
+    """As the chain is written, so that ``resume --from`` means the same."""
     step, iteration = run.get("step"), run.get("iteration")
-    shown = "" if step is None else str(step + 1)
+    shown = "" if step is None else str(run.get("stage") or step + 1)
     return f"{shown} ·{iteration}" if iteration and shown else shown
 
 
@@ -202,7 +205,7 @@ def shown(run: Run, now: float, columns: int | None) -> list[str]:
     if children:
         lines += ["", *ps_table(children, now, columns)]
     if run.get("result"):
-        lines += ["", harmless(str(run["result"])).rstrip("\n")]
+        lines += ["", uttered(str(run["result"])).rstrip("\n")]
     return lines
 
 
@@ -248,32 +251,32 @@ def _asked(run: Run) -> list[str]:
     questions = run.get("questions") or []
     if not questions:
         return []
-    from hocket.cli.words import reply_lines, wish
+    from hocket.cli.words import headline, reply_lines
 
     lines = []
     for question, reply in zip(questions, reply_lines(questions), strict=True):
-        lines += ["", f"? {wish(question)}", *details(question), f"    {reply}"]
+        lines += ["", f"? {headline(question)}", *details(question), f"    {reply}"]
     return lines
 
 
 def details(question: dict[str, Any]) -> list[str]:
     """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
-    from hocket.cli.words import wants_words
+    from hocket.cli.words import judged_lines, wants_words, wish
 
     given = question.get("input")
     if wants_words(question):
         asked = harmless(str(question.get("text") or "")).split("\n")
         return [f"  {line}" for line in asked] if len(asked) > 1 else []
     if not isinstance(given, dict):
-        return []
+        return wish(question, most=ALL_LINES).split("\n")[1:]
     return [
         f"  {one_line(str(name))}: {line}" if place == 0 else f"    {line}"
         for name, value in given.items()
-        for place, line in enumerate(harmless(_spelled(value)).split("\n"))
+        for place, line in enumerate(judged_lines(_as_text(value)))
     ]
 
 
-def _spelled(value: Any) -> str:
+def _as_text(value: Any) -> str:
     import json
 
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -329,7 +332,7 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
     try:
         stopped = client.request("POST", f"/api/runs/{quote(ref)}/stop", {})
     except HocketError as error:
-        print(f"hocket: {error.message}", file=sys.stderr)
+        print(f"hocket: {error.message}" + (f"\nhint: {error.hint}" if error.hint else ""), file=sys.stderr)
         return error.exit_code
     if as_json:
         access.write_json(stopped)

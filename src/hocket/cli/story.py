@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hocket.cli.format import WORDS, clock, duration, fit, harmless, moment, one_line, table, width, wrapped
+from hocket.cli.format import WORDS, clock, duration, fit, moment, one_line, table, uttered, width, wrapped
 from hocket.client import ENDED
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -100,7 +100,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 
 def _indented(text: str, margin: int, columns: int | None) -> list[str]:
-    lines = harmless(text).strip("\n").split("\n")
+    lines = uttered(text).strip("\n").split("\n")
     return [piece for line in lines for piece in set_in(line, margin, columns)]
 
 

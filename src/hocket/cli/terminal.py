@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hocket.cli.box import Box, said
-from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width
+from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width, wrapped
 from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
 from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of, wish
@@ -95,12 +95,12 @@ class LiveView:
 
     def _ask(self, progress: Progress, event: dict[str, Any]) -> None:
         """Somebody is needed: once for all that is asked at the same time, the terminal says so aloud."""
-        if len(progress.questions) == 1:
+        asked = progress.questions.get((event["run"], event["data"]["id"]))
+        if asked is not None and len(progress.questions) == 1:
             self._console.bell()
-        if self.box is None:
+        if self.box is None or asked is None:
             self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
             return
-        asked = progress.questions[event["run"], event["data"]["id"]]
         self._untold[asked.run, asked.data["id"]] = asked
         if len(said(asked, self._console.width - 4)) > self._box_lines():
             self._recall(event)
@@ -119,8 +119,8 @@ class LiveView:
         return {**event, "data": {**data, "by": "you"}}
 
     def _box_lines(self) -> int:
-        """How many lines a question in the box may have."""
-        return max(2, self._console.height // 3)
+        """How many lines a question in the box may have. Its keys and the footer need the rest of a tiny terminal."""
+        return max(2 if self._console.height > 3 else 1, self._console.height // 3)
 
     def idle(self, progress: Progress) -> None:
         """Nothing came for a moment: the clock goes on."""
@@ -152,8 +152,9 @@ class LiveView:
         self._painted_at = now
         columns, at = self._console.width, time.time()
         rows = self._console.height
-        box = self.box.lines(columns, self._box_lines(), at, rows) if self.box is not None else []
-        painted = frame(progress, at, columns, self._offer or self._note, box, rows)
+        muted = bool(self._offer)
+        box = self.box.lines(columns, self._box_lines(), at, rows, muted) if self.box is not None else []
+        painted = frame(progress, at, columns, self._note, box, rows, self._offer)
         self._live.update(painted, refresh=True)
 
 
@@ -165,27 +166,43 @@ def heading(progress: Progress) -> Text:
 
 def question(what: str, command: str, columns: int) -> Text:
     """A question in full, since nobody should allow what was cut off, and the command below it if need be."""
-    gap = "    " if width(what) + 4 + width(command) <= columns else "\n    "
+    fits = "\n" not in what and width(what) + 4 + width(command) <= columns
+    gap = "" if not command else "    " if fits else "\n    "
     return Text.assemble((what, TONES[ALERT]), gap, (command, "bold"))
 
 
 def frame(
-    progress: Progress, now: float, columns: int, note: str = "", box: Sequence[str] = (), rows: int | None = None
+    progress: Progress,
+    now: float,
+    columns: int,
+    note: str = "",
+    box: Sequence[str] = (),
+    rows: int | None = None,
+    offer: str = "",
 ) -> Table:
-    """The block: the steps that are not over, what is asked, and a footer."""
+    """The block: the steps that are not over, what is asked, and a footer, which is never what there is no room for."""
     lines = [line for step in progress.steps if not step.told for line in _step_lines(progress, step, now, columns)]
     if progress.parked is not None:
         waits = f"{WORDS['parked'][0]}  {parking(progress.parked, now)}{_left(progress, now)}"
         lines.append(Text(fit(waits, columns), TONES[NOTICE]))
-    taken = duration(None if progress.started_at is None else now - progress.started_at)
-    parts = [taken, *_spent(progress), note or KEYS]
-    footer = Text(fit("  ·  ".join(parts), columns), style="bold" if note else "dim")
-    room = None if rows is None else max(1, rows - len(box) - 2)
+    footer = _footer(progress, now, columns, note, offer)
+    room = None if rows is None else max(0, rows - len(box) - len(footer) - 1)
+    block = [*_fitted(lines, room), *(Text(line, TONES[ALERT]) for line in box), *footer]
     grid = Table.grid()
     grid.add_column(no_wrap=True, overflow="ellipsis")
-    for line in [*_fitted(lines, room), *(Text(line, TONES[ALERT]) for line in box), footer]:
+    for line in block if rows is None else block[-rows:]:
         grid.add_row(line)
     return grid
+
+
+def _footer(progress: Progress, now: float, columns: int, note: str, offer: str) -> list[Text]:
+    """What has been used, and what keys do; of an offer all, whatever there is room for."""
+    taken = duration(None if progress.started_at is None else now - progress.started_at)
+    used = [taken, *_spent(progress)]
+    line = "  ·  ".join([*used, offer or note or KEYS])
+    if offer and width(line) > columns:
+        return [Text(part, style="bold") for part in wrapped(offer, columns)]
+    return [Text(fit(line, columns), style="bold" if offer or note else "dim")]
 
 
 def _step_lines(progress: Progress, step: StepView, now: float, columns: int) -> list[Text]:
@@ -197,6 +214,8 @@ def _fitted(lines: list[Text], room: int | None) -> list[Text]:
     """As many as there is room for. The first are those at work: what is over stands above the block."""
     if room is None or len(lines) <= room:
         return lines
+    if room == 0:
+        return []
     return [*lines[: room - 1], Text(f"·  … {len(lines) - room + 1} more", "dim")]
 
 

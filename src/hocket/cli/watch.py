@@ -155,18 +155,26 @@ class Hands:
     def look(self, progress: Progress) -> None:
         """Whenever something has happened, and whenever nothing does."""
         signals, box = self._signals, self._view.box
-        if signals.asking != self._offered:
-            self._offered = signals.asking
-            self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
-        if self._offered:
-            for key in self._pressed():
-                obey(key.lower(), signals)
-        elif box is not None and box.asked is not None and signals.code is None:
-            self._answer(box, progress)
+        self._offer(progress)
+        if self._offered or (box is not None and box.asked is not None and signals.code is None):
+            keys = self._pressed()
+            # Ctrl-C may have come meanwhile. The terminal forgets what was typed before it, so these are meant for it.
+            self._offer(progress)
+            if self._offered:
+                for key in keys:
+                    obey(key.lower(), signals)
+            elif box is not None and signals.code is None:
+                self._answer(box, progress, keys)
         else:
             self._let_go()
         if signals.trouble:
             raise signals.trouble
+
+    def _offer(self, progress: Progress) -> None:
+        signals = self._signals
+        if signals.asking != self._offered:
+            self._offered = signals.asking
+            self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
 
     def _pressed(self) -> list[str]:
         if self._keys is None:
@@ -179,10 +187,10 @@ class Hands:
         if self._keys is not None:
             self._keys.close()
 
-    def _answer(self, box: Box, progress: Progress) -> None:
+    def _answer(self, box: Box, progress: Progress, keys: list[str]) -> None:
         if box.sending and self._errand is not None and self._errand.trouble is not None:
             box.failed(self._errand.trouble.message)
-        reply = box.press(self._pressed(), progress, time.monotonic())
+        reply = box.press(keys, progress, time.monotonic())
         if reply is not None and box.asked is not None:
             self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
             box.own.add(self._errand.key)

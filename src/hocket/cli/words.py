@@ -5,7 +5,7 @@ Here belong words alone. Who speaks is ``progress``'s to know, and how loud it l
 
 from __future__ import annotations
 
-from hocket.cli.format import appointment, harmless, moment, one_line
+from hocket.cli.format import appointment, moment, one_line, spelled, uttered
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -23,6 +23,10 @@ GATE_LINES = 8
 """So many of a failed gate's last lines are shown; its event has more."""
 ASK_LIMIT = 4000
 """Longer than any deed that is only looked at: what is to be allowed should be seen whole."""
+ASK_LINES = 30
+BAR = "  | "
+"""In front of every line but the first of what is to be allowed: none of them can pass for a line of ours."""
+TAB_COLUMNS = 4
 _TELLING = (
     *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
 )
@@ -42,7 +46,7 @@ class Way:
 
 def deed(tool: str, given: Any) -> str:
     """What a tool is used for, on one line: ``Bash: make test``."""
-    return _shortened(_deed(tool, given), DEED_LIMIT)
+    return _shortened(one_line(_deed(tool, given)), DEED_LIMIT)
 
 
 def _deed(tool: str, given: Any) -> str:
@@ -52,19 +56,40 @@ def _deed(tool: str, given: Any) -> str:
         import json
 
         told = json.dumps(arguments, ensure_ascii=False)
-    return one_line(f"{tool}: {told}" if told else tool)
+    return f"{tool}: {told}" if told else tool
 
 
-def wish(question: Data) -> str:
-    """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``."""
-    text = one_line(str(question.get("text") or ""))
-    if question.get("oversize"):
-        text = f"{text}… (cut: hocket logs --raw has all of it)"
+def wish(question: Data, most: int = ASK_LINES) -> str:
+    """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``.
+
+    A command of several lines has them here, up to so many. Nothing is left out of them: what a terminal would obey is
+    spelled.
+    """
+    text = str(question.get("text") or "")
+    more = "… (cut: hocket logs --raw has all of it)" if question.get("oversize") else ""
     if wants_words(question):
-        return f"asks: {_seen_whole(text)}{_options(question)}"
+        return f"asks: {_seen_whole(one_line(text))}{more}{_options(question)}"
     if question.get("tool") and isinstance(question.get("input"), dict):
-        return f"wants to run {_seen_whole(_deed(str(question['tool']), question['input']))}"
-    return f"asks for leave: {_seen_whole(text)}"
+        return f"wants to run {_to_be_judged(_deed(str(question['tool']), question['input']), most)}"
+    return f"asks for leave: {_to_be_judged(text, most)}{more}"
+
+
+def headline(question: Data) -> str:
+    """The first line of a wish, where the others stand below."""
+    first, *others = wish(question).split("\n")
+    return f"{first} …" if others else first
+
+
+def _to_be_judged(text: str, most: int) -> str:
+    first, *others = judged_lines(_seen_whole(text.rstrip(" \n")))
+    shown, left = others[: most - 1], len(others) - most + 1
+    tail = [f"… {left} more line{'s' if left > 1 else ''}: hocket show"] if left > 0 else []
+    return "\n".join([first, *(f"{BAR}{line}" for line in shown), *(f"  {line}" for line in tail)])
+
+
+def judged_lines(text: str) -> list[str]:
+    """By line, with every letter spelled that would not be seen or that a terminal would obey."""
+    return [spelled(line).expandtabs(TAB_COLUMNS).rstrip() for line in text.split("\n")]
 
 
 def _seen_whole(text: str) -> str:
@@ -100,6 +125,13 @@ def reply_line(question: Data, run: object, several: bool = False) -> str:
     return f"hocket answer {run}{which} {words}"
 
 
+def with_reply(what: str, reply: str, gap: str = "    ") -> str:
+    """What is asked with the command that answers it: behind it, or below where what is asked has lines of its own."""
+    if not reply:
+        return what
+    return f"{what}{gap}{reply}" if "\n" not in what else f"{what}\n    {reply}"
+
+
 def reply_lines(questions: list[Data]) -> list[str]:
     """For each open question the command that answers it, by the number of the run that asks."""
     asking = [question["run"] for question in questions]
@@ -107,7 +139,7 @@ def reply_lines(questions: list[Data]) -> list[str]:
 
 
 def _text(data: Data) -> str:
-    return harmless(str(data.get("text", "")))
+    return uttered(str(data.get("text", "")))
 
 
 def _error_output(data: Data) -> str | None:
@@ -134,7 +166,7 @@ def gate_at_work(data: Data) -> str:
 
 
 def _last_lines(text: str) -> list[str]:
-    lines = [_shortened(line.rstrip(), DEED_LIMIT) for line in harmless(text).split("\n") if line.strip()]
+    lines = [_shortened(line.rstrip(), DEED_LIMIT) for line in uttered(text).split("\n") if line.strip()]
     return ["…", *lines[-GATE_LINES:]] if len(lines) > GATE_LINES else lines
 
 

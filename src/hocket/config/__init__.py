@@ -182,7 +182,7 @@ def places(cwd: str, home: str, environ: Environ | None = None) -> list[Place]:
     cwd = os.path.realpath(cwd) if "\0" not in cwd else cwd
     users = config_directory(environ)
     user_file = os.path.join(home, "config.toml")
-    if not os.path.exists(user_file):
+    if not os.path.lexists(user_file):
         user_file = os.path.join(users, "config.toml")
     return [
         Place(_project_file(cwd), "project", False),
@@ -202,7 +202,7 @@ def _project_file(cwd: str) -> str:
     folder, candidate = cwd, None
     while True:
         path = os.path.join(folder, "hocket.toml")
-        if candidate is None and os.path.exists(path):
+        if candidate is None and os.path.lexists(path):
             candidate = path
         if os.path.exists(os.path.join(folder, ".git")):
             return candidate or here

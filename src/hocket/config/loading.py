@@ -14,6 +14,7 @@ from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Confi
 from hocket.errors import ConfigError
 
 MAX_FILE = 1024 * 1024
+MEND = "mend the link, or remove it"
 
 Environ = Mapping[str, str]
 
@@ -102,6 +103,8 @@ def _read(path: str) -> str | None:
     """The text of a configuration file, or None when there is none."""
     raw = read_bounded(path, MAX_FILE, ConfigError)
     if raw is None:
+        if os.path.islink(path):  # whoever made it did not mean to be without a configuration
+            raise ConfigError(f"cannot read {path}: it links to {os.readlink(path)}, which does not exist", MEND)
         return None
     try:
         return raw.decode("utf-8-sig")

@@ -34,7 +34,7 @@ from hocket.engine.processes import Processes
 from hocket.engine.tasks import Tasks
 from hocket.engine.worktrees import Beginning, Standing
 from hocket.errors import HocketError, UsageError
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply, stage_number
 
 LONGEST_NAP = 60.0
 """A machine that sleeps does not count the time, so an appointment is looked at again this often."""
@@ -57,6 +57,7 @@ class Bear(Protocol):
         depth: int,
         *,
         step: int,
+        stage: int,
         iteration: int | None = None,
         error: str | None = None,
     ) -> Run: ...
@@ -320,9 +321,8 @@ class Chains:
             births.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
         spec, error = self._spec(course, start)
         iteration = start.iteration if step.loop else None
-        leaf = self._bear(
-            births, Kind.LEAF, spec, parent, root.depth, step=start.step, iteration=iteration, error=error
-        )
+        where = {"step": start.step, "stage": stage_number(course.chain.steps, start.step)}
+        leaf = self._bear(births, Kind.LEAF, spec, parent, root.depth, **where, iteration=iteration, error=error)
         return Next(start.step, spec, leaf.id, inner)
 
     def _inner(
@@ -339,7 +339,8 @@ class Chains:
         if known is not None:
             return _started(self._journal.live[known], births)
         spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
-        run = self._bear(births, kind, spec, parent, parent.depth, step=step)
+        stage = stage_number(course.chain.steps, step)
+        run = self._bear(births, kind, spec, parent, parent.depth, step=step, stage=stage)
         inner[kind, step] = run.id
         return _started(run, births)
 

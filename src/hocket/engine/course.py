@@ -20,7 +20,7 @@ from hocket.engine.isolation import folder
 from hocket.engine.progress import Evidence
 from hocket.engine.trees import Prepared
 from hocket.engine.worktrees import Standing
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree, stages
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree, stage_number, stages
 from hocket.store import Reading
 
 NO_STANDINGS: Mapping[int, Standing] = MappingProxyType({})
@@ -201,7 +201,7 @@ class Course:
         """What somebody is asked about the last iteration of a step, which was lost."""
         last = self.history[step].last
         run = last.run if last else ""
-        what = f"step {step + 1} ({self.chain.steps[step].agent}) was lost"
+        what = f"step {stage_number(self.chain.steps, step)} ({self.chain.steps[step].agent}) was lost"
         text = f"{what}: nobody knows how it ended, and it may have done part of its work. Begin it again?"
         return {"id": _LOST + run, "kind": "lost", "text": text, "tool": None, "input": None, "step": step, "run": run}
 
