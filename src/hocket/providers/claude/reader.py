@@ -193,8 +193,7 @@ class _Reading:
 
         Told again only where the conversation was cleared: what is said from then on is another session's.
         """
-        left = state.get("left")
-        if "id" in state or not session or session == left:
+        if "id" in state or not session or session == (left := state.get("left")):
             return []
         state["id"] = session
         cwd = text_in(line, "cwd") or self._spec.cwd
