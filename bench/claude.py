@@ -54,11 +54,24 @@ before, which imports `re` and takes about 12 ms more. Neither is part of a run,
 SESSION_ID = "33333333-3333-4333-8333-333333333333"
 
 
+NOWHERE = "http://127.0.0.1:1"
+AS_INSTALLED = {
+    "ANTHROPIC_API_KEY": ENVIRONMENT["ANTHROPIC_API_KEY"],
+    **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY"), NOWHERE),
+    "NO_PROXY": "127.0.0.1",
+}
+"""The program as people have it: nothing of it is switched off, and what it would send anywhere else gets nowhere.
+
+With its own traffic and its updates off, as in the tests, it takes a third less processor time than what anybody
+saves who runs it without us.
+"""
+
+
 @contextmanager
 def stage() -> Iterator[World]:
     """A world whose Claude is the real one, whose model answers at once, and whose server is up."""
     with world() as w, ScriptedModel(parse(ANSWER)) as model:
-        w.env.update(ENVIRONMENT, ANTHROPIC_BASE_URL=model.url, HOCKET_CLAUDE=str(real_cli()))
+        w.env.update(AS_INSTALLED, ANTHROPIC_BASE_URL=model.url, HOCKET_CLAUDE=str(real_cli()))
         w.client().request("GET", "/api/health")
         yield w
 
