@@ -62,8 +62,7 @@ AS_INSTALLED = {
 }
 """The program as people have it: nothing of it is switched off, and what it would send anywhere else gets nowhere.
 
-With its own traffic and its updates off, as in the tests, it takes a third less processor time than what anybody
-saves who runs it without us.
+With its own traffic and its updates off, as in the tests, it takes up to a third less processor time.
 """
 
 
