@@ -249,6 +249,8 @@ class Approval:
 
     settings: str
     """A hash of what was approved."""
+    servers: str
+    """A hash of the servers around it, some of which are kept off by their names."""
     users: tuple[str, ...]
     """The user's own folders, which are no part of it wherever they lie."""
     without: Spec

@@ -167,6 +167,7 @@ BAD_BODIES = {
     b'{"text": "a", "count": true}': "count: must be a whole number, not a boolean",
     b'{"text": "a", "count": 1.5}': "count: must be a whole number, not a decimal number",
     b'{"text": "a", "count": 1e300}': "count: must be a whole number, not a decimal number",
+    b'{"text": "a", "count": 2.0, "colour": 1e999}': "count: must be a whole number, not a decimal number",
     b'{"count": 2.0, "text": 5}': "text: must be text, not a number",
     b'{"count": 2.0, "text": NaN}': "count: must be a whole number, not a decimal number",
     b'{"count": 2.0, "text": "a"': "count: must be a whole number, not a decimal number",

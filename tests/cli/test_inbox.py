@@ -236,7 +236,7 @@ def test_every_line_of_a_command_is_listed_with_its_codes_spelled(hocket: Hocket
     for command in (("inbox",), ("show", ref)):
         text = hocket(*command).stdout
         assert "? wants to run Bash: touch a …\n" in text
-        assert "  command: touch a\n    rm b\\x1b[2K\n" in text
+        assert "  command: touch a\n  | rm b\\x1b[2K\n" in text
     assert hocket("stop", ref).returncode == 0
 
 

@@ -232,6 +232,13 @@ def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: H
     assert not (world / "user/.claude").exists()
 
 
+def test_a_configuration_that_links_nowhere_is_refused_here_as_anywhere(hocket: Hocket, home: Path) -> None:
+    (home / "config.toml").symlink_to("/nowhere/at-all")
+    done = hocket("rehearse", "planner", "-p", "Go")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"it links to {home / 'config.toml'}, which does not exist" in done.stderr
+
+
 @pytest.mark.parametrize("is_new", [True, False])
 def test_hockets_own_agents_are_there_as_in_the_users_home(
     hocket: Hocket, home: Path, project: Path, is_new: bool

@@ -71,7 +71,7 @@ def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
     ]
     lines = ps_table(runs, 172.0, 80)
     assert lines[0].split() == ["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]
-    assert lines[1].endswith("◆ needs you  1:12     -       -      push? now")
+    assert lines[1].endswith("◆ needs you  1:12     -       -      \\x1b[1mpush?\\x1b[0m now")
     assert lines[2].startswith("  2  builder  2 ·3")
     assert "  103.5k  $0.72  xxx" in lines[2]
     assert lines[2].endswith("…")
@@ -229,6 +229,12 @@ def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) ->
     assert (stopped.returncode, "■ stopped" in stopped.stdout) == (0, True)
     assert following.wait(timeout=10) == 0
     assert hocket("wait", ref).returncode == 1
+
+
+def test_of_what_is_to_be_allowed_the_table_leaves_nothing_out() -> None:
+    hidden = run(1, status="waiting", needs_you=True, last="Bash wants to run: rm -rf ~ #\rls")
+    assert ps_table([hidden], 172.0, 120)[1].endswith(r"Bash wants to run: rm -rf ~ #\rls")
+    assert ps_table([run(1, last="10%\r50%")], 172.0, 120)[1].endswith("  50%")
 
 
 def test_a_line_that_was_written_over_shows_what_stood_there_last(hocket: Hocket, agent: Bin) -> None:

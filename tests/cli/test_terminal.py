@@ -24,7 +24,7 @@ from world import Bin, Hocket
 
 from hocket.cli.format import harmless
 from hocket.cli.progress import Progress
-from hocket.cli.terminal import frame
+from hocket.cli.terminal import frame, question
 
 pytestmark = pytest.mark.shared_server
 
@@ -313,6 +313,16 @@ def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) 
     press_when_it_counts(view, b"a", "claude allowed by you\n? claude wants to run Bash: touch x0")
     assert view.end() == 0
     assert "[allow touch x1] [allow touch x0]" in view.text()
+
+
+@pytest.mark.parametrize("gap", ["\n  | ", ""], ids=["its second line", "its first line"])
+def test_no_row_of_a_question_passes_for_a_line_of_ours(gap: str) -> None:
+    passing = "20:04:36 planner allowed by you"
+    rows = question(f"? planner wants to run Bash: ls{gap}{'x' * 30}{' ' * 70}{passing}", "hocket answer 3", 80).plain
+    first, *others = rows.split("\n")
+    assert passing in rows
+    assert all(row.startswith("  ") and len(row) <= 80 for row in others), others
+    assert (first[:2], others[-1]) == ("? ", "    hocket answer 3")
 
 
 def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:

@@ -139,8 +139,8 @@ def test_every_line_and_letter_of_what_is_to_be_allowed_is_seen() -> None:
 
 def test_lines_that_are_too_many_are_counted() -> None:
     lines = wish(permission("\n".join(f"line {number}" for number in range(ASK_LINES + 2)))).split("\n")
-    assert lines[-2:] == [f"  | line {ASK_LINES - 1}", "  … 2 more lines: hocket show"]
-    assert wish(permission("a\nb"), most=1).endswith("a\n  … 1 more line: hocket show")
+    assert lines[-2:] == [f"  | line {ASK_LINES - 1}", "  … 2 more lines: hocket inbox"]
+    assert wish(permission("a\nb"), most=1).endswith("a\n  … 1 more line: hocket inbox")
 
 
 def asked_of(on_question: str, **question: Any) -> tuple[Progress, list[str]]:

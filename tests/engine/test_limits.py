@@ -60,6 +60,16 @@ def test_children_count_for_agents_and_not_for_chains() -> None:
         check_children(run_at(0), 6, 3, Limits(children=8))
 
 
+@pytest.mark.parametrize(
+    ("live", "wanted", "limit", "remedy"),
+    [(6, 3, 8, "Wait until"), (1, 9, 8, "Make the group smaller")],
+)
+def test_too_many_children_are_told_with_what_would_help(live: int, wanted: int, limit: int, remedy: str) -> None:
+    with pytest.raises(LimitReached) as refused:
+        check_children(run_at(0), live, wanted, Limits(children=limit))
+    assert (refused.value.hint or "").startswith(remedy)
+
+
 def test_too_little_disk_is_refused_with_the_figures(tmp_path: Path) -> None:
     check_disk(tmp_path, Limits(min_free=1))
     with pytest.raises(DiskLow, match=str(tmp_path)) as caught:

@@ -641,11 +641,12 @@ def test_standard_error_is_kept_as_it_came() -> None:
     ("stream", "complaint", "told"),
     [
         ("err", b"error: unknown option '--permission-prompts'\n", True),
-        ("err", b"Error: Invalid --agents configuration:\n", True),
+        ("err", b"invalid JSON: JSON Parse error: Unrecognized token '/'\n", True),
+        ("err", b"Error: Invalid --agents configuration:\n", False),
         ("err", b"error: unknown option '--bogus'\n", False),
         ("out", b"error: unknown option '--permission-prompts'\n", False),
     ],
-    ids=["2.1.258", "2.1.280", "somebody else's option", "output"],
+    ids=["2.1.258", "2.1.280", "a bad definition", "somebody else's option", "output"],
 )
 def test_a_program_that_is_too_old_for_us_is_told_with_the_next_step(stream: str, complaint: bytes, told: bool) -> None:
     _state, said = reader(spec())({}, stream, complaint, None)

@@ -337,3 +337,13 @@ def test_the_script_is_made_to_be_read() -> None:
     assert "say: |\n" in text
     assert "grüße" in text
     assert notes == ()
+
+
+def test_a_note_with_codes_in_it_leaves_a_script_that_can_be_read() -> None:
+    init = {"type": "system", "subtype": "init", "session_id": "s"}
+    spoken = {"type": "assistant", "message": {"id": "m", "content": [{"type": "text", "text": "hello"}]}}
+    ended = {"type": "result", "subtype": "error_max_turns", "is_error": True, "errors": ["\x1b[31mboom\x85now"]}
+    recording = record([json.dumps(event).encode() for event in (init, spoken, ended)], "claude")
+    assert ["boom now" in note for note in recording.notes] == [True]
+    assert recording.script.startswith("# turn 1 ")
+    parse(yaml.safe_load(recording.script))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType, NoneType
@@ -226,7 +227,9 @@ def _check_text(content: bytes) -> None:
 
 
 def _number(text: str) -> object:
-    return whole(float(text))
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text} is out of range")
+    return whole(number)
 
 
 def _no_number(word: str) -> object:

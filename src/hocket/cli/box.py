@@ -206,7 +206,12 @@ class Box:
 
 def said(asked: AskedView, columns: int) -> list[str]:
     """Who asks, and what, in as many lines as it takes."""
-    first, *others = f"{asked.who} {wish(asked.data)}".split("\n")
+    return folded(f"{asked.who} {wish(asked.data)}", columns)
+
+
+def folded(text: str, columns: int) -> list[str]:
+    """Rows of a wish, with a bar where a line of a command begins and nowhere else."""
+    first, *others = text.split("\n")
     return [*wrapped(first, columns), *(part for line in others for part in _set_in(line, columns))]
 
 

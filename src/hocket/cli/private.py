@@ -9,6 +9,7 @@ is the second process of such a command: should the first be killed, it ends wha
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -98,7 +99,7 @@ def share_configuration(place: Place, users_home: str) -> None:
     agents = [path.relative_to(users_home) for path in Path(folder(users_home)).glob("*.json")]
     for name in (Path("config.toml"), Path("trust.json"), *agents):
         users = Path(users_home, name)
-        if users.exists():
+        if os.path.lexists(users):
             Path(place.home, name).symlink_to(users)
     seed(Path(place.home))
 

@@ -15,6 +15,7 @@ from hocket.cli.format import (
     moment,
     one_line,
     price,
+    spelled,
     state_word,
     table,
     tokens_of,
@@ -49,8 +50,8 @@ if TYPE_CHECKING:
 
 AGENT_COLUMNS = 24
 PIPE_LAST = 200
-ALL_LINES = 1_000_000
 """How much of a last line is shown where no terminal limits it."""
+ALL_LINES = 1_000_000
 
 
 @command(
@@ -142,6 +143,8 @@ def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
 
 def _ps_row(run: Run, level: int, now: float) -> list[str]:
     indent = "  " * level
+    # Nothing may be left out of what is to be allowed; of a line that was written over only the end was meant.
+    said_last = _to_judge if run.get("needs_you") else uttered
     last = run.get("last") or run.get("error") or ""
     if not last and run["status"] in ENDED:
         last = _outcome(run)
@@ -153,8 +156,12 @@ def _ps_row(run: Run, level: int, now: float) -> list[str]:
         duration(elapsed(run, now)),
         tokens_of(run.get("tokens")) or "-",
         price(run.get("cost_usd")) or "-",
-        fit(one_line(uttered(str(last))), PIPE_LAST),
+        fit(one_line(said_last(str(last))), PIPE_LAST),
     ]
+
+
+def _to_judge(text: str) -> str:
+    return " ".join(map(spelled, text.split("\n")))
 
 
 def _step(run: Run) -> str:
@@ -261,7 +268,7 @@ def _asked(run: Run) -> list[str]:
 
 def details(question: dict[str, Any]) -> list[str]:
     """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
-    from hocket.cli.words import judged_lines, wants_words, wish
+    from hocket.cli.words import BAR, judged_lines, wants_words, wish
 
     given = question.get("input")
     if wants_words(question):
@@ -270,9 +277,9 @@ def details(question: dict[str, Any]) -> list[str]:
     if not isinstance(given, dict):
         return wish(question, most=ALL_LINES).split("\n")[1:]
     return [
-        f"  {one_line(str(name))}: {line}" if place == 0 else f"    {line}"
+        f"  {one_line(str(name))}: {line}" if place == 0 else f"{BAR}{line}"
         for name, value in given.items()
-        for place, line in enumerate(judged_lines(_as_text(value)))
+        for place, line in enumerate(judged_lines(_as_text(value).rstrip("\n")))
     ]
 
 

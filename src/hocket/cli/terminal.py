@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.box import Box, said
+from hocket.cli.box import Box, folded, said
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width, wrapped
 from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
@@ -109,7 +109,7 @@ class LiveView:
         """Print a question, unless it has been."""
         asked = self._untold.pop((event["run"], event["data"]["id"]), None)
         if asked is not None:
-            self._console.print(Text(f"? {asked.who} {wish(asked.data)}", TONES[ALERT]), overflow="fold")
+            self._console.print(question(f"? {asked.who} {wish(asked.data)}", "", self._console.width), overflow="fold")
 
     def _mine(self, event: dict[str, Any]) -> dict[str, Any]:
         """The same event, with an answer that was given here known as the reader's own."""
@@ -165,10 +165,14 @@ def heading(progress: Progress) -> Text:
 
 
 def question(what: str, command: str, columns: int) -> Text:
-    """A question in full, since nobody should allow what was cut off, and the command below it if need be."""
-    fits = "\n" not in what and width(what) + 4 + width(command) <= columns
+    """A question in full, since nobody should allow what was cut off, and the command below it if need be.
+
+    What is asked goes on within its own margin, so that no row of it can pass for a line of ours.
+    """
+    rows = folded(what, columns - 2)
+    fits = len(rows) == 1 and width(what) + 4 + width(command) <= columns
     gap = "" if not command else "    " if fits else "\n    "
-    return Text.assemble((what, TONES[ALERT]), gap, (command, "bold"))
+    return Text.assemble(("\n  ".join(rows), TONES[ALERT]), gap, (command, "bold"))
 
 
 def frame(

@@ -83,7 +83,7 @@ def headline(question: Data) -> str:
 def _to_be_judged(text: str, most: int) -> str:
     first, *others = judged_lines(_seen_whole(text.rstrip(" \n")))
     shown, left = others[: most - 1], len(others) - most + 1
-    tail = [f"… {left} more line{'s' if left > 1 else ''}: hocket show"] if left > 0 else []
+    tail = [f"… {left} more line{'s' if left > 1 else ''}: hocket inbox"] if left > 0 else []
     return "\n".join([first, *(f"{BAR}{line}" for line in shown), *(f"  {line}" for line in tail)])
 
 

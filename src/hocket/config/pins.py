@@ -346,6 +346,18 @@ def servers_above(folder: str, vouches: Callable[[str], bool]) -> tuple[str, ...
     return tuple(sorted(name for name, is_fine in names.items() if not is_fine))
 
 
+def outside(folder: str) -> list[str]:
+    """The folders that a folder's repository lies in."""
+    return above(folder)[len(repository(folder)) :]
+
+
+def servers_written_in(folders: Sequence[str]) -> str:
+    """A hash of all servers that these folders bring along."""
+    paths = (os.path.join(folder, MCP) for folder in folders)
+    found = ((path, read_bounded(path, MAX_FILE, NotTrusted)) for path in paths if os.path.lexists(path))
+    return digest(joined([(path, content) for path, content in found if content is not None]))
+
+
 def _servers_in(raw: bytes, path: str) -> list[str]:
     """None for what Claude could not read either; what it can read and we cannot is refused."""
     try:

@@ -156,11 +156,7 @@ def bind(
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
-    several = len(wishes) > 1
-    steps = [
-        _step(wish, request, find, options, task, named=named is not None or several, later=several or wish.loop)
-        for wish in wishes
-    ]
+    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -240,6 +236,8 @@ class _Finding:
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
         self.repository = cache(partial(find_repository, env=request.env))
         """The repository that a directory lies in."""
+        self.fingerprint = cache(config.pins.cover.fingerprint) if config.pins is not None else str
+        """Of what a folder brings along."""
 
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
@@ -425,10 +423,8 @@ class _Prompt(NamedTuple):
     blanks: tuple[str, ...] = ()
 
 
-def _step(
-    wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool, later: bool
-) -> Step:
-    """The step that is wished for: ``named`` in errors, and to be looked at again if it starts ``later`` than now."""
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
+    """The step that is wished for. Where there are others, an error says which one it is about."""
     try:
         if wish.agent not in find.config.agents:
             check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
@@ -441,11 +437,8 @@ def _step(
             isolation = Isolation(place.repository, place.inside)
         made = partial(_spec, wish, request=request, find=find, options=options, task=task)
         spec = made(agent)
-        approval = (
-            approval_of(agent, cwd, find.config, lambda: made(untrusted(agent)), isolated=wish.isolated)
-            if later or wish.isolated
-            else None
-        )
+        without = partial(made, untrusted(agent))
+        approval = approval_of(agent, cwd, find.config, find.fingerprint, without, isolated=wish.isolated)
     except (ProgramNotFound, UsageError) as error:
         if named and wish.where not in error.message:
             error.message = f"{wish.where}: {error.message}"

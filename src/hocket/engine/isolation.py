@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from shlex import quote
 
-from hocket.config.pins import Cover
+from hocket.config.pins import Cover, above, outside, servers_written_in
 from hocket.config.settings import Config
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, Approval, Spec, Step, Worktree
@@ -35,9 +35,15 @@ def untrusted(agent: Agent) -> Agent:
 
 
 def approval_of(
-    agent: Agent, cwd: str, config: Config, unapproved: Callable[[], Spec], *, isolated: bool
+    agent: Agent,
+    cwd: str,
+    config: Config,
+    fingerprint: Callable[[str], str],
+    unapproved: Callable[[], Spec],
+    *,
+    isolated: bool,
 ) -> Approval | None:
-    """What a step that starts later has to be compared with; None if it relies on no approval.
+    """What a step has to be compared with whenever it starts; None if it relies on no approval.
 
     Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
     files as they are.
@@ -48,19 +54,23 @@ def approval_of(
         f"the settings in its worktree are not those that you approved in {cwd}, so they are off, with all hooks and"
         " servers; commit the approved ones"
         if isolated
-        else f"the settings in {cwd} are not those that you approved when this began, so they are off, with all hooks"
-        f" and servers; to look at them: hocket trust {quote(cwd)}"
+        else f"the settings in {cwd}, or servers above it, are not those of when this began, so they are off, with all"
+        f" hooks and servers; to look at them: hocket trust {quote(cwd)}"
     )
-    spec, cover = unapproved(), config.pins.cover
-    return Approval(cover.fingerprint(cwd), cover.users, replace(spec, notices=(*spec.notices, others)))
+    spec, around = unapproved(), above(config.home) if isolated and config.home else outside(cwd)
+    without = replace(spec, notices=(*spec.notices, others))
+    return Approval(fingerprint(cwd), servers_written_in(around), config.pins.cover.users, without)
 
 
 def approved_anew(step: Step) -> Step:
     """The same step where the user has vouched for its folder as it is now."""
     if step.approval is None:
         return step
-    settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
-    return replace(step, approval=replace(step.approval, settings=settings))
+    cwd, approval = step.spec.cwd, step.approval
+    # A worktree lies elsewhere, so what is around the project does not matter there.
+    servers = approval.servers if step.isolation else servers_written_in(outside(cwd))
+    settings = Cover(approval.users).fingerprint(cwd)
+    return replace(step, approval=replace(approval, settings=settings, servers=servers))
 
 
 def placed(step: Step, tree: Worktree | None) -> Spec:
@@ -90,8 +100,9 @@ def folder(step: Step, tree: Worktree) -> str:
 
 
 def _has(cwd: str, approval: Approval) -> bool:
-    """Whether a folder brings along what was approved."""
+    """Whether a folder brings along what was approved, and those around it what they did."""
     try:
-        return Cover(approval.users).fingerprint(cwd) == approval.settings
+        is_own = Cover(approval.users).fingerprint(cwd) == approval.settings
+        return is_own and servers_written_in(outside(cwd)) == approval.servers
     except NotTrusted:
         return False

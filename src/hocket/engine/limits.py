@@ -59,7 +59,7 @@ def check_children(parent: Run | None, live: int, wanted: int, limits: Limits) -
     """How many live children one agent may have at once, those in groups of its chains included."""
     if parent is None or parent.kind not in (Kind.LEAF, Kind.LEAD) or live + wanted <= limits.children:
         return
-    remedy = "Wait for one to end" if live else "Make the group smaller"
+    remedy = "Make the group smaller" if wanted > max(limits.children, 1) else "Wait until enough have ended"
     told = "which is" if wanted == 1 else f"and {wanted} more at once would be over"
     raise LimitReached(
         f"children: run {parent.number} has {live} live ones, {told} the limit of {limits.children}",

@@ -357,8 +357,13 @@ def record(lines: Iterable[bytes], agent: str) -> Recording:
         if isinstance(event, dict):
             recorder.take(event)
     text = _written({"version": 1, "rules": recorder.rules(), "default": "fail"})
-    notes = tuple(" ".join(note.split()) for note in recorder.notes)
+    notes = tuple(" ".join("".join(map(_printable, note)).split()) for note in recorder.notes)
     return Recording("".join(f"# {note}\n" for note in notes) + text, notes)
+
+
+def _printable(letter: str) -> str:
+    """A comment has no way to spell what YAML does not take."""
+    return letter if letter.isprintable() else " "
 
 
 def _written(document: Mapping[str, Any]) -> str:

@@ -306,7 +306,7 @@ def hook_that(command: str) -> str:
 
 def about_settings(told: Told) -> list[str]:
     texts = [event["data"]["text"] for event in told.events if event["type"] == "notice"]
-    return [text for text in texts if "not those that you approved" in text]
+    return [text for text in texts if "not those of when this began" in text]
 
 
 @pytest.mark.req("S1-45")
@@ -327,6 +327,37 @@ def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
     assert notice.endswith(f"hocket trust {hocket.cwd}")
     assert hocket("trust").returncode == 0
     assert (run(hocket, "claude -> claude", "-p", "hello").code, sprung.exists()) == (0, True)
+
+
+@pytest.mark.req("S1-45")
+def test_servers_that_a_step_writes_above_the_project_stay_off(claude: Stage, hocket: Hocket, home: Path) -> None:
+    (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
+    define(Path.home(), "writer")
+    project, sprung = hocket.cwd / "below", hocket.cwd / "sprung"
+    (project / ".git").mkdir(parents=True)
+    assert hocket("trust", project).returncode == 0
+    servers = json.dumps({"mcpServers": {"planted": {"command": "/bin/sh", "args": ["-c", f"touch {sprung}"]}}})
+    write = bash(f"echo '{servers}' > ../.mcp.json")
+    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
+    told = run(hocket, "writer -> claude", "-p", "hello", "--cwd", project)
+    assert (told.code, (hocket.cwd / ".mcp.json").exists(), sprung.exists()) == (0, True, False)
+    assert len(about_settings(told)) == 1
+
+
+@pytest.mark.req("S1-45")
+def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: Stage, hocket: Hocket, home: Path) -> None:
+    settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
+    settings.parent.mkdir()
+    settings.write_text("{}")
+    chain = '[chains.alone]\non_lost = "retry"\nsteps = [{agent = "claude"}]\n'
+    (home / "config.toml").write_text(f'[claude]\npermission_mode = "bypassPermissions"\n{chain}')
+    assert hocket("trust").returncode == 0
+    write = f"echo '{hook_that(f'touch {sprung}')}' > {settings}"
+    end_its_keeper = "test -e again || { touch again; kill -9 $(ps -o ppid= -p $PPID); sleep 20; }"
+    claude.plays({"do": [bash(f"{write}; {end_its_keeper}"), {"say": "fine"}]})
+    told = run(hocket, "--chain", "alone", "-p", "hello")
+    assert (told.code, (hocket.cwd / "again").exists(), sprung.exists()) == (0, True, False)
+    assert len(about_settings(told)) == 1
 
 
 @pytest.mark.req("S1-45")

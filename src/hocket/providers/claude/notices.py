@@ -12,8 +12,11 @@ from hocket.providers.contract import Said, State
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"
 _NO_CONNECTION = "API Error: Connection error"
-_COMPLAINTS = (b"error: unknown option '--permission-prompts'", b"Error: Invalid --agents configuration")
-"""So end programs that lack what we pass them: before 2.1.259, and before 2.1.281 where there is a definition."""
+_COMPLAINTS = (
+    b"error: unknown option '--permission-prompts'",
+    b"invalid JSON: JSON Parse error: Unrecognized token '/'",
+)
+"""So end programs that lack what we pass them: before 2.1.259; and before 2.1.281, for which a file's name is JSON."""
 _FIRST_IN_MILLISECONDS = 1e11
 """As seconds, this is the year 5138; as thousandths of them it is 1973."""
 
