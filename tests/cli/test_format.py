@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from hocket.cli.format import (
     appointment,
@@ -19,6 +21,7 @@ from hocket.cli.format import (
     harmless,
     one_line,
     seconds_of,
+    spelled,
     state_word,
     table,
     uttered,
@@ -95,6 +98,37 @@ def test_other_words_are_no_time_limits(text: str) -> None:
 
 def test_widths_count_columns() -> None:
     assert [width(text) for text in ("abc", "漢字", "e\u0301", "✓")] == [3, 4, 1, 1]
+
+
+LETTERS = [one for one in map(chr, range(sys.maxunicode + 1)) if one.isprintable()]
+
+
+def test_no_letter_is_wider_to_the_live_view_than_to_us() -> None:
+    """It cuts off what it takes for too wide, though we had folded it to fit."""
+    assert [hex(ord(one)) for one in LETTERS if cell_len(one) > width(one)] == []
+
+
+@given(st.text(st.sampled_from(["a", "☁", "☰", "漢", "\u0301", "\ufe0f", "\u200d", "\U0001f469", "\U0001f1e9"])))
+def test_nor_are_several_that_make_one(text: str) -> None:
+    assert cell_len(text) <= width(text)
+
+
+UNSEEN = (
+    *(0x00AD, 0x034F, 0x061C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
+    *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0),
+    *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
+    *(0x2800, 0x1D159),
+)
+"""What Unicode calls ignorable by default, and two letters that are blank."""
+
+
+def test_letters_that_cannot_be_seen_are_spelled() -> None:
+    assert [hex(one) for one in UNSEEN if chr(one) in spelled(f"rm{chr(one)}x")] == []
+    assert spelled("rm\u3164\ufe0f\U000e0101\t漢字") == "rm\\u3164\\ufe0f\\U000e0101\t漢字"
+
+
+def test_letters_that_can_be_seen_are_not() -> None:
+    assert spelled("ünï 漢字 ✓ Cafe\u0301 ⠋ 한국") == "ünï 漢字 ✓ Cafe\u0301 ⠋ 한국"
 
 
 @given(st.text(max_size=40), st.integers(1, 30))

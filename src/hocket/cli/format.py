@@ -38,6 +38,18 @@ _ESCAPES = (
 )
 # The bidirectional overrides can make a line read as something else, so they go with the control characters.
 _CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+# What a terminal shows as nothing, or as a space that is none, though Python takes it for printable: the letters that
+# Unicode wants ignored where nobody knows them (fillers, joiners, selectors of a variant), and a few that are blank.
+_UNSEEN = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0"
+    "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
+)
+# Two columns since Unicode 16, and one by the tables of an older Python. Who draws the live view knows the newer ones
+# and would cut a row that was folded by the older.
+_WIDENED = dict.fromkeys(
+    (*range(0x2630, 0x2638), *range(0x268A, 0x2690), *range(0x4DC0, 0x4E00), *range(0x1D300, 0x1D377)), "\u4e00"
+)
+"""Each with a letter that always was as wide."""
 
 
 def harmless(text: str) -> str:
@@ -58,8 +70,11 @@ def uttered(text: str) -> str:
 
 def spelled(text: str) -> str:
     """With every letter spelled out that would not be seen, or that a terminal would obey: for what is to be judged."""
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
+    import re
+
+    text = re.sub(_UNSEEN, lambda one: ascii(one[0])[1:-1], text)
     return "".join(one if one.isprintable() or one == "\t" else ascii(one)[1:-1] for one in text)
 
 
@@ -194,7 +209,7 @@ def width(text: str) -> int:
 
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
+        for letter in text.translate(_WIDENED)
     )
 
 
