@@ -8,6 +8,7 @@ import pytest
 
 from hocket.cli.plain import FATES, lines_of
 from hocket.cli.progress import Progress
+from hocket.cli.runs import details
 from hocket.cli.talk import YES
 from hocket.cli.words import ASK_LIMIT, ASK_LINES, WAYS, deed, headline, reply_line, wish
 
@@ -141,6 +142,54 @@ def test_lines_that_are_too_many_are_counted() -> None:
     lines = wish(permission("\n".join(f"line {number}" for number in range(ASK_LINES + 2)))).split("\n")
     assert lines[-2:] == [f"  | line {ASK_LINES - 1}", "  … 2 more lines: hocket inbox"]
     assert wish(permission("a\nb"), most=1).endswith("a\n  … 1 more line: hocket inbox")
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "shown"),
+    [
+        ("mcp__sh__run", {"path": "README.md", "script": "rm -rf ~"}, "README.md\n  · script: rm -rf ~"),
+        ("Bash", {"command": "make", "dangerouslyDisableSandbox": True}, "make\n  · dangerouslyDisableSandbox: true"),
+        ("Bash", {"command": "make", "description": "Build it", "timeout": 9000}, "make"),
+        (
+            "Bash",
+            {"command": "make", "description": ["rm"], "timeout": "1; rm"},
+            'make\n  · description: ["rm"]\n  · timeout: 1; rm',
+        ),
+        ("mcp__sh__run", {"command": "make", "description": "rm"}, "make\n  · description: rm"),
+        ("Write", {"file_path": "a", "content": "one\n\ttwo\x1b[2K\n"}, "a\n  · content: one\n  |     two\\x1b[2K"),
+        ("Edit", {"old_string": "a", "file_path": "f", "new_string": ""}, "f\n  · old_string: a\n  · new_string: "),
+        ("Odd", {"path": "a", "b\nc\u3164": {"d": "\u202e"}}, 'a\n  · b\\nc\\u3164: {"d": "\\u202e"}'),
+        ("Odd", {"n": 3, "path": 5}, '{"n": 3, "path": 5}'),
+    ],
+)
+def test_whatever_a_tool_is_given_is_seen(tool: str, given: dict[str, Any], shown: str) -> None:
+    asked = {"id": "q", "kind": "permission", "tool": tool, "input": given}
+    assert wish(asked) == f"wants to run {tool}: {shown}"
+    assert wish({**asked, "input": {}}) == f"wants to run {tool}"
+
+
+def test_no_line_of_a_command_passes_for_an_argument() -> None:
+    lines = wish(permission("make\ndescription: x; rm -rf ~\n  · timeout: 5")).split("\n")
+    assert lines[1:] == ["  | description: x; rm -rf ~", "  |   · timeout: 5"]
+
+
+def test_lines_are_counted_also_behind_one_that_was_cut() -> None:
+    content = "\n".join(["x" * ASK_LIMIT, *(f"line {number}" for number in range(50))])
+    lines = wish({"kind": "permission", "tool": "Write", "input": {"file_path": "a", "content": content}}).split("\n")
+    assert len(lines) == 3
+    assert f"x… (cut: of {ASK_LIMIT + 13} letters; " in lines[1]
+    assert lines[2] == "  … 50 more lines: hocket inbox"
+
+
+def test_the_details_of_a_question_have_all_of_it() -> None:
+    text = "\n".join(["Write wants to write: " + "x" * ASK_LIMIT, *(f"line {number}" for number in range(2000))])
+    leave = {"kind": "permission", "text": text, "tool": "Write", "input": None}
+    shown = [headline(leave), *details(leave)]
+    assert shown[0] == f"asks for leave: Write wants to write: {'x' * ASK_LIMIT} …"
+    assert shown[1:] == [f"  | line {number}" for number in range(2000)]
+    given = {"command": "x" * ASK_LIMIT + "y", "description": "a\nb"}
+    shown = details({"kind": "permission", "tool": "Bash", "input": given})
+    assert shown == [f"  command: {given['command']}", "  description: a", "  | b"]
 
 
 def asked_of(on_question: str, **question: Any) -> tuple[Progress, list[str]]:

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 AGENT_COLUMNS = 24
 PIPE_LAST = 200
 """How much of a last line is shown where no terminal limits it."""
-ALL_LINES = 1_000_000
 
 
 @command(
@@ -268,25 +267,15 @@ def _asked(run: Run) -> list[str]:
 
 def details(question: dict[str, Any]) -> list[str]:
     """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
-    from hocket.cli.words import BAR, judged_lines, wants_words, wish
+    from hocket.cli.words import argument_lines, wants_words, wish
 
     given = question.get("input")
     if wants_words(question):
         asked = harmless(str(question.get("text") or "")).split("\n")
         return [f"  {line}" for line in asked] if len(asked) > 1 else []
     if not isinstance(given, dict):
-        return wish(question, most=ALL_LINES).split("\n")[1:]
-    return [
-        f"  {one_line(str(name))}: {line}" if place == 0 else f"{BAR}{line}"
-        for name, value in given.items()
-        for place, line in enumerate(judged_lines(_as_text(value).rstrip("\n")))
-    ]
-
-
-def _as_text(value: Any) -> str:
-    import json
-
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return wish(question, most=None).split("\n")[1:]
+    return argument_lines(given, head="  ")
 
 
 @command(

@@ -26,11 +26,15 @@ ASK_LIMIT = 4000
 ASK_LINES = 30
 BAR = "  | "
 """In front of every line but the first of what is to be allowed: none of them can pass for a line of ours."""
+POINT = "  · "
+"""In front of an argument's name, so that no line of a command can pass for an argument that runs nothing."""
 TAB_COLUMNS = 4
 _TELLING = (
     *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
 )
 """Which of a tool's arguments says best what it is about to do, the most telling first."""
+_TALK: dict[str, dict[str, tuple[type, ...]]] = {"Bash": {"description": (str,), "timeout": (int, float)}}
+"""By tool the arguments, of these types, that change nothing about what it does; few commands come without them."""
 
 
 class Way:
@@ -51,40 +55,84 @@ def deed(tool: str, given: Any) -> str:
 
 def _deed(tool: str, given: Any) -> str:
     arguments = given if isinstance(given, dict) else {}
-    told = next((arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)), None)
-    if told is None and arguments:
-        import json
-
-        told = json.dumps(arguments, ensure_ascii=False)
+    telling = _telling(arguments)
+    told = arguments[telling] if telling else _as_text(arguments) if arguments else ""
     return f"{tool}: {told}" if told else tool
 
 
-def wish(question: Data, most: int = ASK_LINES) -> str:
+def _telling(arguments: Data) -> str | None:
+    return next((name for name in _TELLING if isinstance(arguments.get(name), str)), None)
+
+
+def wish(question: Data, most: int | None = ASK_LINES) -> str:
     """What an agent wants: ``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``.
 
-    A command of several lines has them here, up to so many. Nothing is left out of them: what a terminal would obey is
-    spelled.
+    A command of several lines has them here, and behind it stands whatever else the tool is given; up to so many lines,
+    or all of them with None. Nothing is left out of them: what a terminal would obey is spelled.
     """
-    text = str(question.get("text") or "")
+    text, given = str(question.get("text") or ""), question.get("input")
     more = "… (cut: hocket logs --raw has all of it)" if question.get("oversize") else ""
     if wants_words(question):
         return f"asks: {_seen_whole(one_line(text))}{more}{_options(question)}"
-    if question.get("tool") and isinstance(question.get("input"), dict):
-        return f"wants to run {_to_be_judged(_deed(str(question['tool']), question['input']), most)}"
-    return f"asks for leave: {_to_be_judged(text, most)}{more}"
+    if question.get("tool") and isinstance(given, dict):
+        tool = str(question["tool"])
+        return f"wants to run {_some_of([*_barred(_deed(tool, given)), *_also_given(tool, given)], most)}"
+    return f"asks for leave: {_some_of(_barred(text), most)}{more}"
 
 
 def headline(question: Data) -> str:
-    """The first line of a wish, where the others stand below."""
-    first, *others = wish(question).split("\n")
+    """The first line of a wish, where the others stand below. One that is too long is cut if it stands there, too."""
+    first, *others = wish(question, ASK_LINES if isinstance(question.get("input"), dict) else None).split("\n")
     return f"{first} …" if others else first
 
 
-def _to_be_judged(text: str, most: int) -> str:
-    first, *others = judged_lines(_seen_whole(text.rstrip(" \n")))
-    shown, left = others[: most - 1], len(others) - most + 1
-    tail = [f"… {left} more line{'s' if left > 1 else ''}: hocket inbox"] if left > 0 else []
-    return "\n".join([first, *(f"{BAR}{line}" for line in shown), *(f"  {line}" for line in tail)])
+def _barred(text: str) -> list[str]:
+    first, *others = judged_lines(text.rstrip(" \n"))
+    return [first, *(f"{BAR}{line}" for line in others)]
+
+
+def _also_given(tool: str, arguments: Data) -> list[str]:
+    """What a tool is given besides what its deed tells, which is all of it where no argument is telling."""
+    telling, talk = _telling(arguments), _TALK.get(tool, {})
+    if telling is None:
+        return []
+    return argument_lines(
+        {
+            name: value
+            for name, value in arguments.items()
+            if name != telling and not (name in talk and isinstance(value, talk[name]))
+        }
+    )
+
+
+def argument_lines(arguments: Data, head: str = POINT) -> list[str]:
+    """What a tool is given, by name: all of it, each line of a value but the first with a bar."""
+    return [
+        f"{head}{spelled(str(name))}: {line}" if place == 0 else f"{BAR}{line}"
+        for name, value in arguments.items()
+        for place, line in enumerate(judged_lines(_as_text(value).rstrip(" \n")))
+    ]
+
+
+def _as_text(value: Any) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _some_of(lines: list[str], most: int | None) -> str:
+    """As many lines and letters as can be looked at, and a word about what is missing."""
+    if most is None:
+        return "\n".join(lines)
+    shown, room = list[str](), ASK_LIMIT
+    for line in lines[:most]:
+        if room <= 0:
+            break
+        shown.append(_seen_whole(line, room))
+        room -= len(line)
+    left = len(lines) - len(shown)
+    tail = [f"  … {left} more line{'s' if left > 1 else ''}: hocket inbox"] if left else []
+    return "\n".join([*shown, *tail])
 
 
 def judged_lines(text: str) -> list[str]:
@@ -92,11 +140,11 @@ def judged_lines(text: str) -> list[str]:
     return [spelled(line).expandtabs(TAB_COLUMNS).rstrip() for line in text.split("\n")]
 
 
-def _seen_whole(text: str) -> str:
-    """What is to be allowed; or, where that is too long for a terminal, a beginning that does not pass for it."""
-    if len(text) <= ASK_LIMIT:
+def _seen_whole(text: str, most: int = ASK_LIMIT) -> str:
+    """What is to be judged; or, where that is too long for a terminal, a beginning that does not pass for it."""
+    if len(text) <= most:
         return text
-    return f"{text[:ASK_LIMIT]}… (cut: of {len(text)} letters; hocket inbox --json has all of them)"
+    return f"{text[:most]}… (cut: of {len(text)} letters; hocket inbox --json has all of them)"
 
 
 def wants_words(question: Data) -> bool:
