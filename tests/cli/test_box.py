@@ -51,6 +51,11 @@ def test_a_rule_has_a_key_of_its_own_and_is_shown_whole() -> None:
     assert press(box, progress, "A") == {"question": "q1", "allow": True, "always": True}
 
 
+def test_nothing_of_a_rule_is_left_out() -> None:
+    box, _ = scene(asked(rule="Bash(make\x1b[2K\nall\u3164 *)"))
+    assert any("[A] allow Bash(make\\x1b[2K\\nall\\u3164 *)   [d]" in line for line in box.lines(100, 9, 1.0))
+
+
 @pytest.mark.parametrize(("rows", "fits"), [(24, False), (99, True)])
 def test_a_rule_that_the_terminal_has_no_room_for_has_no_key(rows: int, fits: bool) -> None:
     box, progress = scene(asked(rule="Bash(make " + "very " * 200 + "long *)"), asked("q2"))
@@ -147,6 +152,42 @@ def test_an_answer_that_was_not_taken_says_why_and_another_may_be_given() -> Non
     assert press(box, progress, "a") is not None
 
 
+def test_on_a_small_terminal_the_trouble_gives_way_and_not_the_question() -> None:
+    box, _ = scene(asked())
+    box.failed("run 2 takes no more input, " + "since it is gone " * 20)
+    lines = box.lines(40, 2, 1.0, 8)
+    assert len(lines) == 7, "the footer needs a row"
+    assert lines[0] == "builder wants to run Bash: make q1"
+    assert lines[1] == "! run 2 takes no more input, since"
+    assert lines[3].endswith("…")
+    assert lines[4:] == ["[a] allow once", "[d] deny…", "waiting 0:01"]
+    assert not box.is_cut
+    framed = box.lines(40, 2, 1.0, 12)
+    assert (len(framed), framed[0][0], framed[2][:4]) == (9, "╭", "│ ! "), (
+        "its frame, a step, the footer and the cursor"
+    )
+
+
+@pytest.mark.parametrize(("rows", "is_cut"), [(24, False), (8, True), (5, True), (3, True)])
+def test_a_question_that_is_not_seen_whole_is_known_for_it(rows: int, is_cut: bool) -> None:
+    box, _ = scene(asked(input={"command": "make one\nmake two\nmake three"}))
+    box.failed("no")
+    lines = box.lines(40, max(1, rows // 3), 1.0, rows)
+    assert box.is_cut is is_cut
+    assert any("make three" in line for line in lines) is not is_cut
+    assert any("more of it is above" in line for line in lines) is is_cut
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_whatever_a_tool_is_given_is_in_the_box(columns: int) -> None:
+    given = {"path": "README.md", "script": "rm -rf ~\nmake " + "very " * 20 + "sure", "force": True}
+    box, _ = scene(asked(tool="mcp__sh__run", input=given))
+    shown = [line[2:-2].rstrip() for line in box.lines(columns, 99, 1.0)[1:-1]]
+    assert "  · script: rm -rf ~" in shown
+    assert "  · force: true" in shown
+    assert " ".join(" ".join(shown).split()).count("very") == 20
+
+
 @pytest.mark.parametrize("columns", [24, 40, 80, 120])
 def test_no_line_of_it_is_wider_than_the_terminal(columns: int) -> None:
     command = "echo 日本語日本語日本語日本語 " + 90 * "x" + " end"
@@ -195,6 +236,15 @@ def test_each_line_of_a_command_is_a_line_and_one_that_goes_on_has_no_bar() -> N
     assert shown[2].startswith("      xx")
     assert "  | make three" in shown
     assert sum(line.count("x") for line in shown) == 40
+
+
+def test_no_row_of_a_command_stands_where_the_keys_do() -> None:
+    box, _ = scene(asked(input={"command": "make " + "x" * 28 + "[a] deny [d] allow once"}))
+    lines = [line[2:] for line in box.lines(40, 9, 1.0)[1:-1]]
+    asked_rows, keys = lines[: lines.index(next(line for line in lines if line.startswith("[")))], lines[-3:]
+    assert all(row.startswith("    ") for row in asked_rows[1:]), asked_rows
+    assert "[d] allow once" in " ".join(" ".join(asked_rows).split())
+    assert keys[0].startswith("[a] allow once")
 
 
 def test_while_keys_mean_something_else_it_names_none() -> None:

@@ -22,6 +22,7 @@ from cli.fake_claude import PROGRAM
 from rich.console import Console
 from world import Bin, Hocket
 
+from hocket.cli.box import Box
 from hocket.cli.format import harmless
 from hocket.cli.progress import Progress
 from hocket.cli.terminal import frame, question
@@ -29,12 +30,19 @@ from hocket.cli.terminal import frame, question
 pytestmark = pytest.mark.shared_server
 
 COLUMNS, ROWS = 100, 30
+WIDER = [*range(0x2630, 0x2638), *range(0x268A, 0x2690), *range(0x4DC0, 0x4E00), *range(0x1D300, 0x1D357)]
+"""Two columns wide since Unicode 16, and one to those who know an older one."""
 Start = Callable[..., "Terminal"]
 
 
 def _control_terminal() -> None:
     os.setsid()
     fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+
+
+def _without_a_size() -> dict[str, str]:
+    """What a test runner may leave in the environment would count more than the size that the terminal has."""
+    return {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
 
 
 def _readable(text: bytes) -> int:
@@ -60,7 +68,7 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm-256color", **env},
+            env={**_without_a_size(), "TERM": "xterm-256color", **env},
             # Its own session with this terminal in control: keys such as ^C then work as they do for a person.
             preexec_fn=_control_terminal,  # noqa: PLW1509 - one thread, and nothing but two system calls
         )
@@ -103,6 +111,11 @@ class Terminal:
         self.received += data
         self._stream.feed(data)
         return bool(data)
+
+    def resize(self, rows: int) -> None:
+        """As if somebody made the window smaller, or larger."""
+        self.screen.resize(rows, COLUMNS)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
 
     def press(self, keys: bytes) -> None:
         os.write(self._master, keys)
@@ -335,6 +348,23 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     assert "[a] allow once" in view.text()
 
 
+def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal: Start, agent: Bin) -> None:
+    agent("claude", PROGRAM.replace("touch x", "touch " + 90 * "xy " + "the end of it "))
+    view = terminal("run", "claude", "-p", "ask me")
+    view.wait_for("waiting 0:00")
+    assert "more of it is above" not in view.text()
+    printed = b"? claude wants to run Bash: touch xy"
+    assert printed not in view.received
+    for rows in (9, 8, 9):
+        view.resize(rows)
+        view.wait_for("… more of it is above")
+        assert view.received.count(printed) == 1
+    view.resize(ROWS)
+    press_when_it_counts(view, b"a", "allowed by you")
+    assert view.end() == 0
+    assert view.received.count(printed) == 1
+
+
 def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
     terminal: Start, agent: Bin, hocket: Hocket
 ) -> None:
@@ -431,6 +461,21 @@ def painted(progress: Progress, now: float, columns: int, offer: str = "") -> li
     console.print(frame(progress, now, columns, offer=offer))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     return text.splitlines()
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_no_letter_of_a_question_is_cut_off_whatever_its_width(columns: int) -> None:
+    letters = "".join(map(chr, WIDER))
+    progress = spending()
+    progress.add(
+        event("b", "question", id="q", kind="permission", tool="Bash", input={"command": f"echo {letters} end"})
+    )
+    box = Box()
+    box.look(progress, 0.0)
+    console = Console(width=columns, file=io.StringIO(), no_color=True)
+    console.print(frame(progress, 1.0, columns, box=box.lines(columns, 99, 1.0)))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "".join(one for one in text if one in letters) == letters
 
 
 def test_an_offer_is_never_cut_off() -> None:

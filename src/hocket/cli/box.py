@@ -7,7 +7,7 @@ gives the lines their colours.
 from __future__ import annotations
 
 from hocket.cli.format import duration, fit, one_line, width, wrapped
-from hocket.cli.words import BAR, wants_words, wish
+from hocket.cli.words import BAR, POINT, judged_lines, wants_words, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Box:
         self.asked: AskedView | None = None
         self.own: set[str] = set()
         """The keys of the answers that were given here."""
+        self.is_cut = False
+        """Whether the question was too long when it was last looked at: it has to stand elsewhere as well."""
         self._place = 0
         self._open = 0
         self._since = 0.0
@@ -153,21 +155,30 @@ class Box:
         """Its text, of at most so many lines, then what the keys do. A rule too long for the terminal has no key.
 
         While keys mean something else it is muted: what they do here is not said. A small terminal has no room for
-        its frame.
+        its frame, nor for all that is said about an answer that was not taken.
         """
         if self.asked is None:
             return []
         inner = columns - 4
-        asked = said(self.asked, inner)
-        if len(asked) > most:
-            asked = [*asked[: most - 1], fit("… more of it is above", inner)]
+        whole, trouble = said(self.asked, inner), [] if muted else self._trouble(inner)
         self._has_rule = bool(self.asked.data.get("rule"))
-        if rows is not None and len(asked) + len(self._choices(inner, now)) > rows - AROUND:
+        taken = min(len(whole), most) + bool(trouble)
+        if rows is not None and taken + len(self._choices(inner, now)) > rows - AROUND:
             self._has_rule = False
-        shown = [*asked, *([] if muted else self._footer(inner, now))]
-        if rows is None or len(shown) + AROUND <= rows:
-            return _framed(shown, columns)
-        return shown
+        keys = [] if muted else self._footer(inner, now)
+        if rows is not None:
+            # The last row of the view is not ours, and a word about the trouble is worth a row of the question.
+            most = max(1, min(most, rows - 1 - len(keys) - bool(trouble)))
+        asked = whole if len(whole) <= most else [*whole[: most - 1], fit("… more of it is above", inner)]
+        if rows is not None:
+            left = rows - len(asked) - len(keys)
+            trouble = _shortened(trouble, left - AROUND if left > AROUND else left - 1)
+        shown = [*asked, *trouble, *keys]
+        self.is_cut = len(whole) > most or (rows is not None and len(shown) >= rows)
+        return _framed(shown, columns) if rows is None or len(shown) + AROUND <= rows else shown
+
+    def _trouble(self, inner: int) -> list[str]:
+        return wrapped(f"! {self.trouble}", inner) if self.trouble and not self.sending else []
 
     def _footer(self, inner: int, now: float) -> list[str]:
         if self.sending:
@@ -177,18 +188,17 @@ class Box:
         return self._choices(inner, now)
 
     def _choices(self, inner: int, now: float) -> list[str]:
-        trouble = wrapped(f"! {self.trouble}", inner) if self.trouble else []
         waits = f"waiting {duration(now - self.asked.since)}" if self.asked else ""
         keys = "   ".join([*self._keys(), waits])
         # Keys that do not fit stay whole, each on lines of its own: nobody should allow a rule that was cut off.
         apart = [line for key in [*self._keys(), waits] for line in wrapped(key, inner)]
-        return [*trouble, *([keys] if width(keys) <= inner else apart)]
+        return [keys] if width(keys) <= inner else apart
 
     def _keys(self) -> list[str]:
         data = self.asked.data if self.asked else {}
         count = len(_numbered(data))
         choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
-        always = [f"[A] allow {one_line(str(data['rule']))}"] if self._has_rule else []
+        always = [f"[A] allow {_on_one_line(str(data['rule']))}"] if self._has_rule else []
         first = [*choose, "[t] answer…"] if wants_words(data) else ["[a] allow once", *always]
         more = [f"[n] next of {self._open}"] if self._open > 1 else []
         return [*first, "[d] deny…", *more]
@@ -210,19 +220,39 @@ def said(asked: AskedView, columns: int) -> list[str]:
 
 
 def folded(text: str, columns: int) -> list[str]:
-    """Rows of a wish, with a bar where a line of a command begins and nowhere else."""
+    """Rows of a wish. Where a line goes on in the next row it is set in, and only a new one of a command has a bar."""
     first, *others = text.split("\n")
-    return [*wrapped(first, columns), *(part for line in others for part in _set_in(line, columns))]
+    return [*_begun(first, columns), *(part for line in others for part in _set_in(line, columns))]
+
+
+def _begun(line: str, columns: int) -> list[str]:
+    """The first line: no row of it but the first stands where our own words do."""
+    if width(line) <= columns:
+        return [line]
+    first, *others = wrapped(line, columns - len(BAR))
+    return [first, *(f"{' ' * len(BAR)}{row}" for row in others)]
 
 
 def _set_in(line: str, columns: int) -> list[str]:
-    """A line of a command: where it goes on in the next row, it has no bar, which only a new one has."""
-    bar = BAR if line.startswith(BAR) else ""
+    """A line of a command, or what else a tool is given."""
+    bar = line[: len(BAR)] if line.startswith((BAR, POINT)) else ""
     text = line[len(bar) :]
     # Breaking between words would drop the spaces that it begins with, which may be part of what is meant.
     spaces = text[: len(text) - len(text.lstrip())][: columns // 2]
     rows = wrapped(text.lstrip(), columns - len(bar) - len(spaces))
     return [f"{bar if place == 0 else ' ' * len(bar)}{spaces}{row}" for place, row in enumerate(rows)]
+
+
+def _on_one_line(text: str) -> str:
+    """What is to be judged: also where it has several lines."""
+    return "\\n".join(judged_lines(text))
+
+
+def _shortened(lines: list[str], most: int) -> list[str]:
+    """As many lines as there is room for, the last with a sign that there are more."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"{lines[most - 1][:-1]}…"] if most > 0 else []
 
 
 def _numbered(data: dict[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from hocket.cli.box import Box, folded, said
+from hocket.cli.box import Box, folded
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width, wrapped
 from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
@@ -89,7 +89,7 @@ class LiveView:
             self._ask(progress, event)
         elif tone is not None and (self._verbose or tone in UNASKED):
             if event["type"] == "answer":
-                self._recall(event)
+                self._recall(event["run"], event["data"]["id"])
             for line in lines_of(progress, self._mine(event), self._verbose):
                 self._print(Text(line, style=TONES[tone]))
 
@@ -102,12 +102,10 @@ class LiveView:
             self._console.print(question(*question_of(progress, event), self._console.width), overflow="fold")
             return
         self._untold[asked.run, asked.data["id"]] = asked
-        if len(said(asked, self._console.width - 4)) > self._box_lines():
-            self._recall(event)
 
-    def _recall(self, event: dict[str, Any]) -> None:
+    def _recall(self, run: str, question_id: str) -> None:
         """Print a question, unless it has been."""
-        asked = self._untold.pop((event["run"], event["data"]["id"]), None)
+        asked = self._untold.pop((run, question_id), None)
         if asked is not None:
             self._console.print(question(f"? {asked.who} {wish(asked.data)}", "", self._console.width), overflow="fold")
 
@@ -152,10 +150,18 @@ class LiveView:
         self._painted_at = now
         columns, at = self._console.width, time.time()
         rows = self._console.height
-        muted = bool(self._offer)
-        box = self.box.lines(columns, self._box_lines(), at, rows, muted) if self.box is not None else []
+        box = self._boxed(columns, rows, at)
         painted = frame(progress, at, columns, self._note, box, rows, self._offer)
         self._live.update(painted, refresh=True)
+
+    def _boxed(self, columns: int, rows: int, at: float) -> list[str]:
+        """What is asked. What the box has no room for is above it, also where the terminal has become smaller since."""
+        if self.box is None:
+            return []
+        lines = self.box.lines(columns, self._box_lines(), at, rows, muted=bool(self._offer))
+        if self.box.asked is not None and self.box.is_cut:
+            self._recall(self.box.asked.run, self.box.asked.data["id"])
+        return lines
 
 
 def heading(progress: Progress) -> Text:
