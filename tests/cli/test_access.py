@@ -31,6 +31,17 @@ def test_the_result_ends_with_one_newline(result: str | None, text: str, capsys:
 
 
 @pytest.mark.parametrize(
+    ("result", "text"),
+    [("10%\r100%\ndone", "10%\n100%\ndone\n"), ("a\r\nb\r\n", "a\nb\n"), ("only\r", "only\n"), ("\r", "\n")],
+)
+def test_nothing_of_a_result_is_lost_that_was_written_over(
+    result: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    access.print_result(result)
+    assert capsys.readouterr().out == text
+
+
+@pytest.mark.parametrize(
     ("text", "passed"),
     [
         ('[env]\npass = ["EXTRA"]\n', True),

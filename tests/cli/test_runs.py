@@ -237,12 +237,14 @@ def test_of_what_is_to_be_allowed_the_table_leaves_nothing_out() -> None:
     assert ps_table([run(1, last="10%\r50%")], 172.0, 120)[1].endswith("  50%")
 
 
-def test_a_line_that_was_written_over_shows_what_stood_there_last(hocket: Hocket, agent: Bin) -> None:
+def test_of_a_line_that_was_written_over_views_show_the_last_state_and_the_result_has_all(hocket: Hocket, agent: Bin) -> None:
     written = b"10%\r50%\r100%\nwindows\r\n"
     agent("bar", f"import os\nos.write(1, {written!r})\nos.write(2, b'a\\rb\\n')")
     done = hocket("run", "bar")
-    assert done.stdout == "100%\nwindows\n"
+    assert done.stdout == "10%\n50%\n100%\nwindows\n"
     ref = hocket.number(2)
+    assert hocket("wait", ref).stdout == done.stdout
+    assert hocket("show", ref).stdout.endswith("\n\n100%\nwindows\n")
     said = [line.split(" ", 2)[2] for line in hocket("logs", ref).stdout.splitlines()]
     assert sorted(said) == ["! b", "100%", "windows"]
     raw = subprocess.run([sys.executable, "-m", "hocket", "logs", "--raw", ref], capture_output=True, check=True)

@@ -6,7 +6,7 @@ import os
 import sys
 
 from hocket import config
-from hocket.cli.format import uttered
+from hocket.cli.format import harmless
 from hocket.client import Client, to_json
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -130,8 +130,11 @@ def exit_code(status: str, reason: str | None) -> int:
 
 
 def print_result(text: str | None) -> None:
-    """A result alone, without anything that a terminal would obey; it ends with one newline unless it is empty."""
-    shown = uttered(text or "")
+    """A result alone, without anything that a terminal would obey; it ends with one newline unless it is empty.
+
+    It is data, so unlike in a view nothing is lost of a line that was written over: each of its states is a line.
+    """
+    shown = harmless((text or "").replace("\r\n", "\n").replace("\r", "\n"))
     write(shown if not shown or shown.endswith("\n") else shown + "\n")
 
 
