@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from world import Bin, Hocket
 
+from hocket.api.wire import RunOut
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.table import BROKEN_PIPE
 from hocket.config.loading import load, look
@@ -50,6 +51,12 @@ def test_every_exit_code_is_told() -> None:
     told = set(map(int, re.findall(r"^\| (\d+) \|", page, re.MULTILINE)))
     known = {EXIT_TIMED_OUT, EXIT_ASKS, EXIT_BUDGET, BROKEN_PIPE, *(error.exit_code for error in BY_CODE.values())}
     assert known <= told
+
+
+def test_every_key_of_a_run_is_told() -> None:
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    (row,) = re.findall(r"^\| `ps`, `show`, `wait` \| `([a-z_ ]+)`", page, re.MULTILINE)
+    assert set(RunOut.__struct_fields__) == set(row.split())
 
 
 @pytest.mark.req("S1-53")
