@@ -241,6 +241,8 @@ class Isolation:
     """Where in the repository the step works."""
     tree: Worktree | None = None
     """The one that the step had in the chain that this one goes on with."""
+    strangers: tuple[str, ...] | None = None
+    """Of a trusted agent: servers around all worktrees, and around its project, that are kept off by their names."""
 
 
 @dataclass(frozen=True, slots=True)

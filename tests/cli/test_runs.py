@@ -237,7 +237,7 @@ def test_of_what_is_to_be_allowed_the_table_leaves_nothing_out() -> None:
     assert ps_table([run(1, last="10%\r50%")], 172.0, 120)[1].endswith("  50%")
 
 
-def test_of_a_line_that_was_written_over_views_show_the_last_state_and_the_result_has_all(hocket: Hocket, agent: Bin) -> None:
+def test_views_show_the_last_state_of_a_line_and_the_result_has_all(hocket: Hocket, agent: Bin) -> None:
     written = b"10%\r50%\r100%\nwindows\r\n"
     agent("bar", f"import os\nos.write(1, {written!r})\nos.write(2, b'a\\rb\\n')")
     done = hocket("run", "bar")

@@ -8,7 +8,7 @@ written down is known to ``config.pins``; what there is to see before one is giv
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -246,10 +246,15 @@ def check_again(vouched: Vouched, config: Config) -> None:
         _checked(vouched, config)
     elif not config.lists(vouched.folder):
         _check_file_again(vouched, vouched.file, config)
-    if vouched.strangers is not None and (new := set(config.strangers(vouched.folder)) - set(vouched.strangers)):
-        names = ", ".join(sorted(new))
+    if vouched.strangers is not None:
+        check_strangers(vouched.what, vouched.folder, vouched.strangers, config)
+
+
+def check_strangers(what: str, folder: str, known: Collection[str], config: Config) -> None:
+    """Raise if servers are written above a folder that nobody trusts and that were not kept off at first."""
+    if new := set(config.strangers(folder)).difference(known):
         raise NotTrusted(
-            f"{vouched.what} would get servers that are written above {vouched.folder} since: {names}",
+            f"{what} would get servers that are written above {folder} since: {', '.join(sorted(new))}",
             "look at the .mcp.json there, and approve its folder with hocket trust; a new run starts without them",
         )
 

@@ -434,16 +434,17 @@ def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
             options = options._replace(own_branch=True)
             agent = in_a_worktree(agent, find.config)
             place = find.repository(cwd)
-            isolation = Isolation(place.repository, place.inside)
+            kept_off = agent.strangers if agent.trusted else None
+            isolation = Isolation(place.repository, place.inside, strangers=kept_off)
         made = partial(_spec, wish, request=request, find=find, options=options, task=task)
         spec = made(agent)
         without = partial(made, untrusted(agent))
-        approval = approval_of(agent, cwd, find.config, find.fingerprint, without, isolated=wish.isolated)
+        relied_on = approval_of(agent, cwd, find.config, find.fingerprint, without, isolated=wish.isolated)
     except (ProgramNotFound, UsageError) as error:
         if named and wish.where not in error.message:
             error.message = f"{wish.where}: {error.message}"
         raise
-    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation, approval)
+    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation, relied_on)
 
 
 def _spec(

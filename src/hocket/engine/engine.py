@@ -253,6 +253,8 @@ class Engine:
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
         home = going_on.home_of(self.read, spec)
+        if home is not None:
+            home = await self._look(going_on.home_now, home, spec, str(self.home))
         if home is not None and home.is_lost():
             await self._chains.restore_home(home, spec)
         elif home is not None:

@@ -15,14 +15,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from hocket.catalog.trust import check_again
+from hocket.catalog.trust import check_again, check_strangers
 from hocket.chain import parse, render
 from hocket.config.loading import load
+from hocket.config.settings import Config
 from hocket.engine.bind import check_directory
 from hocket.engine.ceilings import check_leave
 from hocket.engine.course import tree_of
 from hocket.engine.handing import stage_result
-from hocket.engine.isolation import approved_anew, folder, has_restrictions
+from hocket.engine.isolation import approved_anew, around_anew, folder, has_restrictions, place_of_worktrees
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
@@ -67,15 +68,35 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
 
 def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
     """The same, as it may be started now. Raise unless the user still vouches for all that it was given at first."""
-    for spec in [bound] if isinstance(bound, Spec) else [step.spec for step in bound.steps]:
-        if spec.vouched or spec.leave:
-            # What is trusted is for the user's own files to say, so nothing of the project's is read for it.
-            config = load(home, home, spec.env, check=False)
-            for one in spec.vouched:
-                check_directory(one.folder)
-                check_again(one, config)
-            check_leave(spec.leave, config)
-    return bound if isinstance(bound, Spec) else replace(bound, steps=tuple(map(approved_anew, bound.steps)))
+    if isinstance(bound, Spec):
+        _check_vouched(bound, home)
+        return bound
+    anew = tuple(approved_anew(step, home) for step in bound.steps)
+    for step in bound.steps:
+        _check_vouched(step.spec, home)
+        _check_around(step, home)
+    return replace(bound, steps=anew)
+
+
+def _check_vouched(spec: Spec, home: str) -> None:
+    if spec.vouched or spec.leave:
+        config = _users_own(spec, home)
+        for one in spec.vouched:
+            check_directory(one.folder)
+            check_again(one, config)
+        check_leave(spec.leave, config)
+
+
+def _check_around(step: Step, home: str) -> None:
+    """Raise if an agent that is trusted would find servers around its worktree that nobody vouches for."""
+    if step.isolation is not None and step.isolation.strangers is not None:
+        config = _users_own(step.spec, home)
+        check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, config)
+
+
+def _users_own(spec: Spec, home: str) -> Config:
+    """What is trusted is for the user's own files to say, so nothing of the project's is read for it."""
+    return load(home, home, spec.env, check=False)
 
 
 def _check_ended(run: Run) -> None:
@@ -133,12 +154,25 @@ class Home(NamedTuple):
         return not os.path.lexists(folder(self.step, self.tree))
 
 
+def home_now(home: Home, before: Spec, hockets: str) -> Home:
+    """The same where the user vouches for the servers that are written around all worktrees by now.
+
+    Raise where they do not, unless the session was started without any.
+    """
+    without = home.step.approval.without if home.step.approval is not None else None
+    if without is not None and has_restrictions(before, home.step.spec, without):
+        return home
+    anew = around_anew(home.step, hockets)
+    _check_around(home.step, hockets)
+    return home._replace(step=anew)
+
+
 def check_home(home: Home, before: Spec, now: Spec) -> None:
     """Raise unless a start in a worktree was restricted as one has to be now, with the settings that are in it."""
     step, tree = home
     if not has_restrictions(before, step.spec, now):
         raise NotTrusted(
-            f"the settings in {tree.path} are not those that its agent was started with",
+            f"the settings in {tree.path}, or servers above it, are not those that its agent was started with",
             f"look at branch {tree.branch} of {tree.repository}; a new run starts with what is there now",
         )
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from shlex import quote
 
 from hocket.config.pins import Cover, above, outside, servers_written_in
-from hocket.config.settings import Config
+from hocket.config.settings import Config, approval
+from hocket.engine.worktrees import FOLDER
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, Approval, Spec, Step, Worktree
 
@@ -25,8 +25,13 @@ def in_a_worktree(agent: Agent, config: Config) -> Agent:
     """
     if not agent.trusted:
         return agent
-    above = config.strangers(config.home) if config.home else ()
-    return replace(agent, strangers=tuple(sorted({*agent.strangers, *above})))
+    around = config.strangers(place_of_worktrees(config.home)) if config.home else ()
+    return replace(agent, strangers=tuple(sorted({*agent.strangers, *around})))
+
+
+def place_of_worktrees(home: str) -> str:
+    """The folder that all worktrees lie in."""
+    return os.path.join(home, FOLDER)
 
 
 def untrusted(agent: Agent) -> Agent:
@@ -50,27 +55,37 @@ def approval_of(
     """
     if not agent.trusted or config.lists(cwd) or config.pins is None:
         return None
+    trees = place_of_worktrees(config.pins.home)
     others = (
-        f"the settings in its worktree are not those that you approved in {cwd}, so they are off, with all hooks and"
-        " servers; commit the approved ones"
+        f"the settings in its worktree are not those that you approved in {cwd}, or servers above it are not those of"
+        " when this began, so they are off, with all hooks and servers; commit the approved settings, or look for a"
+        f" .mcp.json above {trees}"
         if isolated
         else f"the settings in {cwd}, or servers above it, are not those of when this began, so they are off, with all"
-        f" hooks and servers; to look at them: hocket trust {quote(cwd)}"
+        f" hooks and servers; to look at them: {approval(cwd)}"
     )
-    spec, around = unapproved(), above(config.home) if isolated and config.home else outside(cwd)
+    spec, around = unapproved(), above(trees) if isolated else outside(cwd)
     without = replace(spec, notices=(*spec.notices, others))
     return Approval(fingerprint(cwd), servers_written_in(around), config.pins.cover.users, without)
 
 
-def approved_anew(step: Step) -> Step:
-    """The same step where the user has vouched for its folder as it is now."""
+def approved_anew(step: Step, home: str) -> Step:
+    """The same step where the user vouches for its folder as it is now, and for the servers around where it works.
+
+    Whether they do has to be looked at after this: what is written in between is then another than this has seen.
+    """
     if step.approval is None:
         return step
-    cwd, approval = step.spec.cwd, step.approval
-    # A worktree lies elsewhere, so what is around the project does not matter there.
-    servers = approval.servers if step.isolation else servers_written_in(outside(cwd))
-    settings = Cover(approval.users).fingerprint(cwd)
-    return replace(step, approval=replace(approval, settings=settings, servers=servers))
+    settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
+    return around_anew(replace(step, approval=replace(step.approval, settings=settings)), home)
+
+
+def around_anew(step: Step, home: str) -> Step:
+    """The same step with the servers around where it works as they are now, under the same condition."""
+    if step.approval is None or (step.isolation is not None and step.isolation.strangers is None):
+        return step  # Where nobody knows which servers are kept off by name, nothing can be looked at.
+    around = above(place_of_worktrees(home)) if step.isolation else outside(step.spec.cwd)
+    return replace(step, approval=replace(step.approval, servers=servers_written_in(around)))
 
 
 def placed(step: Step, tree: Worktree | None) -> Spec:
@@ -99,10 +114,10 @@ def folder(step: Step, tree: Worktree) -> str:
     return os.path.join(tree.path, inside) if inside else tree.path
 
 
-def _has(cwd: str, approval: Approval) -> bool:
+def _has(cwd: str, relied_on: Approval) -> bool:
     """Whether a folder brings along what was approved, and those around it what they did."""
     try:
-        is_own = Cover(approval.users).fingerprint(cwd) == approval.settings
-        return is_own and servers_written_in(outside(cwd)) == approval.servers
+        is_own = Cover(relied_on.users).fingerprint(cwd) == relied_on.settings
+        return is_own and servers_written_in(outside(cwd)) == relied_on.servers
     except NotTrusted:
         return False

@@ -170,6 +170,11 @@ class Told(NamedTuple):
         return [step["reason"] for step in self.ended["steps"]]
 
     @property
+    def root(self) -> str:
+        """The run that all of it is about."""
+        return str(self.events[-1]["root"])
+
+    @property
     def leaf(self) -> str:
         """The only run with a process."""
         (run,) = (run for step in self.ended["steps"] for run in step["runs"])

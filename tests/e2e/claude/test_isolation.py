@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,87 @@ def test_servers_that_are_written_above_the_worktrees_stay_off(
     assert hocket("trust").returncode == 0
     traps.set(home, name="stranger")
     assert (isolated(hocket, "claude").code, traps.sprung()) == (0, (False, False))
+
+
+def servers(folder: Path, **commands: str) -> str:
+    """What makes the CLI start servers in all folders below, in the words of a shell."""
+    wanted = {name: {"command": "/bin/sh", "args": ["-c", command]} for name, command in commands.items()}
+    return f"echo '{json.dumps({'mcpServers': wanted})}' > {folder}/.mcp.json"
+
+
+@pytest.mark.req("S1-45")
+@pytest.mark.parametrize("place", [".", "worktrees"])
+def test_servers_that_a_step_writes_above_its_worktree_stay_off(
+    traps: Traps, hocket: Hocket, home: Path, claude: Stage, place: str
+) -> None:
+    (hocket.cwd / ".claude").mkdir()
+    (hocket.cwd / ".claude/settings.json").write_text("{}")
+    commit_all(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    (home / "config.toml").write_text(UNASKED)
+    define(Path.home(), "writer")
+    write = bash(servers(home / place, planted=f"touch {traps.server}"))
+    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
+    told = isolated(hocket, "writer -> claude")
+    assert (told.code, (home / place / ".mcp.json").exists(), traps.sprung()) == (0, True, (False, False))
+    assert any("or servers above it are not those of when this began" in text for text in notices(told))
+    for ref, *more in ((told.root, "--from", "2"), (told.ended["steps"][1]["runs"][-1], "-p", "go on")):
+        again = hocket("resume", ref, *more)
+        assert traps.sprung() == (False, False)
+        is_refused = more[0] == "--from"
+        assert again.returncode == (4 if is_refused else 0), "a session that was started without any has none"
+        assert ("servers that are written above" in again.stderr and "planted" in again.stderr) is is_refused
+
+
+@pytest.mark.req("S1-45")
+def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
+    traps: Traps, hocket: Hocket, home: Path, claude: Stage
+) -> None:
+    traps.set()
+    commit_all(hocket.cwd)
+    assert hocket("trust").returncode == 0
+    (home / "config.toml").write_text(UNASKED)
+    claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
+    told = isolated(hocket, "claude")
+    assert (told.code, traps.sprung()) == (0, (True, True))
+    subprocess.run(servers(home, later="true"), shell=True, check=True)  # noqa: S602 - our own words
+    for words in ((told.root, "--from", "1"), (told.leaf, "-p", "go on")):
+        refused = hocket("resume", *words)
+        assert (refused.returncode, traps.sprung()) == (4, (False, False))
+        assert f"servers that are written above {home}/worktrees since: later" in refused.stderr
+    assert hocket("trust", home).returncode == 0
+    for words in ((told.leaf, "-p", "go on"), (told.root, "--from", "1")):
+        again = hocket("resume", *words)
+        assert (again.returncode, traps.sprung()) == (0, (True, True)), again.stderr
+        assert "so they are off" not in again.stderr
+
+
+@pytest.mark.req("S1-45")
+def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more(
+    traps: Traps, hocket: Hocket, home: Path, claude: Stage
+) -> None:
+    traps.set()
+    commit_all(hocket.cwd)
+    subprocess.run(servers(home, mine="true"), shell=True, check=True)  # noqa: S602 - our own words
+    assert hocket("trust", hocket.cwd, home).returncode == 0
+    (home / "config.toml").write_text(UNASKED)
+    define(Path.home(), "writer")
+    write = bash(servers(home, mine=f"touch {traps.server}"))
+    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
+    told = isolated(hocket, "writer -> claude")
+    traps.sprung()
+    assert any("so they are off" in text for text in notices(told))
+    refused = hocket("resume", told.root, "--from", "2")
+    assert (refused.returncode, traps.sprung()) == (4, (False, False))
+    assert "since: mine" in refused.stderr
+
+
+@pytest.mark.req("S1-45")
+def test_a_project_of_the_users_list_gets_no_server_that_came_to_be_above_its_worktree(
+    traps: Traps, hocket: Hocket, home: Path
+) -> None:
+    (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(hocket.cwd))}]\n")
+    told = isolated(hocket, "claude")
+    traps.set(home, name="stranger")
+    refused = hocket("resume", told.root, "--from", "1")
+    assert (refused.returncode, "since: stranger" in refused.stderr, traps.sprung()) == (4, True, (False, False))
