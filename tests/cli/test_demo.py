@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +46,13 @@ def check_shown(text: str) -> None:
     for wanted in SHOWN:
         place = text.find(wanted, place)
         assert place >= 0, f"{wanted!r} is missing, or comes too early:\n{text}"
+
+
+def test_where_its_second_process_cannot_be_started_it_says_so_and_leaves_nothing(hocket: Hocket) -> None:
+    script = "import sys; sys.executable = '/nowhere/python'; from hocket.cli import main; sys.exit(main(['demo']))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=hocket.cwd, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hocket: cannot set up a Hocket of its own for this command: No such file")
 
 
 def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:

@@ -15,7 +15,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -51,16 +51,13 @@ class Place:
 @contextmanager
 def private_place(name: str, keep: bool = False) -> Iterator[Place]:
     """A temporary folder. Whatever works for its home is gone before the folder is, also when we are killed."""
-    from hocket.keeper.heir import heir
-
     for number in (signal.SIGTERM, signal.SIGHUP):
         # Under nohup a hang-up means nothing, and that is to stay so.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
     place = Place(_temporary_folder(name), keep)
-    place.folder("home")
-    second = [sys.executable, "-m", "hocket.cli.private", str(place.root), *([KEEP] if keep else [])]
-    with heir(second, config.process_environment(), str(place.root)):
+    with ExitStack() as stack:
+        _set_up(place, stack)
         try:
             yield place
         finally:
@@ -68,6 +65,22 @@ def private_place(name: str, keep: bool = False) -> Iterator[Place]:
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
             _end(place)
+
+
+def _set_up(place: Place, stack: ExitStack) -> None:
+    """A home, and the process that ends what is left of us. Without them nothing is left, not even a folder."""
+    from hocket.keeper.heir import heir
+
+    second = [sys.executable, "-m", "hocket.cli.private", str(place.root), *([KEEP] if place.keep else [])]
+    try:
+        place.folder("home")
+        stack.enter_context(heir(second, config.process_environment(), str(place.root)))
+    except OSError as error:
+        shutil.rmtree(place.root, ignore_errors=True)
+        raise HomeError(
+            f"cannot set up a Hocket of its own for this command: {error.strerror}",
+            "see whether the disk is full, or too many processes are at work",
+        ) from error
 
 
 def _temporary_folder(name: str) -> Path:

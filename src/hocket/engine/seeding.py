@@ -19,7 +19,8 @@ UNFINISHED = ".seeding"
 def seed(home: Path) -> bool:
     """Make the folder of configs, and give it the five that Hocket brings along unless it has any. True if it did.
 
-    Only for the holder of the server's lock. Called again after a crash it writes what is missing.
+    Only where nobody else does so for this home: for the holder of its server's lock, or while no server has it yet.
+    Called again after a crash it writes what is missing.
     """
     place = Path(folder(str(home)))
     for made in (place.parent, place):
