@@ -162,9 +162,8 @@ class Box:
         inner = columns - 4
         whole, trouble = said(self.asked, inner), [] if muted else self._trouble(inner)
         self._has_rule = bool(self.asked.data.get("rule"))
-        taken = min(len(whole), most) + bool(trouble)
-        if rows is not None and taken + len(self._choices(inner, now)) > rows - AROUND:
-            self._has_rule = False
+        taken = min(len(whole), most) + bool(trouble) + len(self._choices(inner, now))
+        self._has_rule = self._has_rule and (rows is None or taken + AROUND <= rows)
         keys = [] if muted else self._footer(inner, now)
         if rows is not None:
             # The last row of the view is not ours, and a word about the trouble is worth a row of the question.
