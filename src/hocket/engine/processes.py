@@ -108,6 +108,8 @@ class Processes:
         self._closing = False
         self._needed_for: set[str] = set()
         self._settling: set[Leaf] = set()
+        self.ending_with: Callable[[Run], list[Event]] = lambda run: []
+        """What else ends with it, in the same breath."""
         """Those that come to no end unless a server is there when they have been quiet for long enough."""
         self._an_end = asyncio.Event()
         """Set at the next end of a run."""
@@ -705,7 +707,8 @@ class Processes:
         ended = self._event(leaf, "run.ended", data)
         why = self.unheld(now) if now.pid is not None else None
         told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]
-        await self._journal.insist([*events, *told, ended], offsets={leaf.id: offsets or leaf.offsets})
+        more = self.ending_with(apply(_after(now, told), ended))
+        await self._journal.insist([*events, *told, ended, *more], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:
