@@ -57,7 +57,7 @@ class Desk:
 async def desk_at(path: Path) -> AsyncIterator[Desk]:
     store = open_store(path)
     journal = Journal(store, asyncio.get_running_loop())
-    hub = Hub(journal.read)
+    hub = Hub(journal.read, journal.live)
     journal.listen(hub.publish)
     try:
         yield Desk(journal, hub)

@@ -68,6 +68,35 @@ def test_a_chain_its_loop_and_their_first_iteration_become_true_together(
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(
+    ("chain", "until", "last"),
+    [
+        ("worker -> worker", None, [Kind.LEAF, Kind.CHAIN]),
+        ("worker:2", None, [Kind.LEAF, Kind.LOOP, Kind.CHAIN]),
+        ("failing -> worker", None, [Kind.LEAF, Kind.CHAIN]),
+        ("(worker, worker)", None, [Kind.LEAF, Kind.GROUP, Kind.CHAIN]),
+        ("claiming:2", "true", [Kind.LOOP, Kind.CHAIN]),
+    ],
+)
+def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_see_to(
+    home: Path, project: Path, worker: Bin, chain: str, until: str | None, last: list[Kind]
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(
+                lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
+            )
+            ended = await kitchen.wait(await kitchen.chain(chain, prompt="a", until=until))
+            ends = [run for commit in commits for run in commit]
+            assert sorted(ends) == sorted(one.id for one in kitchen.engine.read.below(ended.id))
+            assert [kitchen.engine.find(run).kind for run in commits[-1]] == last
+            assert ended.steps == kitchen.engine.find(ended.id).steps
+            assert not kitchen.engine._chains._courses
+
+    asyncio.run(scene())
+
+
 @pytest.mark.req("S1-B14", "S1-B16")
 def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:

@@ -11,6 +11,7 @@ from store.stories import Pen, created, ended, said
 
 from hocket.decide import Finished, decide
 from hocket.engine.course import Course, hash_of, recalled
+from hocket.engine.handing import Complaint
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.store import NewRun, Store, open_store
 
@@ -37,6 +38,19 @@ def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
     assert (one.runs, one.costs, one.is_still) == ([["r1"]], [1.0], True)
     one.note(leaf("r2", 0, cost_usd=None))
     assert (one.runs, one.costs, one.results) == ([["r1", "r2"]], [1.0], ["r2 said"])
+
+
+def test_how_it_will_be_after_an_end_is_seen_without_noting_that_end() -> None:
+    now = course((True, None))
+    now.note(leaf("r1", 0, cost_estimated=True))
+    now.complaints[0] = Complaint("r1", "red")
+    now.note(leaf("r2", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
+    then = now.after(leaf("r2", 0))
+    assert (then.costs, then.results, then.complaints, then.is_still) == ([2.0], ["r2 said"], {}, True)
+    assert (now.costs, now.results, list(now.complaints), now.is_still) == ([1.0], ["r1 said"], [0], False)
+    assert now.runs == then.runs == [["r1", "r2"]]
+    now.note(leaf("r2", 0))
+    assert now.report(Finished(Status.DONE, Reason.MARKER)) == then.report(Finished(Status.DONE, Reason.MARKER))
 
 
 def test_a_run_that_an_agent_started_is_none_of_the_chains() -> None:

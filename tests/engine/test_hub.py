@@ -52,6 +52,19 @@ def test_a_follower_far_behind_reads_the_store_and_catches_up(tmp_path: Path, sm
     asyncio.run(scene())
 
 
+def test_who_follows_a_tree_from_its_birth_needs_no_store(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with desk_at(tmp_path / "db") as desk:
+            run = await desk.create("r1", 1)
+            desk.hub._read = None  # type: ignore[assignment]  # whoever asks it is found out
+            follower = asyncio.create_task(desk.told(run))
+            await desk.say("r1", "r1", "first")
+            await desk.end("r1", "r1")
+            assert seqs(await asyncio.wait_for(follower, 10)) == [1, 2, 3]
+
+    asyncio.run(scene())
+
+
 async def read_slowly(desk: Desk, run: Run, after: int, pauses: int) -> list[int]:
     """All that a follower gets who lets others go first ``pauses`` times after each page."""
     got: list[int] = []
@@ -142,7 +155,7 @@ def test_what_is_committed_and_not_yet_published_is_told_before_a_follower_goes(
         store = open_store(tmp_path / "db")
         groups: queue.SimpleQueue[list[tuple[Batch, Committed | Exception]]] = queue.SimpleQueue()
         writer = store.start_writing(groups.put)
-        hub = Hub(store.read)
+        hub = Hub(store.read, {})
 
         def commit(batch: Batch) -> Committed:
             writer.submit(batch)
@@ -158,7 +171,7 @@ def test_what_is_committed_and_not_yet_published_is_told_before_a_follower_goes(
         rest = [line async for lines in following for line in lines]
         hub.publish(last)
         assert [line.type for line in rest] == ["text", "run.ended"]
-        afterwards = Hub(store.read).follow(first.runs["r1"], 1, wait=False)
+        afterwards = Hub(store.read, {}).follow(first.runs["r1"], 1, wait=False)
         assert seqs([line async for lines in afterwards for line in lines]) == [2, 3]
         store.close()
 

@@ -25,7 +25,7 @@ from hocket.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, St
 from hocket.engine import clock, gates, handing, progress, trees
 from hocket.engine.births import Births
 from hocket.engine.budgets import NOBODY, Coming, Spent, is_capped, spent_in
-from hocket.engine.course import Course, hash_of, recalled, told_of
+from hocket.engine.course import NO_STANDINGS, Course, hash_of, recalled, told_of
 from hocket.engine.going_on import Home, check_home
 from hocket.engine.isolation import has_restrictions, placed
 from hocket.engine.journal import RETRY_AFTER, Journal
@@ -171,7 +171,23 @@ class Chains:
             top.note_nested(run)
         if course is not None:
             course.note(run)
-            self._tasks.spawn(self._advance(course))
+            if course.id in self._journal.live:
+                self._tasks.spawn(self._advance(course))
+        if (ended := self._courses.pop(run.id, None)) is not None:
+            self._processes.need_server("chains", bool(self._courses))
+            _hush(ended)
+
+    def ending_with(self, leaf: Run) -> list[Event]:
+        """The ends of a chain and of what is in it, for one whose last iteration ends like this: told together.
+
+        Nothing where anything has to be seen to before.
+        """
+        course = self._by_child.get(leaf.id)
+        if course is None or course.turn.locked() or any(course.all_trees()):
+            return []
+        after = course.after(leaf)
+        decision = decide.decide(after.chain, after.history, time.time())
+        return self._ends(after, decision) if isinstance(decision, Finished) else []
 
     def beside(self, run: Run) -> Coming:
         """Members of its group that a run does not see yet: all of them start, one after the other."""
@@ -235,7 +251,7 @@ class Chains:
             while not self._closing and (root := self._journal.live.get(course.id)) is not None:
                 decision = self._decide(course)
                 if isinstance(decision, Finished):
-                    await self._finish(course, root, decision)
+                    await self._finish(course, decision)
                     return
                 await self._close_inner(course)
                 if isinstance(decision, Wait):
@@ -574,14 +590,15 @@ class Chains:
         for end in ends:
             course.forget_inner(end.run)
 
-    async def _finish(self, course: Course, root: Run, end: Finished) -> None:
-        live = self._journal.live
+    async def _finish(self, course: Course, end: Finished) -> None:
         standings = await self._look_at_trees(course, tidy=end.status is Status.DONE)
+        await self._journal.write(self._ends(course, end, standings))
+
+    def _ends(self, course: Course, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> list[Event]:
+        """The inner ones first."""
+        live = self._journal.live
         events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
-        await self._journal.write([*events, _event(root, "run.ended", course.report(end, standings))])
-        self._courses.pop(course.id, None)
-        self._processes.need_server("chains", bool(self._courses))
-        _hush(course)
+        return [*events, _event(live[course.id], "run.ended", course.report(end, standings))]
 
     async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:
         """What became of the worktrees. A chain that somebody may want to go on with keeps all of them."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -165,6 +166,17 @@ class Course:
             self.runs[step].append(leaf.id)
         if leaf.ended and (seen is None or seen.run != leaf.id):
             self._add_up(step, leaf)
+
+    def after(self, leaf: Run) -> Course:
+        """The course as it will be with the end of an iteration that is still to be told. This one stays as it is.
+
+        Who its iterations are, which may be many, is the same for both.
+        """
+        other = copy(self)
+        other.results, other.costs, other.tokens = [*self.results], [*self.costs], [*self.tokens]
+        other.estimated, other.complaints = {*self.estimated}, dict(self.complaints)
+        other.note(leaf)
+        return other
 
     def _add_up(self, step: int, leaf: Run) -> None:
         self.results[step] = leaf.result

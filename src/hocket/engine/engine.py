@@ -79,7 +79,7 @@ class Engine:
         self._store = store
         self._journal = Journal(store, asyncio.get_running_loop())
         self.read = self._journal.read
-        self.hub = Hub(self.read)
+        self.hub = Hub(self.read, self._journal.live)
         self._number = self.read.last_number()
         self._talk = Talk(home, self._journal)
         self.inbox = Inbox(self._journal)
@@ -91,6 +91,7 @@ class Engine:
         self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
         self._processes.is_over_budget = self._budgets.is_over
         self._processes.unheld = self._budgets.unheld
+        self._processes.ending_with = self._chains.ending_with
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
@@ -384,7 +385,7 @@ class Engine:
     # Looking
 
     def find(self, ref: str) -> Run:
-        return self.read.find(ref)
+        return self._journal.live.get(ref) or self.read.find(ref)
 
     def live(self) -> list[Run]:
         return sorted(self._journal.live.values(), key=lambda run: run.number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any
@@ -47,8 +47,10 @@ class _Reader:
 class Hub:
     """Told of every commit; wakes those who follow."""
 
-    def __init__(self, read: Reading) -> None:
+    def __init__(self, read: Reading, live: Container[str]) -> None:
         self._read = read
+        self._live = live
+        """Which runs have not ended, as far as was published."""
         self._recent: dict[str, _Recent] = {}
         self._order: deque[str] = deque()
         self._size = 0
@@ -68,7 +70,9 @@ class Hub:
         for event, text in zip(committed.events, committed.lines, strict=True):
             recent = self._recent.get(event.root)
             if recent is None:
-                recent = self._recent[event.root] = _Recent(event.seq - 1)
+                # There is nothing before the birth of a tree: whoever follows it from then on needs no store.
+                born = event.type == "run.created" and event.run == event.root
+                recent = self._recent[event.root] = _Recent(0 if born else event.seq - 1)
             parent = event.data.get("parent") if event.type == "run.created" else None
             recent.lines.append(Line(event.seq, event.run, event.type, text, parent))
             self._order.append(event.root)
@@ -147,6 +151,8 @@ class Hub:
                 del self._waiting[root]
 
     def _has_ended(self, run: Run) -> bool:
+        if run.id in self._live:
+            return False
         now = self._read.run(run.id)
         return now is None or now.ended
 

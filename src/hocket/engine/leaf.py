@@ -48,8 +48,11 @@ class Leaf:
         self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
         self.glanced = 0
         """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
+        self.answered: set[str] = set()
+        """What was asked of our tools in a part that is still to be read, and has its answer."""
         self.watches: list[int] = []
         self.outputs: list[int] = []
+        """Watches of its output and of its errors."""
         self.dirty = False
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
@@ -92,9 +95,7 @@ class Leaf:
         return _size(self.out), _size(self.err)
 
     def glance(self) -> bytes:
-        """What a program that talks to us has written and we have not glanced at; nothing of any other."""
-        if self.provider.conversation is None:
-            return b""
+        """What a program that talks to us has written and we have neither read nor glanced at."""
         self.glanced = max(self.glanced, self.offsets.out)
         try:
             written = read_at(self.out, self.glanced, GLANCE)

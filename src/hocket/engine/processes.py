@@ -23,9 +23,10 @@ import msgspec
 
 from hocket import config
 from hocket.engine import clock, estimates
+from hocket.engine.ears import Ears
 from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
-from hocket.engine.leaf import GLANCE, PACE, Leaf
+from hocket.engine.leaf import Leaf
 from hocket.engine.limits import Limits
 from hocket.engine.lines import near_the_end, read_lines
 from hocket.engine.runs import directory, filled, run_token
@@ -45,13 +46,7 @@ from hocket.store import Offsets
 log = logging.getLogger("hocket")
 
 GATHER = 0.004
-"""How long a burst of output gathers before we listen again."""
-QUICK_EARS = 12.0
-"""So many times we listen again that soon: somebody may be waiting for what is written next. Else at the pace above."""
-QUICK_AGAIN = 6.0
-"""So many of them come back in a second."""
-QUICK_WHERE_URGENT = 6.0
-"""And so many where somebody did wait: an agent that asks for one thing is likely to ask for the next."""
+"""How soon we look at an agent that has begun: by then it may have ended."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -91,7 +86,6 @@ class Processes:
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
         self._watches: dict[int, Leaf] = {}
-        self._speaking: dict[int, Leaf] = {}
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
@@ -100,10 +94,7 @@ class Processes:
         self._zygote = Zygote(config.process_environment())
         self._inotify = Inotify()
         # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
-        self._output = Inotify()
-        self._quick_ears, self._counted_at = QUICK_EARS, 0.0
-        self._deaf_for = 0.0
-        """How old what we hear now may be, at most."""
+        self._ears = Ears(self._touch, self._answer)
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
@@ -117,11 +108,13 @@ class Processes:
         """Whether it, or who is above it, has spent all, asked when it has ended."""
         self.unheld: Callable[[Run], str | None] = lambda run: None
         """Why a bound on what it spends cannot hold for it, asked when it has ended."""
+        self.ending_with: Callable[[Run], list[Event]] = lambda run: []
+        """What else ends with it, in the same breath."""
 
     def open(self) -> None:
         self._zygote.start()
         self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
-        self._loop.add_reader(self._output.fileno(), self._on_output)
+        self._ears.open()
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
     def need_server(self, what_for: str, needed: bool) -> None:
@@ -139,7 +132,7 @@ class Processes:
         """
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
-        self._loop.remove_reader(self._output.fileno())
+        self._ears.close()
         for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
             timer.cancel()
         if self._scan is not None:
@@ -150,7 +143,6 @@ class Processes:
         times = [back_at, *map(self._quiet_at, self._settling), time.time() if self._serving.left_a_call else None]
         self._zygote.close(str(self._home), min((at for at in times if at is not None), default=None))
         self._inotify.close()
-        self._output.close()
 
     def begin(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
@@ -345,11 +337,10 @@ class Processes:
                 self._inotify.watch(place, "placed"),
                 self._inotify.watch(os.path.join(place, files.LOCK), "closed"),
             ]
-            leaf.outputs = [self._output.watch(path, "written") for path in (leaf.out, leaf.err)]
+            self._ears.watch(leaf)
         except OSError:
             pass  # No watches left: the scan alone looks after this run.
         self._watches |= dict.fromkeys(leaf.watches, leaf)
-        self._speaking |= dict.fromkeys(leaf.outputs, leaf)
 
     def _on_inotify(self) -> None:
         for watch, _mask, name in self._inotify.read():
@@ -365,49 +356,6 @@ class Processes:
                 self._touch(leaf, 0)
             elif not name:  # The lock.
                 self._suspect(leaf)
-
-    def _on_output(self) -> None:
-        """Somebody writes. More is likely to follow, so from now on we listen by the clock, until there is nothing."""
-        self._loop.remove_reader(self._output.fileno())
-        self._deaf_for = 0.0
-        self._hear()
-
-    def _hear(self) -> None:
-        """Look at what was written in a while; but at once at what somebody waits for.
-
-        That is an agent who waits for what we do, or people for what it has done.
-        """
-        if self._closing:
-            return
-        heard = self._heard()
-        if not heard:
-            self._loop.add_reader(self._output.fileno(), self._on_output)
-            return
-        unread_for, self._deaf_for = self._deaf_for, self._patience()
-        self._loop.call_later(self._deaf_for, self._hear)
-        for leaf in heard:
-            written = leaf.glance()
-            urgent = leaf.provider.conversation is not None and leaf.provider.conversation.is_urgent(written)
-            if urgent:
-                self._quick_ears += QUICK_WHERE_URGENT
-            self._touch(leaf, 0 if urgent or len(written) == GLANCE else leaf.pace - unread_for)
-
-    def _heard(self) -> set[Leaf]:
-        """Who has written something since we heard last."""
-        news = {watch for watch, _mask, _name in self._output.read()}
-        if min(news, default=0) < 0:  # The queue overflowed: anybody may have written.
-            return set(self._speaking.values())
-        return {leaf for watch in news if (leaf := self._speaking.get(watch)) is not None}
-
-    def _patience(self) -> float:
-        """Short as long as we have quick ears, so that what comes after a pause is heard at once."""
-        now = self._loop.time()
-        self._quick_ears = min(self._quick_ears + (now - self._counted_at) * QUICK_AGAIN, QUICK_EARS)
-        self._counted_at = now
-        if self._quick_ears < 1:
-            return PACE
-        self._quick_ears -= 1
-        return GATHER
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
@@ -550,8 +498,20 @@ class Processes:
     def _serve(self, leaf: Leaf, line: bytes) -> None:
         """What it wants of our own tools, in its own words: who is handed work gets the prompt as it was written."""
         wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
-        if leaf.line is not None and wanted is not None:
+        if leaf.line is None or wanted is None:
+            return
+        if wanted.id in leaf.answered:
+            leaf.answered.discard(wanted.id)
+        else:
             self._serving.take(leaf.line, wanted)
+
+    def _answer(self, leaf: Leaf, line: bytes) -> bool:
+        """What it wants of our tools, and needs nobody: answered before its output is read. Whether that was all."""
+        wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
+        if leaf.line is None or wanted is None or not self._serving.answered_at_once(leaf.line, wanted):
+            return False
+        leaf.answered.add(wanted.id)
+        return True
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
@@ -592,7 +552,7 @@ class Processes:
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
             await self.ask_to_stop([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
-        await self._end_input(leaf)
+        self._end_input(leaf)
         if run.stop_reason is not None and not leaf.rung:
             leaf.rung = files.ring(leaf.place, files.BELL_STOP)
         if leaf.suspect:
@@ -609,7 +569,7 @@ class Processes:
             self._need_us_for(leaf, False)
         self._talk.heard(leaf.id, events)
 
-    async def _end_input(self, leaf: Leaf) -> None:
+    def _end_input(self, leaf: Leaf) -> None:
         """An agent that has done all it was asked for, and is not meant to be told more, is let go."""
         conversation = leaf.provider.conversation
         if conversation is None or leaf.spec.session or leaf.input_ended:
@@ -619,7 +579,7 @@ class Processes:
         # Nobody can ask it anything, so it need not stay for what it left running. It sees to that by itself.
         alone = not takes_messages(leaf.spec) and conversation.is_left(state)
         if (sure and conversation.is_over(state, settled=leaf.settled)) or (leaf.settled and alone):
-            await self._talk.end_input(leaf.place)
+            self._talk.end_input(leaf.place)
             leaf.input_ended = True
             self._need_us_for(leaf, False)
         elif leaf.settling is None and conversation.is_over(state, settled=True):
@@ -705,7 +665,8 @@ class Processes:
         ended = self._event(leaf, "run.ended", data)
         why = self.unheld(now) if now.pid is not None else None
         told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]
-        await self._journal.insist([*events, *told, ended], offsets={leaf.id: offsets or leaf.offsets})
+        more = self.ending_with(apply(_after(now, told), ended))
+        await self._journal.insist([*events, *told, ended, *more], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 
     def _forget(self, leaf: Leaf) -> None:
@@ -725,14 +686,10 @@ class Processes:
         for watch in leaf.watches:
             self._watches.pop(watch, None)
             self._inotify.unwatch(watch)
-        for watch in leaf.outputs:
-            self._speaking.pop(watch, None)
-            self._output.unwatch(watch)
-        leaf.watches, leaf.outputs = [], []
+        leaf.watches = []
         # The kernel tells of that, too. Taken now, it wakes nobody.
         self._on_inotify()
-        for other in self._heard():
-            self._touch(other, 0)
+        self._ears.unwatch(leaf)
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Time limits count monotonic time from the start, whichever server is there to see it."""

@@ -217,9 +217,9 @@ class Talk:
             return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
         return Conflict(f"question {found[1]['id']} of {name} has been answered already: {said}")
 
-    async def end_input(self, place: str) -> None:
-        """Nothing more will come."""
-        await asyncio.to_thread(files.append_input, place, END, None, eof=True, durable=False)
+    def end_input(self, place: str) -> None:
+        """Nothing more will come. On the spot: the program waits for it, and passing it on takes longer."""
+        files.append_input(place, END, None, eof=True, durable=False)
         files.ring(place, files.BELL_INPUT)
 
     async def catch_up(self, run: Run) -> None:
