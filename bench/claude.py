@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from e2e.claude.stage import ENVIRONMENT, define, real_cli
 from golden import shelf
-from measure import HOCKET, Figure, World, seconds, world
+from measure import HOCKET, Figure, World, lone_python, seconds, world
 
 from hocket.client import Client
 from hocket.mcp.protocol import answer
@@ -40,7 +40,7 @@ _BASH = {"tool": {"name": "Bash", "input": {"command": "true", "description": "D
 _WORK = [step for number in range(CALLS) for step in ({"say": f"Step {number}."}, _BASH if number % 3 else _READ)]
 ANSWER = {"rules": [{"when": {"prompt": "work"}, "do": [*_WORK, {"say": "ok"}]}, {"do": [{"say": "ok"}]}]}
 """One word, unless it is told to work: then it uses tools, one after the other, and says a word before each."""
-COMMAND = f"""#!{sys.executable}
+COMMAND = """#!{python}
 import sys
 from hocket.cli import main
 if __name__ == "__main__":
@@ -128,7 +128,7 @@ def run() -> Iterator[Figure]:
 def _costs(w: World, job: Job, beside: Callable[[], Spent] | None = None) -> Costs:
     costs = Costs([], [], [])
     bare = beside or partial(_command, w, [str(real_cli()), "-p", job.prompt])
-    hocket = w.program("hocket", COMMAND)
+    hocket = w.program("hocket", COMMAND.format(python=lone_python(w.root / "env")))
     server = w.server_pid()  # Asked once: to ask before each run would leave the server some of that to do during it.
     for _ in range(job.times + 1):
         costs.bare.append(bare())

@@ -8,6 +8,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import hocket
 from hocket.client import Client
 from hocket.keeper.server import start_server
 
@@ -68,6 +70,18 @@ class World:
 
     def server_pid(self) -> int:
         return int(self.json("server", "status")["pid"])
+
+
+def lone_python(folder: Path) -> str:
+    """An interpreter in an environment as those have it who install a command by itself (uv, pipx, a venv since 3.12).
+
+    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    known = [str(Path(hocket.__file__).parents[1]), sysconfig.get_path("purelib")]
+    (packages / "known.pth").write_text("".join(f"{path}\n" for path in known))
+    return str(folder / "bin" / "python")
 
 
 @contextmanager
