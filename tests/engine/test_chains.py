@@ -74,7 +74,6 @@ def test_a_chain_its_loop_and_their_first_iteration_become_true_together(
         ("worker -> worker", None, [Kind.LEAF, Kind.CHAIN]),
         ("worker:2", None, [Kind.LEAF, Kind.LOOP, Kind.CHAIN]),
         ("failing -> worker", None, [Kind.LEAF, Kind.CHAIN]),
-        ("(worker, worker)", None, [Kind.LEAF, Kind.GROUP, Kind.CHAIN]),
         ("claiming:2", "true", [Kind.LOOP, Kind.CHAIN]),
     ],
 )

@@ -207,6 +207,7 @@ def test_a_server_that_the_user_has_switched_off_for_the_project_stays_off(
     assert (isolated(hocket, "claude").code, traps.sprung()) == (0, (True, False))
 
 
+@pytest.mark.own_server
 def test_servers_that_are_written_above_the_worktrees_stay_off(
     traps: Traps, hocket: Hocket, home: Path, world: Path
 ) -> None:
@@ -224,6 +225,7 @@ def servers(folder: Path, **commands: str) -> str:
     return f"echo '{json.dumps({'mcpServers': wanted})}' > {folder}/.mcp.json"
 
 
+@pytest.mark.own_server
 @pytest.mark.req("S1-45")
 @pytest.mark.parametrize("place", [".", "worktrees"])
 def test_servers_that_a_step_writes_above_its_worktree_stay_off(
@@ -248,6 +250,7 @@ def test_servers_that_a_step_writes_above_its_worktree_stay_off(
         assert ("servers that are written above" in again.stderr and "planted" in again.stderr) is is_refused
 
 
+@pytest.mark.own_server
 @pytest.mark.req("S1-45")
 def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
     traps: Traps, hocket: Hocket, home: Path, claude: Stage
@@ -271,6 +274,7 @@ def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
         assert "so they are off" not in again.stderr
 
 
+@pytest.mark.own_server
 @pytest.mark.req("S1-45")
 def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more(
     traps: Traps, hocket: Hocket, home: Path, claude: Stage
@@ -291,6 +295,7 @@ def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more
     assert "since: mine" in refused.stderr
 
 
+@pytest.mark.own_server
 @pytest.mark.req("S1-45")
 def test_a_project_of_the_users_list_gets_no_server_that_came_to_be_above_its_worktree(
     traps: Traps, hocket: Hocket, home: Path
