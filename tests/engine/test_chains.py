@@ -96,6 +96,32 @@ def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_s
     asyncio.run(scene())
 
 
+def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in (1, 2):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(
+                lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
+            )
+            chain = await kitchen.chain("at_door", prompt="a")
+            (leaf,) = kitchen.engine.read.children(chain.id)
+            await until(lambda: ledger(project) == ["a"], "the agent")
+            left = await kitchen.start("at_door", kitchen.engine.find(leaf.id), prompt="b")
+            await until(lambda: ledger(project) == ["a", "b"], "whom it left at work")
+            await asyncio.to_thread((project / "door1").write_text, "")
+            await kitchen.wait(chain)
+            assert [commit for commit in commits if commit] == [[leaf.id], [chain.id]]
+            await asyncio.to_thread((project / "door2").write_text, "")
+            await kitchen.wait(left)
+
+    asyncio.run(scene())
+
+
 @pytest.mark.req("S1-B14", "S1-B16")
 def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from hocket.store import Offsets
 SAID = b'{"type":"assistant"}\n'
 ASKED = b'{"type":"control_request","for":"us"}\n'
 QUESTION = b'{"type":"control_request"}\n'
+UNBEARABLE = b'{"type":"control_request","for":"nobody"}\n'
 
 
 class Listener:
@@ -49,6 +51,8 @@ class Listener:
         self.touched.append((leaf.id, delay))
 
     def _answer(self, leaf: Leaf, line: bytes) -> bool:
+        if b'"for":"nobody"' in line:
+            raise RuntimeError(line)
         if b'"for":"us"' in line:
             self.answered.append(line)
             return True
@@ -121,6 +125,34 @@ def test_after_an_overflow_everybody_may_have_written(tmp_path: Path, monkeypatc
             monkeypatch.setattr(heard.ears._inotify, "read", lambda: next(lost, []))
             heard.ears._wake()
             assert {run for run, _delay in heard.touched} == {"r1", "r2"}
+
+    asyncio.run(scene())
+
+
+def test_what_cannot_be_glanced_at_is_looked_at(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listener(tmp_path) as heard:
+            leaf = heard.leaf("r1")
+            write(leaf.out, SAID)
+            os.unlink(leaf.out)
+            await until(lambda: heard.touched, "a look")
+            assert heard.touched[0] == ("r1", 0)
+
+    asyncio.run(scene())
+
+
+def test_a_line_that_nobody_can_bear_costs_nobody_else_their_hearing(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listener(tmp_path) as heard:
+            odd, other = heard.leaf("r1"), heard.leaf("r2")
+            write(odd.out, SAID)
+            await until(lambda: heard.touched, "a look")
+            write(odd.out, UNBEARABLE)
+            write(other.out, QUESTION)
+            await until(lambda: ("r2", 0) in heard.touched, "the other one's question")
+            await until(lambda: odd.glanced == len(SAID + UNBEARABLE), "the odd line")
+            write(other.out, ASKED)
+            await until(partial(heard.has_answered, 1), "an answer after that")
 
     asyncio.run(scene())
 

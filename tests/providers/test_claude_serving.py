@@ -64,6 +64,11 @@ def test_nothing_is_too_odd_to_be_looked_at(rubbish: bytes) -> None:
     assert talk.wanted(b'{"mcp_message"' + rubbish) is None
 
 
+def test_a_broken_line_that_is_no_text_either_can_be_refused() -> None:
+    broken = b'{"request_id":"\xff","request":{"subtype":"mcp_message","server_name":"\xfe","message":{'
+    assert talk.wanted(broken) == Wanted("\ufffd", "\ufffd", None)
+
+
 def test_what_is_said_to_a_server_is_told_to_nobody() -> None:
     lines = [asks("q1", PING), calls("q2", 2, "t"), cancels("q3", 2), line("control_cancel_request", request_id="q2")]
     assert read_all(lines[:3])[1] == []

@@ -185,9 +185,19 @@ class Chains:
         course = self._by_child.get(leaf.id)
         if course is None or course.turn.locked() or any(course.all_trees()):
             return []
-        after = course.after(leaf)
-        decision = decide.decide(after.chain, after.history, time.time())
-        return self._ends(after, decision) if isinstance(decision, Finished) else []
+        try:
+            after = course.after(leaf)
+            decision = decide.decide(after.chain, after.history, time.time())
+            if isinstance(decision, Finished) and not self._has_company(course, leaf):
+                return self._ends(after, decision)
+        except Exception:
+            log.exception(_STUMBLED, course.id)  # Its own end must not fail for that of others.
+        return []
+
+    def _has_company(self, course: Course, leaf: Run) -> bool:
+        """Whether somebody else of its tree is still there, whose cost may belong into the report."""
+        own = {leaf.id, course.id, *course.inner}
+        return any(run.root == leaf.root and run.id not in own for run in self._journal.live.values())
 
     def beside(self, run: Run) -> Coming:
         """Members of its group that a run does not see yet: all of them start, one after the other."""

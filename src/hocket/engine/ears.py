@@ -7,10 +7,13 @@ clock. But what somebody waits for is seen by a glance at what was written, and 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 
 from hocket.engine.leaf import GLANCE, PACE, Leaf
 from hocket.keeper.platform import Inotify
+
+log = logging.getLogger("hocket")
 
 FIRST_PAUSE = 0.004
 """How long a burst of output gathers before we listen again; after that twice as long, and so on."""
@@ -85,8 +88,17 @@ class Ears:
         """Whether nothing more is likely to follow: nobody has written, or all wait for what we do."""
         self._attended_at = self._loop.time()
         news = self._news()
-        waiting = [self._attend(leaf, news) for leaf in self._heard(news)]
+        waiting = [self._attend_safely(leaf, news) for leaf in self._heard(news)]
         return all(waiting)
+
+    def _attend_safely(self, leaf: Leaf, news: set[int]) -> bool:
+        """Whatever one of them writes, it must not cost the others their hearing."""
+        try:
+            return self._attend(leaf, news)
+        except Exception:
+            log.exception("what run %s wrote could not be glanced at", leaf.id)
+            self._touch(leaf, leaf.pace)
+            return False
 
     def _attend(self, leaf: Leaf, news: set[int]) -> bool:
         """Look at what it wrote in a while; but at once at what somebody waits for, and whether somebody does.
@@ -98,6 +110,9 @@ class Ears:
             self._touch(leaf, leaf.pace - self._deaf_for)
             return False
         written = leaf.glance()
+        if written is None:
+            self._touch(leaf, 0)  # That look will tell why not, and is repeated if need be.
+            return False
         if not written and news.isdisjoint(leaf.outputs[1:]):
             return True  # It was looked at in the meantime.
         urgent = conversation.is_urgent(written)

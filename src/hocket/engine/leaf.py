@@ -94,13 +94,13 @@ class Leaf:
         """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
         return _size(self.out), _size(self.err)
 
-    def glance(self) -> bytes:
-        """What a program that talks to us has written and we have neither read nor glanced at."""
+    def glance(self) -> bytes | None:
+        """What a program that talks to us has written and we have neither read nor glanced at; None if that fails."""
         self.glanced = max(self.glanced, self.offsets.out)
         try:
             written = read_at(self.out, self.glanced, GLANCE)
         except OSError:
-            return b""  # The look that follows will tell.
+            return None
         self.glanced += written.rfind(b"\n") + 1
         return written
 

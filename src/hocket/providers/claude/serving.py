@@ -16,7 +16,7 @@ from hocket.providers.contract import Said, State, Wanted
 _SUBTYPE = "mcp_message"
 _MESSAGE, _CANCEL = b'"mcp_message"', b'"control_cancel_request"'
 """One of them is in every line that is meant for us, and in hardly any other: a quote inside of a text is escaped."""
-_HEAD = re.compile(rb'"request_id":"([^"\\]+)".{0,100}"server_name":"([^"\\]*)"')
+_HEAD = re.compile(r'"request_id":"([^"\\]+)".{0,100}"server_name":"([^"\\]*)"')
 _TOOL = "claudecode/toolUseId"
 
 
@@ -26,8 +26,8 @@ def wanted(line: bytes) -> Wanted | None:
         return None
     value = decoded(line)
     if value is None:
-        found = _HEAD.search(line)
-        return Wanted(found[1].decode(), found[2].decode(), None) if found else None
+        found = _HEAD.search(line.decode(errors="replace"))
+        return Wanted(found[1], found[2], None) if found else None
     identity, kind = text_in(value, "request_id"), text_in(value, "type")
     if identity and kind == "control_cancel_request":
         return Wanted(identity, "", None, withdrawn=True)
