@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from engine.desk import until
 
-from hocket.engine.ears import FIRST_PAUSE, Ears
+from hocket.engine.ears import GATHER, Ears
 from hocket.engine.leaf import PACE, TALKERS_PACE, Leaf
 from hocket.model import Kind, Run, Spec
 from hocket.store import Offsets
@@ -167,7 +167,7 @@ def test_who_pretends_to_wait_all_the_time_is_not_heard_all_the_time(tmp_path: P
                 await asyncio.sleep(0)
             await until(lambda: leaf.glanced == 2000 * len(QUESTION), "the last question")
             took = heard.attended[-1] - begin
-            assert len(heard.touched) <= took / FIRST_PAUSE + 3
+            assert len(heard.touched) <= took / GATHER + 3
 
     asyncio.run(scene())
 

@@ -15,8 +15,8 @@ from hocket.keeper.platform import Inotify
 
 log = logging.getLogger("hocket")
 
-FIRST_PAUSE = 0.004
-"""How long a burst of output gathers before we listen again; after that twice as long, and so on."""
+GATHER = 0.004
+"""How long a burst of output gathers before we listen again."""
 QUICK_EARS = 12.0
 """So many times we listen again that soon: somebody may be waiting for what is written next. Else at the usual pace."""
 QUICK_AGAIN = 6.0
@@ -36,7 +36,6 @@ class Ears:
         self._loop = asyncio.get_running_loop()
         self._speaking: dict[int, Leaf] = {}
         self._quick, self._counted_at = QUICK_EARS, 0.0
-        self._pause = FIRST_PAUSE
         self._attended_at = 0.0
         self._deaf_for = 0.0
         """How old what we hear now may be, at most."""
@@ -66,9 +65,9 @@ class Ears:
 
     def _wake(self) -> None:
         """Somebody writes. More is likely to follow, so from now on we listen by the clock, until there is nothing."""
-        self._deaf_for, self._pause = 0.0, FIRST_PAUSE
+        self._deaf_for = 0.0
         # Who waits for us is heard at once; but nobody is heard all the time, whatever they pretend to wait for.
-        if self._loop.time() - self._attended_at < FIRST_PAUSE or not self._attend_all():
+        if self._loop.time() - self._attended_at < GATHER or not self._attend_all():
             self._loop.remove_reader(self._inotify.fileno())
             self._listen_later()
 
@@ -144,5 +143,4 @@ class Ears:
         if self._quick < 1:
             return PACE
         self._quick -= 1
-        pause, self._pause = self._pause, min(self._pause * 2, PACE)
-        return pause
+        return GATHER

@@ -45,7 +45,7 @@ from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
 
-GATHER = 0.004
+FIRST_LOOK = 0.004
 """How soon we look at an agent that has begun: by then it may have ended."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
@@ -351,7 +351,7 @@ class Processes:
             if leaf is None:
                 continue
             if name == files.PID:
-                self._touch(leaf, GATHER)
+                self._touch(leaf, FIRST_LOOK)
             elif name == files.EXIT:
                 self._touch(leaf, 0)
             elif not name:  # The lock.
