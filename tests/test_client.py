@@ -58,6 +58,10 @@ def launch(home: Path) -> Iterator[Launch]:
         process.wait()
 
 
+def requests(home: Path) -> list[str]:
+    return (home / "requests").read_text().splitlines()
+
+
 def seqs(events: list[dict[str, Any]]) -> list[int]:
     return [event["seq"] for event in events]
 
@@ -133,7 +137,7 @@ def test_a_stale_socket_is_no_server(home: Path, launch: Launch) -> None:
 
 def test_a_post_whose_answer_was_lost_is_repeated_with_the_same_key(home: Path, launch: Launch) -> None:
     Client(str(home), launch(drop_posts=2)).request("POST", "/api/runs", {})
-    posts = [line for line in (home / "requests").read_text().splitlines() if line.startswith("POST")]
+    posts = [line for line in requests(home) if line.startswith("POST")]
     assert len(posts) == 3
     assert len(set(posts)) == 1
 
@@ -142,7 +146,7 @@ def test_different_posts_have_different_keys(home: Path, launch: Launch) -> None
     client = Client(str(home), launch())
     client.request("POST", "/api/runs", {})
     client.request("POST", "/api/runs", {})
-    first, second = (home / "requests").read_text().splitlines()
+    first, second = requests(home)
     assert first != second
 
 
@@ -179,27 +183,40 @@ def test_following_yields_every_event_once_and_ends(home: Path, launch: Launch) 
     assert events[7]["data"]["text"] == "line 8 äöü"
 
 
-def test_a_run_is_followed_by_the_connection_that_started_it(home: Path, launch: Launch) -> None:
-    client = Client(str(home), launch(keeps=True))
-    started = client.start_run("/api/runs", {"dsl": "a"}, followed=True)
-    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
-    assert (home / "connections").read_bytes() == b"."
+def test_a_run_is_followed_by_the_answer_that_tells_of_its_start(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch())
+    run = client.start_followed("/api/runs", {"dsl": "a"})
+    assert run == fake_server.RUN
+    assert seqs(list(client.follow(run))) == list(range(1, 11))
+    assert [line.split()[:2] for line in requests(home)] == [["POST", "/api/runs?follow=1"]]
 
 
-def test_who_does_not_follow_leaves_no_connection_open(home: Path, launch: Launch) -> None:
-    client = Client(str(home), launch(keeps=True))
-    started = client.start_run("/api/runs", {"dsl": "a"})
-    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
-    assert (home / "connections").read_bytes() == b".."
+def test_who_follows_the_same_run_again_asks_for_it(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch())
+    run = client.start_followed("/api/runs", {"dsl": "a"})
+    assert seqs(list(client.follow(run, after=8))) == [9, 10]
+    assert seqs(list(client.follow(run))) == list(range(1, 11))
+    assert seqs(list(client.follow(run))) == list(range(1, 11))
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_a_connection_that_broke_after_the_start_costs_no_event(home: Path, launch: Launch, keeps: bool) -> None:
-    client = Client(str(home), launch(keeps=keeps))
-    started = client.start_run("/api/runs", {"dsl": "a"}, followed=True)
-    if keeps:
-        os.kill(read_lock(str(home))["pid"], signal.SIGKILL)
-    assert seqs(list(client.follow(started["id"]))) == list(range(1, 11))
+def test_a_start_that_is_followed_and_not_answered_is_asked_for_again(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch(drop_posts=1))
+    assert seqs(list(client.follow(client.start_followed("/api/runs", {"dsl": "a"})))) == list(range(1, 11))
+    first, second = requests(home)
+    assert first == second, "with the same key, so that there is one run"
+
+
+@pytest.mark.parametrize("fault", [{"die": True}, {}, {"polite_end": True}], ids=["killed", "cut", "shut down"])
+def test_a_start_whose_answer_breaks_costs_no_event(home: Path, launch: Launch, fault: dict[str, bool]) -> None:
+    client = Client(str(home), launch(cut_after=3, **fault))
+    run = client.start_followed("/api/runs", {"dsl": "a"})
+    assert seqs(list(client.follow(run))) == list(range(1, 11))
+
+
+def test_a_start_that_is_refused_is_followed_by_nothing(home: Path, launch: Launch) -> None:
+    with pytest.raises(HocketError) as caught:
+        Client(str(home), launch()).start_followed("/api/error/conflict", {"dsl": "a"})
+    assert caught.value.message == "no"
 
 
 @pytest.mark.parametrize("chunk", range(1, 12))

@@ -20,11 +20,12 @@ from hocket import __version__
 TYPE_CHECKING = False  # `typing` would cost as much as all of the above; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
 
     from hocket.errors import HocketError, ServerUnreachable
 
     Event = dict[str, Any]
+    Answer = TypeVar("Answer")
 
 MAX_BODY = 64 * 1024 * 1024
 MAX_LINE = 64 * 1024
@@ -195,11 +196,13 @@ class Connection:
     def __exit__(self, *_: object) -> None:
         if not self._kept:
             self._sock.close()
+        self._kept = False
 
     def kept(self) -> Connection:
-        """The same line for one more request, once this one's answer has been read to its end."""
+        """The same, for whoever reads on: it outlives the block that it was made for."""
         self._kept = True
-        return Connection(self._sock)
+        self._patience = SILENCE_SECONDS
+        return self
 
     def send(self, data: bytes, seconds: float) -> None:
         """Send a request, then read the head of its answer; ``seconds`` bounds each wait."""
@@ -375,8 +378,8 @@ class Client:
         self._version_checked = start is None
         self._met: set[str] = set()
         """Ids that the server has told: whoever follows one of those need not ask which run is meant."""
-        self._line: Connection | None = None
-        """Left open by a start for whoever follows the run at once: a new one costs both ends more than the request."""
+        self._opened: dict[str, Connection] = {}
+        """Where the events of a run come that was just started: one request more costs both ends more than it looks."""
 
     def never_starting(self) -> Client:
         """A client of the same server that leaves starting it to others; safe to use in a thread."""
@@ -388,10 +391,14 @@ class Client:
         """The ``data`` of an answer. After a broken connection it asks again: the key makes a POST safe."""
         return self.exchange(method, path, body, key)["data"]
 
-    def exchange(
-        self, method: str, path: str, body: Any = None, key: str | None = None, keep: bool = False
-    ) -> dict[str, Any]:
-        """The whole of an answer, for those who need its ``meta`` too. With ``keep`` the line stays open."""
+    def exchange(self, method: str, path: str, body: Any = None, key: str | None = None) -> dict[str, Any]:
+        """The whole of an answer, for those who need its ``meta`` too."""
+        return self._insist(method, path, body, key, _answer_of)
+
+    def _insist(
+        self, method: str, path: str, body: Any, key: str | None, take: Callable[[Connection], Answer]
+    ) -> Answer:
+        """What is taken of an answer. A connection that breaks before that is no answer, so it asks again."""
         if method == "POST":
             key = key or os.urandom(16).hex()
         check_names(path)
@@ -401,12 +408,9 @@ class Client:
         while True:
             try:
                 with self._connect() as connection:
-                    connection.send(self._head(method, path, payload, key, keep=keep) + payload, ANSWER_SECONDS)
-                    content = connection.content()
-                    if keep and connection.status < 400 and connection.headers.get("connection") != "close":
-                        self._line = connection.kept()
-                if connection.status != 503:
-                    return _unwrap(connection.status, content)
+                    connection.send(self._head(method, path, payload, key) + payload, ANSWER_SECONDS)
+                    if connection.status != 503:
+                        return take(connection)
                 trouble = "the server is shutting down"
             except OSError as broken:
                 trouble = str(broken) or type(broken).__name__
@@ -426,9 +430,17 @@ class Client:
         """One run by id, unique prefix or number."""
         return self._meet(self.request("GET", f"/api/runs/{quote(ref)}"))
 
-    def start_run(self, path: str, body: dict[str, Any], followed: bool = False) -> dict[str, Any]:
-        """The run that a POST has started. If it is ``followed`` at once, that goes by the same connection."""
-        return self._meet(self.exchange("POST", path, body, keep=followed)["data"])
+    def start_followed(self, path: str, body: dict[str, Any]) -> str:
+        """The id of the run that a POST has started; whoever follows it now reads on where that answer goes on."""
+        return self._insist("POST", f"{path}?follow=1", body, None, self._open)
+
+    def _open(self, connection: Connection) -> str:
+        if connection.status >= 400:
+            _answer_of(connection)
+        run = connection.headers["location"].rpartition("/")[2]
+        self._opened[run] = connection.kept()
+        self._met.add(run)
+        return run
 
     def _meet(self, run: dict[str, Any]) -> dict[str, Any]:
         self._met.add(run["id"])
@@ -437,10 +449,8 @@ class Client:
     def _id(self, ref: str) -> str:
         return ref if ref in self._met else str(self.run(ref)["id"])
 
-    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str, keep: bool = False) -> bytes:
-        head = [f"{method} {path} HTTP/1.1", "Host: localhost", *more]
-        if not keep:
-            head.append("Connection: close")
+    def _head(self, method: str, path: str, payload: bytes, key: str | None, *more: str) -> bytes:
+        head = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close", *more]
         if method in ("POST", "PUT"):
             head += ["Content-Type: application/json", f"Content-Length: {len(payload)}"]
         if key:
@@ -553,21 +563,22 @@ class Client:
                 yield []
 
     def _events(self, run: str, after: int, follow: bool, tick: float | None) -> Iterator[bytes]:
+        if after == 0 and follow and (opened := self._opened.pop(run, None)) is not None:
+            with opened:
+                yield from opened.body(tick)
+            return
         path = f"/api/runs/{quote(run)}/events?follow={follow:d}"
-        line, self._line = self._line, None
-        return self._stream(path, f"Last-Event-ID: {after}", tick=tick, line=line)
+        yield from self._stream(path, f"Last-Event-ID: {after}", tick=tick)
 
-    def _stream(
-        self, path: str, *headers: str, tick: float | None = None, line: Connection | None = None
-    ) -> Iterator[bytes]:
-        """The pieces of an answer. A ``line`` that was open may be dead by now: then it breaks like any other."""
+    def _stream(self, path: str, *headers: str, tick: float | None = None) -> Iterator[bytes]:
+        """The pieces of an answer."""
         check_names(path)
-        with line or self._connect() as connection:
+        with self._connect() as connection:
             connection.send(self._head("GET", path, b"", None, *headers), SILENCE_SECONDS)
             if connection.status == 503:
                 raise BrokenStreamError("the server is shutting down")
             if connection.status != 200:
-                _unwrap(connection.status, connection.content())
+                _answer_of(connection)
             yield from connection.body(tick)
 
     def _say(self, text: str) -> bool:
@@ -744,9 +755,11 @@ class _Attempt:
             return b""
 
 
-def _unwrap(status: int, content: bytes) -> dict[str, Any]:
+def _answer_of(connection: Connection) -> dict[str, Any]:
+    """All of an answer; what it refuses is raised."""
+    status = connection.status
     try:
-        answer = from_json(content)
+        answer = from_json(connection.content())
     except ValueError:
         answer = None
     if status < 400 and isinstance(answer, dict) and "data" in answer:

@@ -9,12 +9,12 @@ Run as a program: ``python fake_server.py HOME OPTIONS``. The options are JSON:
 - ``repeat``: a stream begins so many events too early
 - ``hold_before``: this event is held back until a file ``go`` appears in the home
 - ``version``: what the lock file says
-- ``keeps``: a connection stays open for more requests, unless a request says otherwise
 - ``polite_end``: a stream that is cut ends in good order, as a server that shuts down would do
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -72,12 +72,9 @@ class FakeServer:
     def handle(self, connection: socket.socket) -> None:
         self.count("connections")
         with connection:
-            file = connection.makefile("rb")
-            while self.handle_one(connection, file) and self.options.get("keeps"):
-                pass
+            self.handle_one(connection, connection.makefile("rb"))
 
-    def handle_one(self, connection: socket.socket, file: BinaryIO) -> bool:
-        """Answer one request; whether another one may come by the same connection."""
+    def handle_one(self, connection: socket.socket, file: BinaryIO) -> None:
         if first := file.readline().decode():
             method, path, _ = first.split()
             headers = {}
@@ -86,12 +83,8 @@ class FakeServer:
                 headers[name.lower()] = value
             body = file.read(int(headers.get("content-length", 0)))
             self.note(f"{method} {path} {headers.get('idempotency-key', '-')} {headers.get('authorization', '-')}")
-            try:
+            with contextlib.suppress(OSError):
                 self.answer(connection, method, path, headers, body)
-            except OSError:
-                return False
-            return headers.get("connection") != "close"
-        return False
 
     def answer(self, connection: socket.socket, method: str, path: str, headers: dict[str, str], body: bytes) -> None:
         if path.endswith("/server/stop"):
@@ -99,14 +92,16 @@ class FakeServer:
             os._exit(0)
         if method == "POST" and self.count("posts") <= self.options.get("drop_posts", 0):
             return
-        if "/events" in path:
+        if path == "/api/runs?follow=1":
+            self.stream(connection, 0, f"201 Created\r\nLocation: /api/runs/{RUN}")
+        elif "/events" in path:
             self.stream(connection, int(headers.get("last-event-id", "0")))
         elif "/output" in path:
             self.output(connection, int(path.rpartition("offset=")[2]))
         elif path == "/api/odd":
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
         elif path.startswith("/api/error/"):
-            code = path.rpartition("/")[2]
+            code = path.partition("?")[0].rpartition("/")[2]
             self.reply(connection, 409, {"error": {"code": code, "message": "no", "hint": "try"}})
         else:
             ended = os.path.exists(os.path.join(self.home, "over"))
@@ -124,8 +119,8 @@ class FakeServer:
             piece = content[start : start + size]
             connection.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
 
-    def stream(self, connection: socket.socket, after: int) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    def stream(self, connection: socket.socket, after: int, status: str = "200 OK") -> None:
+        connection.sendall(f"HTTP/1.1 {status}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
         self.send_chunked(connection, b": hello\n\n")
         first = max(1, after + 1 - self.options.get("repeat", 0))
         for seq in range(first, self.last + 1):

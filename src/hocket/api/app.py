@@ -32,8 +32,10 @@ from hocket.store import LATEST
 from hocket.tasks import Tasks
 
 _EVENTS: dict[int, dict[str, Any]] = {
-    200: {"description": "The run's events, and those of everything below it", "content": {"text/event-stream": {}}}
+    200: {"description": "The run's events, and those of everything below it", "content": {stream.EVENTS: {}}}
 }
+_STARTED: dict[str, Any] = {stream.EVENTS: {}}
+"""What a start answers to whoever follows it at once, instead of the run."""
 _BYTES: dict[int, dict[str, Any]] = {
     200: {"description": "What the agent wrote, byte for byte", "content": {"application/octet-stream": {}}}
 }
@@ -62,7 +64,7 @@ def operations() -> list[Operation]:
     run = "/api/runs/{ref}"
     return [
         get("/api/runs", list_runs, list[wire.RunOut]),
-        post("/api/runs", start_run, wire.RunOut, status=201),
+        post("/api/runs", start_run, wire.RunOut, status=201, instead=_STARTED),
         post("/api/plans", plan_run, list[dict[str, Any]]),
         get(run, show_run, wire.RunDetail),
         get(f"{run}/events", run_events, responses=_EVENTS),
@@ -70,7 +72,7 @@ def operations() -> list[Operation]:
         post(f"{run}/stop", stop_run, wire.Stopped),
         post(f"{run}/messages", send_message, wire.Taken),
         post(f"{run}/answer", answer_question, wire.Answered),
-        post(f"{run}/resume", resume_run, wire.RunOut, status=201),
+        post(f"{run}/resume", resume_run, wire.RunOut, status=201, instead=_STARTED),
         get("/api/worktrees", list_worktrees, list[wire.WorktreeOut]),
         post("/api/worktrees/prune", prune_worktrees, list[wire.WorktreeOut]),
         get("/api/health", show_health, wire.Health),
@@ -137,14 +139,27 @@ def _newest(runs: list[Run]) -> list[Run]:
     return runs
 
 
-async def start_run(request: Request, body: wire.StartBody, idempotency_key: Key = None) -> Response:
-    """Start an agent or a chain. The same Idempotency-Key gives the same run."""
+async def start_run(
+    request: Request, body: wire.StartBody, follow: bool = False, idempotency_key: Key = None
+) -> Response:
+    """Start an agent or a chain. The same Idempotency-Key gives the same run.
+
+    With ``follow`` the answer is the run's events, as server-sent events, and ``Location`` says which run it is.
+    """
     engine = _engine(request)
     parent = _parent(request, body)
     if body.task is not None:
-        return await _start_for_task(request, body, body.task, idempotency_key)
-    run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
-    return wire.answer(_face(engine, run), 201)
+        run = await _start_for_task(request, body, body.task, idempotency_key)
+    else:
+        run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
+    return _started(engine, run, follow)
+
+
+def _started(engine: Engine, run: Run, follow: bool) -> Response:
+    if not follow:
+        return wire.answer(_face(engine, run), 201)
+    events = stream.events(engine, run, 0, follow)
+    return stream.Flow(events, stream.EVENTS, 201, {"Location": f"/api/runs/{run.id}"})
 
 
 async def plan_run(request: Request, body: wire.StartBody) -> Response:
@@ -155,7 +170,7 @@ async def plan_run(request: Request, body: wire.StartBody) -> Response:
     return wire.answer(await engine.plan(_start_request(engine, body, parent), parent))
 
 
-async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Response:
+async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Run:
     """A start for a task is a hand-off, whichever door it comes in by."""
     engine, wanted, caller = _engine(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
     if body.parent is not None and caller is None:
@@ -163,7 +178,7 @@ async def _start_for_task(request: Request, body: wire.StartBody, name: str, key
     task = wanted.find(name, caller)
     asked = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
     given = await wanted.hand_off(task, _start_request(engine, asked, caller), key, caller)
-    return wire.answer(_face(engine, engine.find(given.handoff.run or "")), 201)
+    return engine.find(given.handoff.run or "")
 
 
 def _parent(request: Request, body: wire.StartBody) -> Run | None:
@@ -237,7 +252,7 @@ def _asking(engine: Engine, run: Run) -> list[Run]:
 async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:
     """Server-sent events after ``Last-Event-ID``; following ends with the run's own end."""
     lines = stream.events(_engine(request), _run(request, ref), last_event_id, follow)
-    return stream.Flow(lines, "text/event-stream")
+    return stream.Flow(lines, stream.EVENTS)
 
 
 async def run_output(
@@ -285,11 +300,15 @@ async def answer_question(request: Request, ref: str, body: wire.AnswerBody, ide
 
 
 async def resume_run(
-    request: Request, ref: str, body: wire.ResumeBody | None = None, idempotency_key: Key = None
+    request: Request,
+    ref: str,
+    body: wire.ResumeBody | None = None,
+    follow: bool = False,
+    idempotency_key: Key = None,
 ) -> Response:
     """Go on, in a new run, where one that has ended stopped: with its session, or with what is left of a chain.
 
-    A run that was a hand-off has its task again, by another record.
+    A run that was a hand-off has its task again, by another record. ``follow`` is that of a start.
     """
     run = _run(request, ref)
     if caller_of(request.scope).run is not None:
@@ -298,7 +317,7 @@ async def resume_run(
     wanted = body or wire.ResumeBody()
     tasks = cast(Tasks, request.app.state.tasks)
     resumed = await tasks.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at)
-    return wire.answer(_face(engine, resumed), 201)
+    return _started(engine, resumed, follow)
 
 
 async def show_health(request: Request) -> Response:

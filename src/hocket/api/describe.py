@@ -120,7 +120,7 @@ def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     parts = {"data": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, "meta": schemas[_about(operation)]}
     return {
         "description": "Success",
-        "content": _json({"type": "object", "properties": parts, "required": list(parts)}),
+        "content": _json({"type": "object", "properties": parts, "required": list(parts)}) | dict(operation.instead),
     }
 
 

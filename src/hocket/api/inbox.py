@@ -16,14 +16,14 @@ from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of, reaches, run_named
 from hocket.api.routing import Key, Operation, get, post
-from hocket.api.stream import HEARTBEAT, Flow
+from hocket.api.stream import EVENTS, HEARTBEAT, Flow
 from hocket.engine.engine import Engine
 from hocket.engine.inbox import Open
 from hocket.errors import Forbidden
 from hocket.model import Run
 
 _STREAM: dict[int, dict[str, Any]] = {
-    200: {"description": "The whole inbox, now and after every change of it", "content": {"text/event-stream": {}}}
+    200: {"description": "The whole inbox, now and after every change of it", "content": {EVENTS: {}}}
 }
 
 Beginning = Annotated[str, Meta(max_length=200)] | None
@@ -55,7 +55,7 @@ async def list_questions(request: Request, answered: Beginning = None, run: Begi
 async def follow_questions(request: Request) -> Response:
     """Server-sent events: what ``/api/inbox`` lists, now and whenever it is another."""
     lines = _changes(engine_of(request), caller_of(request.scope).run)
-    return Flow(lines, "text/event-stream")
+    return Flow(lines, EVENTS)
 
 
 async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:

@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from hocket.api.guard import Caller, caller_of
 from hocket.api.routing import Operation, post
+from hocket.api.stream import EVENTS
 from hocket.client import check_names, to_json
 from hocket.engine.engine import Engine
 from hocket.errors import HocketError, from_wire
@@ -48,7 +49,7 @@ _UNREADABLE = (
 )
 _ANY = {"application/json": {"schema": {"type": ["object", "array"]}}}
 _RESPONSES: dict[int, dict[str, Any]] = {
-    200: {"description": "The answer; a stream where progress is wanted", "content": {**_ANY, "text/event-stream": {}}},
+    200: {"description": "The answer; a stream where progress is wanted", "content": {**_ANY, EVENTS: {}}},
     202: {"description": "Nothing is answered to a notification"},
     400: {"description": "The message cannot be understood", "content": _ANY},
     404: {"description": "There is no such method", "content": _ANY},
@@ -73,10 +74,8 @@ async def take(request: Request) -> Response:
     answer = protocol.answer(message)
     if not isinstance(answer, Call):
         return _reply(answer, stateless)
-    if answer.token is not None and "text/event-stream" in request.headers.get("accept", ""):
-        return StreamingResponse(
-            _streamed(request, answer), media_type="text/event-stream", headers={"Cache-Control": "no-store"}
-        )
+    if answer.token is not None and EVENTS in request.headers.get("accept", ""):
+        return StreamingResponse(_streamed(request, answer), media_type=EVENTS, headers={"Cache-Control": "no-store"})
     return _reply(await _carried_out(request, answer, SILENT_WAIT))
 
 

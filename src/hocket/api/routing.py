@@ -56,6 +56,8 @@ class Operation(Struct, frozen=True):
     status: int = 200
     about: Any = None
     """The type of a success's ``meta`` where that says more than usual."""
+    instead: Mapping[str, Any] = MappingProxyType({})
+    """What else a success may be made of, by its media type."""
     responses: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
     """What else it answers, in the words of the description."""
     takes_any: bool = False

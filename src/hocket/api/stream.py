@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -14,6 +15,7 @@ from hocket.engine.lines import read_at
 from hocket.model import Run
 
 HEARTBEAT = 15.0
+EVENTS = "text/event-stream"
 CHUNK = 256 * 1024
 
 
@@ -23,12 +25,18 @@ class Flow(Response):
     The framework's own does the same with a group of tasks, which takes longer to set up than most runs take to tell.
     """
 
-    def __init__(self, pieces: AsyncIterator[bytes], media_type: str) -> None:
+    def __init__(
+        self,
+        pieces: AsyncIterator[bytes],
+        media_type: str,
+        status_code: int = 200,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._pieces = pieces
-        self.status_code = 200
+        self.status_code = status_code
         self.media_type = media_type
         self.background = None
-        self.init_headers({"Cache-Control": "no-store"})
+        self.init_headers({"Cache-Control": "no-store", **headers})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         tasks = asyncio.create_task(self._send(send)), asyncio.create_task(_hung_up(receive))

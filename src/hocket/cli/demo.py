@@ -163,9 +163,9 @@ class Tour:
         signals.install()
         request = {"dsl": CHAIN, "prompt": PROMPT, "on_question": "ask", "timeout": LIMIT_SECONDS}
         cwd = str(self._project)
-        started = client.start_run("/api/runs", {**request, "cwd": cwd, "env": access.environment(cwd)})
-        signals.watching(started["id"])
-        last = watch(client, Progress(started["id"]), View(self), signals)
+        run = client.start_followed("/api/runs", {**request, "cwd": cwd, "env": access.environment(cwd)})
+        signals.watching(run)
+        last = watch(client, Progress(run), View(self), signals)
         if signals.code is not None:
             raise Leave(signals.code)
         ended: dict[str, Any] = last["data"]

@@ -168,15 +168,16 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
     if not options["detach"]:
         signals.install()
     try:
-        started = client.start_run(path, body, followed=not options["detach"])
         if options["detach"]:
-            access.write_json({"run": started["id"]}) if as_json else access.write(started["id"] + "\n")
+            id = client.request("POST", path, body)["id"]
+            access.write_json({"run": id}) if as_json else access.write(id + "\n")
             return 0
-        signals.watching(started["id"])
+        id = client.start_followed(path, body)
+        signals.watching(id)
         session = options.get("session", False)
         if as_json:
-            return _report_json(client, started, signals, session)
-        return _report(client, started, signals, _view(_is_live(options), options), quiet, session)
+            return _report_json(client, id, signals, session)
+        return _report(client, id, signals, _view(_is_live(options), options), quiet, session)
     except Leave as leave:
         return leave.code
 
@@ -193,10 +194,10 @@ def _somebody_watches(options: dict[str, Any]) -> bool:
     return _is_live(options) or (not silent and config.interactive(sys.stderr.isatty()))
 
 
-def _report_json(client: Client, started: dict[str, Any], signals: Signals, session: bool) -> int:
+def _report_json(client: Client, id: str, signals: Signals, session: bool) -> int:
     from hocket.cli.watch import stream_json
 
-    return _code(stream_json(client, started["id"], access.write_json, sys.stdout.flush, session), signals)
+    return _code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
 
 
 def _code(last: dict[str, Any], signals: Signals) -> int:
@@ -221,7 +222,7 @@ def _view(live: bool, options: dict[str, Any]) -> View:
 
 def _report(
     client: Client,
-    started: dict[str, Any],
+    id: str,
     signals: Signals,
     view: View,
     quiet: bool,
@@ -230,8 +231,7 @@ def _report(
     from hocket.cli.progress import Progress
     from hocket.cli.watch import Leave, watch
 
-    progress = Progress(started["id"])
-    progress.number = started.get("number")
+    progress = Progress(id)
     client.notice = None if quiet else view.say
     try:
         last = watch(client, progress, view, signals, session)
