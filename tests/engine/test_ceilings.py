@@ -634,7 +634,7 @@ def test_an_agent_is_told_whom_it_may_start_and_which_servers_it_may_have(play: 
 
 def run_of(kind: Kind = Kind.LEAF, clock: float | None = None, *, ended: bool = False) -> Run:
     run = fold([Event(1, 0.0, "rx", "rx", "run.created", created("rx", 1, kind=kind).data)])
-    return replace(run, started_clock=clock, status=Status.DONE if ended else Status.RUNNING)
+    return msgspec.structs.replace(run, started_clock=clock, status=Status.DONE if ended else Status.RUNNING)
 
 
 @pytest.mark.parametrize(
@@ -652,7 +652,7 @@ def run_of(kind: Kind = Kind.LEAF, clock: float | None = None, *, ended: bool = 
 def test_time_is_over_when_the_first_above_has_none_left(
     line: list[tuple[Run, float | None]], deadline: float | None
 ) -> None:
-    runs = [replace(run, id=f"r{number}") for number, (run, _) in enumerate(line)]
+    runs = [msgspec.structs.replace(run, id=f"r{number}") for number, (run, _) in enumerate(line)]
     specs = {run.id: json.dumps({"timeout": timeout}).encode() for run, (_, timeout) in zip(runs, line, strict=True)}
     assert ceilings.above(runs, specs.__getitem__, 100.0).deadline == deadline
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
 from store.stories import Pen, created, ended, said
 
 from hocket.decide import Finished, decide

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -91,7 +90,7 @@ def _with_tree(engine: Engine, run: Run) -> Run:
     leaves = [one for one in engine.tree_of(run) if one.kind is Kind.LEAF]
     costs = [one.cost_usd for one in leaves if one.cost_usd is not None]
     tokens = [one.tokens for one in leaves if one.tokens is not None]
-    return replace(run, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None)
+    return msgspec.structs.replace(run, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None)
 
 
 def _resting(engine: Engine, run: Run) -> Run:
@@ -101,7 +100,9 @@ def _resting(engine: Engine, run: Run) -> Run:
     parked = next((one for one in engine.above(run) if one.parked_until is not None), None)
     if parked is None:
         return run
-    return replace(run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for)
+    return msgspec.structs.replace(
+        run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for
+    )
 
 
 async def list_runs(

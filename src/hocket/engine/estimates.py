@@ -7,8 +7,9 @@ is priced. A program that tells its costs at the end of a turn tells tokens befo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from hocket.model import Event, Run, apply
 

@@ -12,7 +12,7 @@ from hocket.engine.secrets import covered, secrets_of
 from hocket.engine.serving import Line
 from hocket.engine.talk import ends_at_once
 from hocket.keeper import files
-from hocket.model import RESULT_LIMIT, Run, Spec
+from hocket.model import RESULT_LIMIT, Event, Run, Spec
 from hocket.providers import PROVIDERS
 from hocket.store import Offsets
 
@@ -38,6 +38,8 @@ class Leaf:
         self.place = str(place)
         self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
         self.offsets = offsets
+        self.held: list[Event] = []
+        """What was read up to there and is not recorded yet: its end is about to come, and tells it all at once."""
         self.provider = PROVIDERS[spec.provider]
         self.reader = self.provider.reader(spec)
         conversation = self.provider.conversation

@@ -415,6 +415,7 @@ class Processes:
         if is_flood and record is None and run.stop_reason is None:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
+        run = _after(run, leaf.held)
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         if record and (is_flood or run.stop_reason is not None):
@@ -425,6 +426,10 @@ class Processes:
         self._listen(leaf, events, offsets)
         if record and not more:
             await self._conclude(leaf, run, events, offsets, record)
+            return
+        if not more and self._ends_now(leaf, run, offsets):
+            leaf.offsets, leaf.held = offsets, events
+            self._touch(leaf, leaf.pace)
             return
         await self._commit(leaf, events, offsets)
         if events and events[0].type == "run.started":
@@ -515,24 +520,34 @@ class Processes:
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
-        if events:
-            await self._journal.write(events, offsets={leaf.id: offsets})
-        leaf.offsets = offsets
+        if leaf.held or events:
+            await self._journal.write([*leaf.held, *events], offsets={leaf.id: offsets})
+        leaf.offsets, leaf.held = offsets, []
+
+    def _ends_now(self, leaf: Leaf, run: Run, offsets: Offsets) -> bool:
+        """Whether it was let go for what it has just said. That is told with its end, or soon if it takes its time."""
+        if run.status is Status.STARTING or run.stop_reason is not None or leaf.suspect:
+            return False
+        try:
+            return self._end_input(leaf, offsets)
+        except OSError:
+            return False  # What it said is recorded first, then.
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Where the transcript really lies: looked for whenever something was said, until it is there."""
         conversation = leaf.provider.conversation
         if conversation is None or not (ended or events):
             return
-        if leaf.sought is None or any(event.type == "session" for event in events):
-            leaf.sought = _after(run, events).session_id
+        told = [event for event in events if event.type == "session"]
+        if leaf.sought is None or told:
+            leaf.sought = _after(run, told).session_id
             cwd = os.path.realpath(leaf.spec.cwd)
             leaf.transcripts = conversation.transcripts(leaf.spec.env, cwd, leaf.sought) if leaf.sought else ()
         found = next((place for place in leaf.transcripts if os.path.exists(place)), None)
         if found is None:
             return
         leaf.transcripts = ()
-        if found != _after(run, events).transcript:
+        if found != _after(run, told).transcript:
             events.append(self._event(leaf, "session", {"session_id": leaf.sought, "transcript": found}))
 
     def _complaint(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
@@ -552,7 +567,7 @@ class Processes:
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
             await self.ask_to_stop([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
-        self._end_input(leaf)
+        self._end_input(leaf, leaf.offsets)
         if run.stop_reason is not None and not leaf.rung:
             leaf.rung = files.ring(leaf.place, files.BELL_STOP)
         if leaf.suspect:
@@ -569,12 +584,12 @@ class Processes:
             self._need_us_for(leaf, False)
         self._talk.heard(leaf.id, events)
 
-    def _end_input(self, leaf: Leaf) -> None:
-        """An agent that has done all it was asked for, and is not meant to be told more, is let go."""
+    def _end_input(self, leaf: Leaf, offsets: Offsets) -> bool:
+        """Let an agent go that has done all it was asked for and is not meant to be told more; whether that was now."""
         conversation = leaf.provider.conversation
         if conversation is None or leaf.spec.session or leaf.input_ended:
-            return
-        state = leaf.offsets.reader
+            return False
+        state = offsets.reader
         sure = leaf.settled or leaf.id not in self._talk.unheard
         # Nobody can ask it anything, so it need not stay for what it left running. It sees to that by itself.
         alone = not takes_messages(leaf.spec) and conversation.is_left(state)
@@ -582,10 +597,12 @@ class Processes:
             self._talk.end_input(leaf.place)
             leaf.input_ended = True
             self._need_us_for(leaf, False)
-        elif leaf.settling is None and conversation.is_over(state, settled=True):
+            return True
+        if leaf.settling is None and conversation.is_over(state, settled=True):
             self._settle_after(SETTLE, leaf)
         elif leaf.settling is None and alone:
             self._settle_after(LINGER, leaf)
+        return False
 
     def _settle_after(self, seconds: float, leaf: Leaf) -> None:
         leaf.settling = self._loop.call_later(seconds, self._settle, leaf)
@@ -637,7 +654,7 @@ class Processes:
                 await self._commit(leaf, events, offsets)
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
-        self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
+        self._find_transcript(leaf, _after(self._journal.live[leaf.id], leaf.held), events, ended=True)
         error = _why_lost(leaf.place)
         await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra)
 
@@ -657,6 +674,7 @@ class Processes:
         leaf.ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()
+        events = [*leaf.held, *events]
         now = _after(self._journal.live[leaf.id], events)
         last_words = leaf.provider.result_of(leaf.last_output())
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
