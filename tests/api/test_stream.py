@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -33,6 +34,24 @@ def test_every_event_has_the_shape_that_scripts_rely_on(shared: Server) -> None:
     assert [event["type"] for event in events] == ["run.created", "run.started", *["text"] * 100, "run.ended"]
     assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
     assert events[-1]["data"]["status"] == "done"
+
+
+@pytest.mark.parametrize("dsl", [False, True])
+def test_a_start_that_is_followed_answers_with_the_events_of_its_run(shared: Server, dsl: bool) -> None:
+    body = {"dsl" if dsl else "agent": "counter", "cwd": str(shared.project)}
+    first, again = (shared.post("/api/runs?follow=1", body, headers={"idempotency-key": f"f{dsl}"}) for _ in range(2))
+    assert (first.status_code, first.headers["content-type"].partition(";")[0]) == (201, "text/event-stream")
+    run = first.headers["location"].removeprefix("/api/runs/")
+    told = [json.loads(line[6:]) for line in first.text.splitlines() if line.startswith("data: ")]
+    assert told == shared.events(run)
+    assert (again.headers["location"], again.text) == (first.headers["location"], first.text)
+
+
+def test_a_start_that_is_followed_and_refused_is_refused_as_any_other(shared: Server) -> None:
+    refused = shared.post("/api/runs?follow=1", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
+    plain = shared.post("/api/runs", {"agent": "nobody-of-this-name", "cwd": str(shared.project)})
+    assert (refused.status_code, refused.json()) == (plain.status_code, plain.json())
+    assert refused.status_code == 400
 
 
 @pytest.mark.parametrize("unix", [False, True])

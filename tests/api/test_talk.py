@@ -212,6 +212,14 @@ def test_a_run_may_talk_to_what_is_below_it(shared: Server) -> None:
     shared.post(f"/api/runs/{parent['id']}/stop", {})
 
 
+def test_a_session_that_is_resumed_and_followed_answers_with_its_events(shared: Server) -> None:
+    first = shared.ended(shared.start_run("claude", prompt="first")["id"])
+    resumed = shared.post(f"/api/runs/{first['id']}/resume?follow=1", {"prompt": "second"})
+    assert (resumed.status_code, resumed.text.count('"run.ended"')) == (201, 1)
+    run = shared.show(resumed.headers["location"].removeprefix("/api/runs/"))
+    assert (run["resumed_from"], run["result"]) == (first["id"], "you said: second")
+
+
 def test_a_session_is_resumed_once_per_key_in_a_new_run(shared: Server) -> None:
     first = shared.ended(shared.start_run("claude", prompt="first")["id"])
     path = f"/api/runs/{first['id']}/resume"

@@ -5,6 +5,7 @@ A plain usage of an everyday command is called from here, everything else throug
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hocket.errors import HocketError
+
+GARBAGE = 50_000
+"""A quick command is over before it has made so many things: looking for garbage among what it loads is a waste."""
 
 
 def run_command(program: str, words: Sequence[str]) -> int:
@@ -62,6 +66,7 @@ def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
         found, given = found.commands.get(given[0]) if given else None, given[1:]
     if not isinstance(found, Command) or not found.quick:
         return None
+    gc.set_threshold(GARBAGE)
     from hocket.cli.quick import read
 
     values = read(found, given)

@@ -88,6 +88,8 @@ class _Purse:
         """Those among them that tell what they spend."""
         self.unheld: set[str] = set()
         """Agents of which it was said that they tell nothing to count."""
+        self.is_told = False
+        """Whether it was said that it is used up."""
         self.is_closed = False
         """Whether the end of everything below was asked for."""
 
@@ -172,6 +174,23 @@ class Budgets:
         """Whether a live run, with what it has used by now, is below a bound that is reached."""
         return any(excess(purse.run, purse.with_(run)) is not None for purse in self._payers.get(run.id, ()))
 
+    def used_up(self, run: Run) -> list[Event]:
+        """What is to be said, with the end of a run, of bounds that are reached by what it has used; once for each."""
+        told = []
+        for purse in self._payers.get(run.id, ()):
+            spent = purse.with_(run)
+            if (why := excess(purse.run, spent)) is not None:
+                told += self._told(purse, spent, why)
+        return told
+
+    def _told(self, purse: _Purse, spent: Spent, why: str) -> list[Event]:
+        now = self._journal.live.get(purse.run.id)
+        if purse.is_told or now is None or now.stop_reason is not None:
+            return []
+        purse.is_told = True
+        data = {"kind": "budget", "text": why, "cost_usd": spent.usd, "tokens": spent.tokens}
+        return [Event(0, time.time(), now.id, now.root, "notice", data)]
+
     def _purses_above(self, parent: Run | None) -> tuple[_Purse, ...]:
         if parent is None:
             return ()
@@ -233,14 +252,13 @@ class Budgets:
 
     async def _close(self, purse: _Purse, why: str) -> None:
         try:
-            now = self._journal.live.get(purse.run.id)
-            if now is not None and now.stop_reason is None:
-                data = {"kind": "budget", "text": why, "cost_usd": purse.spent.usd, "tokens": purse.spent.tokens}
-                await self._journal.write([Event(0, time.time(), now.id, now.root, "notice", data)])
+            if told := self._told(purse, purse.spent, why):
+                await self._journal.write(told)
             live = self._journal.live
             await self._end([live[run_id] for run_id in purse.live if run_id in live], Reason.BUDGET)
         except HocketError:
             # It could not be recorded: a full disk, most likely. Nothing that was spent becomes less of it.
+            purse.is_told = False
             self._loop.call_later(RETRY_AFTER, self._reopen, purse)
 
     def _reopen(self, purse: _Purse) -> None:

@@ -91,6 +91,7 @@ class Engine:
         self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
         self._processes.is_over_budget = self._budgets.is_over
         self._processes.unheld = self._budgets.unheld
+        self._processes.used_up = self._budgets.used_up
         self._processes.ending_with = self._chains.ending_with
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))

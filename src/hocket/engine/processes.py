@@ -52,6 +52,9 @@ FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
 SETTLE = 3.0
 """How long an agent that has done its work may take to begin something by itself."""
+CALM = 5.0
+"""How long after the last work another server would still be started, should we die: more work is likely to come, and
+telling the zygote each time costs more than a server too many."""
 LINGER = 600.0
 """How long the input of one that only has commands in the background stays open for our tools: as long as the Claude
 program itself waits for such commands."""
@@ -98,6 +101,7 @@ class Processes:
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
+        self._calm: asyncio.TimerHandle | None = None
         self._settling: set[Leaf] = set()
         """Those that come to no end unless a server is there when they have been quiet for long enough."""
         self._an_end = asyncio.Event()
@@ -108,6 +112,8 @@ class Processes:
         """Whether it, or who is above it, has spent all, asked when it has ended."""
         self.unheld: Callable[[Run], str | None] = lambda run: None
         """Why a bound on what it spends cannot hold for it, asked when it has ended."""
+        self.used_up: Callable[[Run], list[Event]] = lambda run: []
+        """What is to be said of bounds that it has reached, asked when it has ended."""
         self.ending_with: Callable[[Run], list[Event]] = lambda run: []
         """What else ends with it, in the same breath."""
 
@@ -121,8 +127,15 @@ class Processes:
         """Whether there is more to do than what keepers see to the end: should we die, another server is started."""
         before = bool(self._needed_for)
         (self._needed_for.add if needed else self._needed_for.discard)(what_for)
-        if bool(self._needed_for) is not before and not self._closing:
-            self._zygote.need_server("" if before else str(self._home))
+        if bool(self._needed_for) is before or self._closing:
+            return
+        if self._calm is not None:
+            self._calm.cancel()
+            self._calm = None
+        if before:
+            self._calm = self._loop.call_later(CALM, self._zygote.need_server, "")
+        else:
+            self._zygote.need_server(str(self._home))
 
     async def close(self, back_at: float | None = None) -> None:
         """Let go of everything; the keepers do not notice. With a time a server is started again by then.
@@ -133,10 +146,9 @@ class Processes:
         self._closing = True
         self._loop.remove_reader(self._inotify.fileno())
         self._ears.close()
-        for timer in (timer for leaf in self._leaves.values() for timer in leaf.timers):
+        ours = [timer for timer in (self._scan, self._calm) if timer is not None]
+        for timer in (*ours, *(timer for leaf in self._leaves.values() for timer in leaf.timers)):
             timer.cancel()
-        if self._scan is not None:
-            self._scan.cancel()
         await self._tasks.close()
         self._starter.shutdown(wait=True, cancel_futures=True)
         self._helpers.shutdown(wait=False, cancel_futures=True)
@@ -411,7 +423,8 @@ class Processes:
             self._forget(leaf)
             return
         record = files.read_exit(leaf.place)
-        is_flood = sum(leaf.sizes()) > leaf.spec.max_output
+        sizes = leaf.sizes()
+        is_flood = sum(sizes) > leaf.spec.max_output
         if is_flood and record is None and run.stop_reason is None:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
@@ -420,7 +433,7 @@ class Processes:
         finals = (record.out, record.err) if record else (None, None)
         if record and (is_flood or run.stop_reason is not None):
             events += self._left_out(leaf, run, record)
-        offsets, more = self._read(leaf, events, finals)
+        offsets, more = self._read(leaf, events, sizes, finals)
         events = estimates.priced(run, events, self._price)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._listen(leaf, events, offsets)
@@ -471,12 +484,16 @@ class Processes:
     def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
         return Event(0, time.time(), leaf.id, leaf.root, kind, data)
 
-    def _read(self, leaf: Leaf, events: list[Event], finals: tuple[int | None, int | None]) -> tuple[Offsets, bool]:
+    def _read(
+        self, leaf: Leaf, events: list[Event], sizes: tuple[int, int], finals: tuple[int | None, int | None]
+    ) -> tuple[Offsets, bool]:
         """New lines as events; the offsets behind them; whether there is more to read at once."""
         old = leaf.offsets
         state, ends, more = old.reader, [old.out, old.err], False
         now = time.time()
         for index, (stream, path) in enumerate((("out", leaf.out), ("err", leaf.err))):
+            if sizes[index] <= ends[index]:
+                continue  # Most say nothing on the one while they talk on the other.
             piece = read_lines(path, ends[index], leaf.scanned[stream], finals[index], leaf.provider.longest_line)
             leaf.scanned[stream] = piece.scanned
             ends[index] = piece.offset
@@ -649,7 +666,7 @@ class Processes:
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True
         while more:
-            offsets, more = self._read(leaf, events, sizes)
+            offsets, more = self._read(leaf, events, sizes, sizes)
             if more:
                 await self._commit(leaf, events, offsets)
                 events = []
@@ -683,7 +700,9 @@ class Processes:
         ended = self._event(leaf, "run.ended", data)
         why = self.unheld(now) if now.pid is not None else None
         told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]
-        more = self.ending_with(apply(_after(now, told), ended))
+        over = apply(_after(now, told), ended)
+        told += self.used_up(over)
+        more = self.ending_with(over)
         await self._journal.insist([*events, *told, ended, *more], offsets={leaf.id: offsets or leaf.offsets})
         self._forget(leaf)
 

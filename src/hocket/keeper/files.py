@@ -43,7 +43,7 @@ _EXIT_BODY = EXIT_SIZE - 10
 _MAX_ERROR_TEXT = 256
 _MAX_SURVIVORS = 40
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16
 
 _EOF = b'"eof":true}\n'
 

@@ -169,6 +169,8 @@ class Watch:
         self._agent, self._agent_started = agent, start_time(agent) or 0
         self._streams.leave_to_agent()
         self._pump()
+        if self._feed is not None:  # One that is talked to does not end that soon.
+            self._announce()
 
     def until_agent_ends(self) -> None:
         """Wait, feed and obey the bell until the agent is reaped, or has outlived SIGKILL for too long."""
@@ -250,7 +252,6 @@ class Watch:
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
         if self._announce_at is not None and now >= self._announce_at:
-            self._announce_at = None
             self._announce()
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at = None
@@ -261,6 +262,7 @@ class Watch:
 
     def _announce(self) -> None:
         """Say who runs. It is for display: a disk that cannot take it must not end the run."""
+        self._announce_at = None
         identity = files.AgentPid(self._agent, self._agent_started, boot_id(), os.getpid())
         with contextlib.suppress(OSError):
             files.replace(self._here, files.PID, files.encode_pid(identity))

@@ -97,8 +97,9 @@ class Zygote:
         """
         # In one go: a start in another thread must not tell the new zygote what was true before.
         with self._writing, contextlib.suppress(ZygoteGone):
-            self._needed_in = home
-            self._send({"wake": home})
+            if home != self._needed_in:
+                self._needed_in = home
+                self._send({"wake": home})
 
     def close(self, home: str = "", at: float | None = None) -> None:
         """Let it go: it ends when its socket closes. The server of ``home`` is started ``at`` a time, by the wall."""
