@@ -57,8 +57,12 @@ class Reading(NamedTuple):
 
 
 def versions() -> list[str]:
+    return in_order(path.name for path in FOLDER.iterdir())
+
+
+def in_order(versions: Iterable[str]) -> list[str]:
     """The newest last."""
-    return sorted((path.name for path in FOLDER.iterdir()), key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
+    return sorted(versions, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
 
 
 def cases(version: str) -> list[str]:
