@@ -123,6 +123,7 @@ CASES: Mapping[str, Case] = {
     "api_error_500": _fails(500),
     "api_error_401": _fails(401),
     "api_error_429": _fails(429),
+    "connection_lost": Case(({"do": ["crash"]},)),
     "max_turns": Case((WORK,), args=("--max-turns", "1")),
     "budget": Case(
         ({"do": [{"usage": {"output": 20000}}, TOOL, {"say": "the end"}]},), args=("--max-budget-usd", "0.0001")

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from e2e.claude.stage import ENVIRONMENT, real_cli
+from e2e.claude.stage import ENVIRONMENT
 from golden.cases import Answer, Case, Interrupt, Made, Move, Say, Until
 from world import SYSTEM_PATH
 
@@ -44,18 +44,10 @@ class Played(NamedTuple):
     code: int
 
 
-def cli_version() -> str:
-    nobody = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent"}
-    done = subprocess.run(
-        [real_cli(), "--version"], env=nobody, capture_output=True, text=True, check=True, timeout=SECONDS
-    )
-    return done.stdout.split()[0]
-
-
-def played(case: Case, root: Path) -> Played:
+def played(case: Case, program: Path, root: Path) -> Played:
     """One whole run of the program in a home and a project below ``root``."""
     with ScriptedModel(parse({"rules": list(case.rules)})) as model:
-        spec = spec_of(case, root, model.url)
+        spec = spec_of(case, program, root, model.url)
         if case.earlier is None:
             done = _run(case, spec, root, SESSION_ID)
         else:
@@ -66,9 +58,9 @@ def played(case: Case, root: Path) -> Played:
     return done
 
 
-def spec_of(case: Case, root: Path, url: str) -> Spec:
+def spec_of(case: Case, program: Path, root: Path, url: str) -> Spec:
     definition = Definition(NAME, case.definition, f"{root}/p/{NAME}.md") if case.definition else None
-    agent = Agent(NAME, "claude", str(real_cli()), "golden", definition=definition)
+    agent = Agent(NAME, "claude", str(program), "golden", definition=definition)
     started = launch(agent, extra_args=case.args, prompt=case.prompt, options=case.options)
     return Spec(
         agent=NAME,

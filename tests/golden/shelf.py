@@ -17,7 +17,7 @@ from golden.normal import PLACE
 
 from hocket.model import Reason, Spec, Status
 from hocket.providers import Said, State
-from hocket.providers.claude import reader, verdict
+from hocket.providers.claude import is_transient, reader, verdict
 
 FOLDER = Path(__file__).parent / "claude"
 
@@ -54,11 +54,17 @@ class Reading(NamedTuple):
     events: tuple[Said, ...]
     status: Status
     reason: Reason
+    transient: bool
+    """Whether it failed for a reason that passes by itself."""
 
 
 def versions() -> list[str]:
+    return in_order(path.name for path in FOLDER.iterdir())
+
+
+def in_order(versions: Iterable[str]) -> list[str]:
     """The newest last."""
-    return sorted((path.name for path in FOLDER.iterdir()), key=lambda name: [int(n) for n in re.findall(r"\d+", name)])
+    return sorted(versions, key=lambda version: [int(number) for number in re.findall(r"\d+", version)])
 
 
 def cases(version: str) -> list[str]:
@@ -72,7 +78,7 @@ def read(golden: Golden) -> Reading:
     for line in golden.out:
         state, said = step(state, "out", line, None)
         events += said
-    return Reading(tuple(events), *verdict(state, golden.exit, None))
+    return Reading(tuple(events), *verdict(state, golden.exit, None), is_transient(state))
 
 
 def load(version: str, case: str) -> Golden:
@@ -85,7 +91,7 @@ def expected(version: str, case: str) -> Reading:
     """What was made of it when it was recorded, or when somebody last looked at it and agreed."""
     stored = json.loads((FOLDER / version / case / "events.json").read_text(encoding="utf-8"))
     events = tuple((kind, data) for kind, data in stored["events"])
-    return Reading(events, Status(stored["status"]), Reason(stored["reason"]))
+    return Reading(events, Status(stored["status"]), Reason(stored["reason"]), stored["transient"])
 
 
 def save(version: str, case: str, golden: Golden) -> None:
@@ -106,5 +112,7 @@ def _written(reading: Reading) -> str:
     """One line an event, so that a change of the reader is a readable change of this file."""
     lines: Iterable[str] = (json.dumps(event, ensure_ascii=False) for event in reading.events)
     events = ",\n  ".join(lines)
-    head = f'"status": "{reading.status}",\n "reason": "{reading.reason}"'
+    head = (
+        f'"status": "{reading.status}",\n "reason": "{reading.reason}",\n "transient": {json.dumps(reading.transient)}'
+    )
     return f'{{{head},\n "events": [\n  {events}\n ]}}\n'

@@ -11,7 +11,17 @@ from hocket.providers.contract import Said, State
 
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"
-_NO_CONNECTION = "API Error: Connection error"
+_NO_CONNECTION = (
+    "API Error: Can't reach the API server",
+    "API Error: Connection dropped",
+    "API Error: Connection error",
+    "API Error: Connection refused",
+    "API Error: Connection to the API was lost",
+    "API Error: No internet route",
+    "API Error: Unable to connect to API (",
+    "API Error: Unable to connect to API. ",
+)
+"""All that older programs tell of it. Where a colon follows it is about certificates, and does not pass by itself."""
 _COMPLAINTS = (
     b"error: unknown option '--permission-prompts'",
     b"invalid JSON: JSON Parse error: Unrecognized token '/'",
