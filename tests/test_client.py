@@ -213,6 +213,12 @@ def test_a_start_whose_answer_breaks_costs_no_event(home: Path, launch: Launch, 
     assert seqs(list(client.follow(run))) == list(range(1, 11))
 
 
+def test_a_server_that_only_starts_is_asked_for_the_rest(home: Path, launch: Launch) -> None:
+    client = Client(str(home), launch())
+    assert seqs(list(client.follow(client.start_followed("/api/earlier", {"dsl": "a"})))) == list(range(1, 11))
+    assert len(requests(home)) == 2
+
+
 def test_a_start_that_is_refused_is_followed_by_nothing(home: Path, launch: Launch) -> None:
     with pytest.raises(HocketError) as caught:
         Client(str(home), launch()).start_followed("/api/error/conflict", {"dsl": "a"})

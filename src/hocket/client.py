@@ -435,8 +435,8 @@ class Client:
         return self._insist("POST", f"{path}?follow=1", body, None, self._open)
 
     def _open(self, connection: Connection) -> str:
-        if connection.status >= 400:
-            _answer_of(connection)
+        if "location" not in connection.headers:  # It is refused, or the server is of an age that does not know this.
+            return str(self._meet(_answer_of(connection)["data"])["id"])
         run = connection.headers["location"].rpartition("/")[2]
         self._opened[run] = connection.kept()
         self._met.add(run)
