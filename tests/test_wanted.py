@@ -104,7 +104,7 @@ def test_a_task_is_created_once() -> None:
 @pytest.mark.parametrize("result", [None, "", "half of it"])
 @pytest.mark.parametrize("error", [None, "it broke"])
 def test_what_did_not_end_well_never_looks_as_if(status: Status, result: str | None, error: str | None) -> None:
-    run = replace(RUN, status=status, reason=Reason.EXIT, result=result, error=error)
+    run = msgspec.structs.replace(RUN, status=status, reason=Reason.EXIT, result=result, error=error)
     said = output_of(run)
     assert said.startswith(f"{status} (exit)")
     assert (error or "") in said
@@ -112,8 +112,8 @@ def test_what_did_not_end_well_never_looks_as_if(status: Status, result: str | N
 
 
 def test_only_a_run_that_is_a_hand_off_closes_one() -> None:
-    assert closing(replace(RUN, handoff=None)) is None
-    order = closing(replace(RUN, status=Status.DONE, reason=Reason.SINGLE_RUN, result="fine"))
+    assert closing(msgspec.structs.replace(RUN, handoff=None)) is None
+    order = closing(msgspec.structs.replace(RUN, status=Status.DONE, reason=Reason.SINGLE_RUN, result="fine"))
     assert order == Close("t1", "h1", "fine", Status.DONE, Reason.SINGLE_RUN)
 
 

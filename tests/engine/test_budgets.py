@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from engine.desk import Desk, Kitchen, desk_at, kitchen_at, stop_all, until
 from store.stories import created, ended, said
@@ -122,6 +123,29 @@ def test_a_tree_is_added_up_with_ended_and_nested_runs_and_ended_once(tmp_path: 
             assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]
             with pytest.raises(LimitReached, match="budget"):
                 ledger.budgets.check(nested)
+
+    asyncio.run(scene())
+
+
+def test_a_bound_that_the_end_of_a_run_reaches_is_told_of_once_and_with_that_end(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with ledger_at(tmp_path / "db") as ledger:
+            await ledger.born("r0", 1, budget_usd=5.0)
+            first = await ledger.born("rleaf1", 2, "r0")
+            second = await ledger.born("rleaf2", 3, "r0")
+            assert ledger.budgets.used_up(msgspec.structs.replace(first, cost_usd=4.9)) == []
+            (told,) = ledger.budgets.used_up(msgspec.structs.replace(first, cost_usd=5.5))
+            assert (told.run, told.type, told.data["text"]) == (
+                "r0",
+                "notice",
+                "the budget of $5.00 is used up: $5.50",
+            )
+            assert ledger.budgets.used_up(msgspec.structs.replace(second, cost_usd=9.0)) == []
+            await ledger.journal.write([told, ended("rleaf1", "r0", cost_usd=5.5)])
+            await until(lambda: ledger.ends, "the end of everything")
+            assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]
+            lines = ledger.journal.read.page(ledger.journal.live["r0"], 0, 100, 100_000)
+            assert [line.type for line in lines].count("notice") == 1
 
     asyncio.run(scene())
 

@@ -16,6 +16,7 @@ from world import Bin
 from hocket.engine import processes
 from hocket.engine.journal import Journal
 from hocket.errors import StoreError
+from hocket.keeper.zygote import Zygote
 from hocket.model import Event, Kind, Reason, Run, Status
 from hocket.store import Committed
 
@@ -92,6 +93,25 @@ def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_s
             assert [kitchen.engine.find(run).kind for run in commits[-1]] == last
             assert ended.steps == kitchen.engine.find(ended.id).steps
             assert not kitchen.engine._chains._courses
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("calm", [0.0, 60.0])
+def test_that_no_server_is_needed_any_more_is_said_after_a_calm(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, calm: float
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Zygote, "need_server", lambda self, home: said.append(home))
+    monkeypatch.setattr("hocket.engine.processes.CALM", calm)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            for _ in range(2):
+                await kitchen.wait(await kitchen.chain("worker", prompt="a"))
+                if not calm:
+                    await until(lambda: said[-1] == "", "the calm")
+            assert said == ([str(home), "", str(home), ""] if not calm else [str(home), str(home)])
 
     asyncio.run(scene())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ say(type="system", subtype="init", session_id="s", cwd=os.getcwd(), tools=[], mo
 say(type="result", subtype="success", is_error=False, result="done it", session_id="s", total_cost_usd=0.5)
 sys.stdin.read()
 """
+WHOLE = ["run.created", "run.started", "session", "turn.started", "usage", "turn.ended", "run.ended"]
 AT_DOOR = SPEAKING + "open('door').read()\n"
 
 
@@ -37,6 +39,7 @@ def doors(project: Path) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is told by the clock, so that no slow machine makes a difference."""
     monkeypatch.setattr("hocket.engine.leaf.TALKERS_PACE", 60.0)
+    monkeypatch.setattr("hocket.engine.processes.SCAN_EVERY", 60.0)
 
 
 async def begun(kitchen: Kitchen) -> Run:
@@ -102,6 +105,44 @@ def test_a_server_that_goes_before_it_was_recorded_costs_nothing(
             await asyncio.to_thread((project / "door").write_text, "")
             over = await kitchen.wait(run)
             assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
-            assert await told(kitchen, run, "turn.ended") == 1
+            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
+
+    asyncio.run(scene())
+
+
+def test_one_that_is_stopped_before_it_was_recorded_has_said_it_all_the_same(
+    home: Path, project: Path, agent: Bin, patient: None
+) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await begun(kitchen)
+            await let_go(kitchen, run)
+            await kitchen.engine.stop(run)
+            over = kitchen.engine.find(run.id)
+            assert (over.result, over.cost_usd, over.ended) == ("done it", 0.5, True)
+            kinds = [event["type"] for event in await kitchen.events(run)]
+            assert sorted(kinds) == sorted([*WHOLE, "input"])
+            assert kinds[-1] == "run.ended"
+
+    asyncio.run(scene())
+
+
+def test_one_whose_keeper_is_killed_before_it_was_recorded_has_said_it_all_the_same(
+    home: Path, project: Path, agent: Bin, patient: None
+) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await begun(kitchen)
+            await let_go(kitchen, run)
+            known = files.read_pid(str(kitchen.engine.directory(run)))
+            assert known is not None
+            os.kill(known.keeper, signal.SIGKILL)
+            over = await kitchen.wait(run)
+            assert (over.status, over.result, over.cost_usd) == (Status.LOST, "done it", 0.5)
+            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
 
     asyncio.run(scene())

@@ -9,8 +9,9 @@ import resource
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from keeper.keeping import Runs, is_alive, out_of, ring, wait_ended, wait_for, wait_pid, wait_said
@@ -161,6 +162,15 @@ def test_a_zygote_that_is_started_while_its_home_ceases_to_need_a_server_wakes_n
         zygote.close()
     assert process is not None
     assert process.returncode == 0, "it did not wait, and was not killed for it"
+
+
+def test_what_is_needed_already_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Mapping[str, Any]] = []
+    monkeypatch.setattr(Zygote, "_send", lambda self, request: said.append(request))
+    zygote = Zygote({})
+    for home in ("", "/a", "/a", "", "", "/a"):
+        zygote.need_server(home)
+    assert said == [{"wake": "/a"}, {"wake": ""}, {"wake": "/a"}]
 
 
 def test_a_zygote_that_was_never_started_says_so(runs: Runs) -> None:

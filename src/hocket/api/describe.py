@@ -115,11 +115,15 @@ def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     return success | failures | {str(status): told for status, told in operation.responses.items()}
 
 
+_WHERE = {"Location": {"description": "The run, where its events are the answer", "schema": {"type": "string"}}}
+
+
 def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     kinds = [schemas[kind] for kind in _data(operation)]
     parts = {"data": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, "meta": schemas[_about(operation)]}
     return {
         "description": "Success",
+        **({"headers": _WHERE} if operation.instead else {}),
         "content": _json({"type": "object", "properties": parts, "required": list(parts)}) | dict(operation.instead),
     }
 

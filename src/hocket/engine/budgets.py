@@ -252,14 +252,20 @@ class Budgets:
 
     async def _close(self, purse: _Purse, why: str) -> None:
         try:
-            if told := self._told(purse, purse.spent, why):
-                await self._journal.write(told)
+            await self._tell(purse, why)
             live = self._journal.live
             await self._end([live[run_id] for run_id in purse.live if run_id in live], Reason.BUDGET)
         except HocketError:
             # It could not be recorded: a full disk, most likely. Nothing that was spent becomes less of it.
-            purse.is_told = False
             self._loop.call_later(RETRY_AFTER, self._reopen, purse)
+
+    async def _tell(self, purse: _Purse, why: str) -> None:
+        try:
+            if told := self._told(purse, purse.spent, why):
+                await self._journal.write(told)
+        except HocketError:
+            purse.is_told = False
+            raise
 
     def _reopen(self, purse: _Purse) -> None:
         purse.is_closed = False

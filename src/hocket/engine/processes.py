@@ -671,7 +671,7 @@ class Processes:
                 await self._commit(leaf, events, offsets)
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
-        self._find_transcript(leaf, _after(self._journal.live[leaf.id], leaf.held), events, ended=True)
+        self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
         error = _why_lost(leaf.place)
         await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra)
 
@@ -688,12 +688,13 @@ class Processes:
     ) -> None:
         if leaf.ending:
             return
+        # Before anything is decided: it may not be readable now, for want of a descriptor, and is tried again then.
+        last_words = leaf.provider.result_of(leaf.last_output())
         leaf.ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()
         events = [*leaf.held, *events]
         now = _after(self._journal.live[leaf.id], events)
-        last_words = leaf.provider.result_of(leaf.last_output())
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
         data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price), **extra}
