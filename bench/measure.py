@@ -75,13 +75,18 @@ class World:
 def lone_python(folder: Path) -> str:
     """An interpreter in an environment as those have it who install a command by itself (uv, pipx, a venv since 3.12).
 
-    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'.
+    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'; and
+    what is installed needs no file that says where it is.
     """
+    python = str(folder / "bin" / "python")
+    if folder.exists():
+        return python
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    known = [str(Path(hocket.__file__).parents[1]), sysconfig.get_path("purelib")]
-    (packages / "known.pth").write_text("".join(f"{path}\n" for path in known))
-    return str(folder / "bin" / "python")
+    installed = [path for path in Path(sysconfig.get_path("purelib")).iterdir() if path.suffix != ".pth"]
+    for path in {one.name: one for one in (*installed, Path(hocket.__file__).parent)}.values():
+        (packages / path.name).symlink_to(path)
+    return python
 
 
 @contextmanager
