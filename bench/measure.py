@@ -75,8 +75,8 @@ class World:
 def lone_python(folder: Path) -> str:
     """An interpreter in an environment as those have it who install a command by itself (uv, pipx, a venv since 3.12).
 
-    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'; and
-    what is installed needs no file that says where it is.
+    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'.
+    And what is installed needs no file that says where it is.
     """
     python = str(folder / "bin" / "python")
     if folder.exists():
