@@ -30,7 +30,9 @@ AT_DOOR = SPEAKING + "open('door').read()\n"
 
 
 @pytest.fixture(autouse=True)
-def doors(project: Path) -> None:
+def doors(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody comes by but whom something calls: a scan would find what was forgotten."""
+    monkeypatch.setattr("hocket.engine.processes.SCAN_EVERY", 60.0)
     for name in ("begin", "door"):
         os.mkfifo(project / name)
 
@@ -39,7 +41,6 @@ def doors(project: Path) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is told by the clock, so that no slow machine makes a difference."""
     monkeypatch.setattr("hocket.engine.leaf.TALKERS_PACE", 60.0)
-    monkeypatch.setattr("hocket.engine.processes.SCAN_EVERY", 60.0)
 
 
 async def begun(kitchen: Kitchen) -> Run:
@@ -49,9 +50,12 @@ async def begun(kitchen: Kitchen) -> Run:
     return run
 
 
-async def let_go(kitchen: Kitchen, run: Run) -> None:
+async def let_go(kitchen: Kitchen) -> Run:
+    """A run that has said all, and whose input has ended."""
+    run = await begun(kitchen)
     place = str(kitchen.engine.directory(run))
     await until(lambda: files.has_input(place, END), "the end of its input")
+    return run
 
 
 async def told(kitchen: Kitchen, run: Run, kind: str) -> int:
@@ -78,8 +82,7 @@ def test_what_it_said_is_told_soon_where_it_takes_its_time_to_end(home: Path, pr
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await begun(kitchen)
-            await let_go(kitchen, run)
+            run = await let_go(kitchen)
             async for lines in kitchen.engine.follow(run, 0):
                 if any(line.type == "turn.ended" for line in lines):
                     break
@@ -98,8 +101,7 @@ def test_a_server_that_goes_before_it_was_recorded_costs_nothing(
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await begun(kitchen)
-            await let_go(kitchen, run)
+            run = await let_go(kitchen)
             assert await told(kitchen, run, "turn.ended") == 0
         async with kitchen_at(home, project) as kitchen:
             await asyncio.to_thread((project / "door").write_text, "")
@@ -117,8 +119,7 @@ def test_one_that_is_stopped_before_it_was_recorded_has_said_it_all_the_same(
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await begun(kitchen)
-            await let_go(kitchen, run)
+            run = await let_go(kitchen)
             await kitchen.engine.stop(run)
             over = kitchen.engine.find(run.id)
             assert (over.result, over.cost_usd, over.ended) == ("done it", 0.5, True)
@@ -136,8 +137,7 @@ def test_one_whose_keeper_is_killed_before_it_was_recorded_has_said_it_all_the_s
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            run = await begun(kitchen)
-            await let_go(kitchen, run)
+            run = await let_go(kitchen)
             known = files.read_pid(str(kitchen.engine.directory(run)))
             assert known is not None
             os.kill(known.keeper, signal.SIGKILL)

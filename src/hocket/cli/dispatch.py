@@ -30,18 +30,18 @@ def run_command(program: str, words: Sequence[str]) -> int:
 
 def end_with_command(program: str, words: Sequence[str]) -> int:
     """Run one command as all that this process is for; it may end here."""
-    code, was_quick = _run(program, list(words))
+    code, was_quick = _run(program, list(words), alone=True)
     if was_quick:
         _leave(code)
     return code
 
 
-def _run(program: str, words: list[str]) -> tuple[int, bool]:
-    """The exit code, and whether the command came to it without the framework."""
+def _run(program: str, words: list[str], *, alone: bool = False) -> tuple[int, bool]:
+    """The exit code, and whether the command came to it without the framework; ``alone`` in its process or not."""
     _tolerate_odd_letters()
     call = None
     try:
-        call = _plain_call(program, words)
+        call = _plain_call(program, words, alone)
         code = call() if call is not None else _through_framework(program, words)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -57,7 +57,7 @@ def _run(program: str, words: list[str]) -> tuple[int, bool]:
     return code, call is not None
 
 
-def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
+def _plain_call(program: str, words: list[str], alone: bool) -> Callable[[], int] | None:
     """The call that the words stand for; None where the framework has to look at them."""
     if not words or words[0] not in COMMANDS or config.is_completing(program):
         return None
@@ -66,7 +66,8 @@ def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
         found, given = found.commands.get(given[0]) if given else None, given[1:]
     if not isinstance(found, Command) or not found.quick:
         return None
-    gc.set_threshold(GARBAGE)
+    if alone:
+        gc.set_threshold(GARBAGE)
     from hocket.cli.quick import read
 
     values = read(found, given)

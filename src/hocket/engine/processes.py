@@ -41,6 +41,7 @@ from hocket.keeper.platform import Inotify
 from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import Event, Reason, Run, Spec, Status, apply
+from hocket.providers import State
 from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
@@ -440,7 +441,7 @@ class Processes:
         if record and not more:
             await self._conclude(leaf, run, events, offsets, record)
             return
-        if not more and self._ends_now(leaf, run, offsets):
+        if not more and self._ends_now(leaf, run, offsets.reader):
             leaf.offsets, leaf.held = offsets, events
             self._touch(leaf, leaf.pace)
             return
@@ -541,12 +542,12 @@ class Processes:
             await self._journal.write([*leaf.held, *events], offsets={leaf.id: offsets})
         leaf.offsets, leaf.held = offsets, []
 
-    def _ends_now(self, leaf: Leaf, run: Run, offsets: Offsets) -> bool:
+    def _ends_now(self, leaf: Leaf, run: Run, state: State) -> bool:
         """Whether it was let go for what it has just said. That is told with its end, or soon if it takes its time."""
         if run.status is Status.STARTING or run.stop_reason is not None or leaf.suspect:
             return False
         try:
-            return self._end_input(leaf, offsets)
+            return self._end_input(leaf, state)
         except OSError:
             return False  # What it said is recorded first, then.
 
@@ -584,7 +585,7 @@ class Processes:
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
             await self.ask_to_stop([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
-        self._end_input(leaf, leaf.offsets)
+        self._end_input(leaf, leaf.offsets.reader)
         if run.stop_reason is not None and not leaf.rung:
             leaf.rung = files.ring(leaf.place, files.BELL_STOP)
         if leaf.suspect:
@@ -601,12 +602,11 @@ class Processes:
             self._need_us_for(leaf, False)
         self._talk.heard(leaf.id, events)
 
-    def _end_input(self, leaf: Leaf, offsets: Offsets) -> bool:
+    def _end_input(self, leaf: Leaf, state: State) -> bool:
         """Let an agent go that has done all it was asked for and is not meant to be told more; whether that was now."""
         conversation = leaf.provider.conversation
         if conversation is None or leaf.spec.session or leaf.input_ended:
             return False
-        state = offsets.reader
         sure = leaf.settled or leaf.id not in self._talk.unheard
         # Nobody can ask it anything, so it need not stay for what it left running. It sees to that by itself.
         alone = not takes_messages(leaf.spec) and conversation.is_left(state)
