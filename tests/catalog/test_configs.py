@@ -240,7 +240,7 @@ def test_the_orchestrator_delegates_by_handing_over_and_in_no_other_way() -> Non
 @pytest.mark.req("S2-76")
 def test_the_command_that_is_taught_is_the_one_that_is_allowed() -> None:
     """What an agent may type without asking is what it is told to type, and the command line has it."""
-    from hocket.cli.table import COMMANDS
+    from hocket.cli.usage import COMMANDS
 
     for default in DEFAULTS:
         for command in re.findall(r"`hocket (\w+)[^`]*`", packaged(default.name)):

@@ -12,7 +12,7 @@ from world import Hocket
 from hocket import __version__
 from hocket.cli import forkhestra, main
 from hocket.cli.commands import load
-from hocket.cli.table import COMMANDS
+from hocket.cli.usage import COMMANDS
 
 HEAVY = ("rich", "asyncio", "dataclasses", "msgspec", "hocket.model", "hocket.chain", "ssl", "http.client", "sqlite3")
 

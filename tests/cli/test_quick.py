@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from world import Bin, Hocket
 
 from hocket.cli.commands import load
-from hocket.cli.quick import read
-from hocket.cli.table import COMMANDS, declared
-from hocket.cli.usage import FLAG, SECONDS, Command, Group
+from hocket.cli.usage import COMMANDS, FLAG, SECONDS, Command, Group, declared, read
 
 
 def every_command() -> Iterator[tuple[str, Command]]:
@@ -158,7 +156,7 @@ def test_with_a_server_there_nothing_is_imported_that_is_not_needed(hocket: Hock
     of_tasks = ("handoff quick x", "task show 1", "task list --json", "task board")
     for words in map(str.split, (*everyday, *of_tasks)):
         code, modules = imported_by(*words)
-        assert (code, "hocket.cli.quick" in modules) == (0, True)
+        assert (code, "hocket.cli.usage" in modules) == (0, True)
         assert set(UNWANTED) & modules == set()
 
 

@@ -1,6 +1,6 @@
 """The framework's side of the command line: help, completion, and every message about a wrong usage.
 
-Its commands are built from what ``usage`` declares; nothing is declared here. Imported only where ``quick`` cannot
+Its commands are built from what ``usage`` declares; nothing is declared here. Imported only where that cannot
 read the words, because the framework takes longer to load than most commands take altogether.
 """
 
@@ -13,7 +13,7 @@ import click
 
 from hocket.cli import usage
 from hocket.cli.format import count_of, dollars_of, seconds_of
-from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
+from hocket.cli.usage import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
 from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -10,8 +10,7 @@ import os
 import sys
 
 from hocket import config
-from hocket.cli.table import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
-from hocket.cli.usage import Command, Group
+from hocket.cli.usage import BROKEN_PIPE, COMMANDS, FORKHESTRA, Command, Group, declared, read
 
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
@@ -68,8 +67,6 @@ def _plain_call(program: str, words: list[str], alone: bool) -> Callable[[], int
         return None
     if alone:
         gc.set_threshold(GARBAGE)
-    from hocket.cli.quick import read
-
     values = read(found, given)
     return None if values is None else lambda: found.function(**values) or 0
 

@@ -1,20 +1,26 @@
-"""How a command may be called: its options and arguments as plain values, written once.
+"""Every command by name, how each may be called (its options and arguments as plain values, written once), and a plain
+usage read by that without a framework: importing one takes longer than most commands do.
 
-``commands`` builds the framework's commands of them, with help, completion and every message about a wrong usage;
-``quick`` reads a plain usage by them without any framework. No parsing here, and nothing that costs time to import.
+What ``read`` reads is certain to mean the same to the framework. Whatever is not plain (help, a mistake, a value that
+does not fit, an option given twice or shortened, letters run together) is left to it: ``read`` says None, and so every
+message comes from one place. ``commands`` builds the framework's commands of what is declared here. One module, for
+every command loads all of it, and finding another takes as long as reading a usage does.
 """
 
 from __future__ import annotations
+
+import sys
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
 
 TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     Kind = str | tuple[str, ...]
     """One of the names below, or the words to choose from."""
+    Values = dict[str, Any]
 
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT = "text", "flag", "seconds", "port", "dollars", "count"
 AGENTS = "agents"
@@ -171,3 +177,112 @@ SESSION = Option("--session", kind=FLAG, help="It stays for more messages after 
 QUIET = Option("-q", "--quiet", kind=FLAG, help="Print the result alone.")
 PLAIN = Option("--plain", kind=FLAG, help="Append-only lines, also on a terminal.")
 JSON = Option("--json", name="as_json", kind=FLAG, help="Write JSON for programs.")
+
+
+# --- The commands -------------------------------------------------------------------------------------------
+
+BROKEN_PIPE = 141
+FORKHESTRA = "forkhestra"
+"""The other program of ours: ``run`` and nothing else."""
+
+COMMANDS = {
+    "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),
+    "spawn": ("hocket.cli.runs:spawn", "Start one agent and come back at once."),
+    "ps": ("hocket.cli.runs:ps", "List runs."),
+    "agents": ("hocket.cli.agents:agents", "List the agents that can run here, and why."),
+    "chains": ("hocket.cli.chains:chains", "List the chains that have a name here."),
+    "show": ("hocket.cli.runs:show", "Show everything about one run."),
+    "logs": ("hocket.cli.logs:logs", "Print what a run said."),
+    "wait": ("hocket.cli.runs:wait", "Wait for a run; ends with its exit code."),
+    "send": ("hocket.cli.talk:send", "Say something to a run that listens."),
+    "inbox": ("hocket.cli.inbox:inbox", "List what agents ask, and how to answer."),
+    "answer": ("hocket.cli.talk:answer", "Answer what a run asks."),
+    "ask": ("hocket.cli.inbox:ask", "Ask people something, from inside a run."),
+    "resume": ("hocket.cli.talk:resume", "Go on with a run that has ended: a session, or a chain."),
+    "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
+    "worktrees": ("hocket.cli.worktrees:worktrees", "List what chains have left in worktrees, and tidy up."),
+    "task": ("hocket.cli.task:task", "Say what is wanted, and see what came of it."),
+    "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent; prints its final message alone."),
+    "trust": ("hocket.cli.trust:trust", "Approve what a project brings along, by its content."),
+    "rehearse": ("hocket.cli.rehearse:rehearse", "Play a chain through by a script, with no account and no cost."),
+    "demo": ("hocket.cli.demo:demo", "A tour of a minute, in a folder of its own."),
+    "mcp": ("hocket.cli.mcp:mcp", "The MCP server, for agents that start others."),
+    "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
+    "server": ("hocket.cli.server:server", "Look at the background server, or stop it."),
+    "setup": ("hocket.cli.setup:setup", "Have the server start when you log in."),
+    "doctor": ("hocket.cli.doctor:doctor", "Check that Hocket can work here."),
+    "completion": ("hocket.cli.completion:completion", "Print the completion script of a shell."),
+}
+
+
+def declared(target: str) -> object:
+    """The command, or the group of them, behind ``module:attribute``."""
+    module, _, attribute = target.partition(":")
+    __import__(module)  # importlib would have to be imported itself
+    return getattr(sys.modules[module], attribute)
+
+
+# --- Reading a plain usage ----------------------------------------------------------------------------------
+
+
+def read(command: Command, words: list[str]) -> Values | None:
+    """The values of all parameters; None when the words are anything but a plain usage."""
+    own, passed = split_passed(words) if command.passing else (words, ())
+    options = {name: option for option in command.options for name in option.names}
+    given: Values = {}
+    plain: list[str] = []
+    coming = iter(own)
+    for word in coming:
+        if word == "--":
+            plain += coming
+            break
+        if not word.startswith("-") or word == "-" or command.is_word(word):
+            plain.append(word)
+            continue
+        option, value = _option(word, coming, options)
+        if option is None or value is None or (option.name in given and not option.many):
+            return None
+        given[option.name] = (*given.get(option.name, ()), value) if option.many else value
+    placed = _placed(command.arguments, plain) if all(plain) else None
+    if placed is None:
+        return None
+    defaults = {option.name: option.default for option in command.options}
+    return {**defaults, **given, **placed, **({"passed": passed} if command.passing else {})}
+
+
+def _option(word: str, coming: Iterator[str], options: dict[str, Option]) -> tuple[Option | None, Any]:
+    """The option that a word is, and its value: in the same word, the next one, or none needed."""
+    name, equals, joined = word.partition("=")
+    option = options.get(name)
+    if option is None or (equals and (option.kind == FLAG or not name.startswith("--"))):
+        return None, None
+    if option.kind == FLAG:
+        return option, True
+    value = joined if equals else next(coming, "--")
+    unclear = not equals and value.startswith("-") and value != "-"
+    return option, None if unclear else _converted(option.kind, value)
+
+
+def _converted(kind: Kind, text: str) -> Any:
+    """None for what does not fit, and for kinds that only the framework knows."""
+    if kind == SECONDS:
+        from hocket.cli.format import seconds_of
+
+        return seconds_of(text)
+    if kind in (COUNT, DOLLARS):
+        from hocket.cli.format import count_of, dollars_of
+
+        return count_of(text) if kind == COUNT else dollars_of(text)
+    return text if kind == TEXT or (isinstance(kind, tuple) and text in kind) else None
+
+
+def _placed(arguments: list[Argument], words: list[str]) -> Values | None:
+    """Each word in its place; None where there are too many, too few, or one that does not fit."""
+    values: Values = {}
+    left = words
+    for argument in arguments:
+        taken, left = (left, []) if argument.many else (left[:1], left[1:])
+        if (argument.required and not taken) or any(_converted(argument.kind, word) is None for word in taken):
+            return None
+        values[argument.name] = tuple(taken) if argument.many else next(iter(taken), None)
+    return None if left else values

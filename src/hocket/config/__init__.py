@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import os
 
-from hocket.written import is_text
-
 TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -320,7 +318,7 @@ def caller_environment(extra_names: Iterable[str] = (), environ: Environ | None 
 
 def named_programs(env: Environ) -> dict[str, str]:
     """Where a caller says that its CLIs are. A run's own starts look in the same places."""
-    return {name: env[name] for name in _PROGRAMS if name in env and is_text(env[name])}
+    return {name: env[name] for name in _PROGRAMS if name in env and _is_text(env[name])}
 
 
 def agent_environment(env: Environ, provider: str, extra_names: Iterable[str] = ()) -> dict[str, str]:
@@ -334,8 +332,17 @@ def _allowed(env: Environ, patterns: Iterable[str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if matches(name) and not never(name) and is_text(name) and is_text(value)
+        if matches(name) and not never(name) and _is_text(name) and _is_text(value)
     }
+
+
+def _is_text(text: str) -> bool:
+    """Nearly all of it is plain, and to see that nothing has to be loaded."""
+    if text.isascii():
+        return True
+    from hocket.written import is_text
+
+    return is_text(text)
 
 
 def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
