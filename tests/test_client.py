@@ -25,8 +25,6 @@ from hocket.client import (
     Connection,
     from_json,
     lines,
-    lock_held,
-    parse_version,
     quote,
     read_lock,
     sse_events,
@@ -34,6 +32,7 @@ from hocket.client import (
     type_in,
 )
 from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, ValidationError, VersionMismatch
+from hocket.presence import lock_held, parse_version, wait_unlocked
 
 Launch = Callable[..., Callable[[], None]]
 
@@ -129,7 +128,7 @@ def test_a_stale_socket_is_no_server(home: Path, launch: Launch) -> None:
     first = Client(str(home), launch())
     first.request("GET", "/api/runs")
     os.kill(read_lock(str(home))["pid"], signal.SIGKILL)
-    assert client_module.wait_unlocked(str(home), 5)
+    assert wait_unlocked(str(home), 5)
     assert (home / "sock").exists()
     assert first.request("GET", "/api/runs")["id"] == fake_server.RUN
     assert (home / "starts").read_bytes() == b".."

@@ -13,7 +13,7 @@ from laws import SOURCE, Law, Module, parse, source_modules
 MODULES = source_modules()
 HEAVY = (
     "asyncio", "typing", "socket", "ssl", "email", "http.client", "dataclasses", "click", "rich", "starlette",
-    "uvicorn", "msgspec", "subprocess", "tomllib",
+    "uvicorn", "uvloop", "msgspec", "subprocess", "tomllib",
 )  # fmt: skip
 """What the thin client must not drag in: each costs more than the whole round trip to the server."""
 

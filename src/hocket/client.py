@@ -1,8 +1,8 @@
 """The thin client of the API: HTTP/1.1 over the server's unix socket, and what to do when that socket breaks.
 
-Here belong: asking, following, starting the server on demand, the rule about versions. Here do not belong:
-where HOCKET_HOME lies (``config``), how a server process is made (``keeper``; its function is handed in as
-``start``), and anything that prints. Every command loads this module, so it imports a handful of small stdlib
+Here belong: asking, following, the rule about versions. Here do not belong: how a server is brought up that is not up
+(``presence``), how its process is made (``keeper``; its function is handed in as ``start``), where HOCKET_HOME lies
+(``config``), and anything that prints. Every command loads this module, so it imports a handful of small stdlib
 modules and nothing else: ``http.client`` alone would cost more than the whole of it, and so would ``json``, which
 needs regular expressions. What those two are made of in C is all that is needed here. The errors are loaded where one
 is met, because making some thirty classes takes a third as long as loading all that a run needs.
@@ -35,9 +35,6 @@ ANSWER_SECONDS = 180.0
 SILENCE_SECONDS = 90.0
 """A stream says something (a heartbeat at least) well within this time, or its connection is dead."""
 RETRY_SECONDS = 60.0
-RESTART_SECONDS = 4.0
-MAX_STARTS = 3
-LOG_TAIL = 2000
 
 ENDED = frozenset({"done", "failed", "stopped", "lost"})
 """The statuses that nothing follows. ``model.Status`` says the same, but costs more to import than this."""
@@ -136,17 +133,6 @@ def check_names(path: str) -> str:
     return path
 
 
-def parse_version(text: str) -> tuple[int, ...]:
-    """The leading numbers of a version: enough to tell which of two is newer."""
-    numbers: list[int] = []
-    for part in text.split("."):
-        digits = part[: len(part) - len(part.lstrip("0123456789"))]
-        if not digits:
-            break
-        numbers.append(int(digits))
-    return tuple(numbers)
-
-
 def read_lock(home: str) -> dict[str, Any]:
     """What the newest server of this home wrote about itself; empty when there is nothing readable."""
     try:
@@ -160,23 +146,6 @@ def read_lock(home: str) -> dict[str, Any]:
     finally:
         os.close(handle)
     return record if isinstance(record, dict) else {}
-
-
-def lock_held(home: str) -> bool:
-    """Whether a server lives: it holds this lock as long as it does, so no process id has to be trusted."""
-    import fcntl
-
-    try:
-        handle = os.open(os.path.join(home, "server.lock"), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 class Connection:
@@ -631,13 +600,22 @@ class Client:
     def _start_and_connect(self) -> socket.socket:
         if self._start is None:
             raise _unreachable(f"no server is running for {self.home}", "start one with: hocket serve")
-        attempt = _Attempt(self.home, self._start)
+        from hocket.presence import Attempt
+
+        attempt = Attempt(self.home, self._make_server, CONNECT_SECONDS)
         while True:
             time.sleep(attempt.pause())
             if sock := self._try_connect():
                 return sock
             if attempt.hopeless():
                 raise self._out_of_reach("it did not come up", attempt.log())
+
+    def _make_server(self) -> None:
+        try:
+            if self._start is not None:
+                self._start()
+        except OSError as error:
+            raise _unreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
 
     def _out_of_reach(self, why: str, log: str = "") -> ServerUnreachable:
         told = f"; its log ends with:\n{log}" if log else ""
@@ -646,8 +624,10 @@ class Client:
     def _server_is_outdated(self) -> bool:
         """Whether the living server is older than we are; a newer one is refused: we might misread it."""
         version = read_lock(self.home).get("version")
-        if not isinstance(version, str):
+        if not isinstance(version, str) or version == __version__:
             return False
+        from hocket.presence import parse_version
+
         theirs, ours = parse_version(version), parse_version(__version__)
         if theirs > ours:
             from hocket.errors import VersionMismatch
@@ -663,96 +643,13 @@ class Client:
         from contextlib import suppress
 
         from hocket.errors import ServerUnreachable
+        from hocket.presence import wait_unlocked
 
         leaving = self.never_starting()
         with suppress(ServerUnreachable):
             leaving.request("POST", "/api/server/stop", {})
         if not wait_unlocked(self.home, CONNECT_SECONDS):
             raise self._out_of_reach("the older server does not leave")
-
-
-def wait_unlocked(home: str, seconds: float) -> bool:
-    """Wait for the server to be gone; false if it is not within ``seconds``."""
-    deadline = time.monotonic() + seconds
-    while lock_held(home):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-LOST_THE_RACE = b"running already"
-CAME_UP = b" serves "
-"""What a server says of itself in its log: that another one has the lock, or that it is there."""
-
-
-class _Attempt:
-    """Bringing a server up: how long to wait, when to start once more, when to give up.
-
-    The server decides by its lock who may live, so starting one too many does no harm. One more is needed
-    when ours met the lock of a server that was just leaving.
-    """
-
-    def __init__(self, home: str, start: Callable[[], None]) -> None:
-        self._home = home
-        self._start = start
-        self._deadline = time.monotonic() + CONNECT_SECONDS
-        self._pause = 0.005
-        self._starts = 0
-        self._start_once_more()
-
-    def pause(self) -> float:
-        self._pause = min(self._pause * 1.5, 0.1)
-        return self._pause
-
-    def hopeless(self) -> bool:
-        now = time.monotonic()
-        if now > self._deadline:
-            return True
-        said = self._log_since(self._seen_from)
-        failed = b"hocket: " in said
-        if failed and LOST_THE_RACE not in said:
-            return True
-        came_up = CAME_UP in said
-        if not (failed or came_up) and now - self._started_at < RESTART_SECONDS:
-            return False
-        if lock_held(self._home):
-            return False
-        if came_up:
-            self._starts = 0  # It lived, and something ended it: that says nothing against the next one.
-        if self._starts >= MAX_STARTS:
-            return True
-        self._start_once_more()
-        return False
-
-    def log(self) -> str:
-        return self._log_since(self._seen_from)[-LOG_TAIL:].decode(errors="replace").strip()
-
-    def _start_once_more(self) -> None:
-        self._starts += 1
-        self._started_at = time.monotonic()
-        self._seen_from = self._log_size()
-        try:
-            self._start()
-        except OSError as error:
-            raise _unreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
-
-    def _log_path(self) -> str:
-        return os.path.join(self._home, "server.log")
-
-    def _log_size(self) -> int:
-        try:
-            return os.stat(self._log_path()).st_size
-        except OSError:
-            return 0
-
-    def _log_since(self, offset: int) -> bytes:
-        try:
-            with open(self._log_path(), "rb") as file:
-                file.seek(max(offset, self._log_size() - 64 * 1024))
-                return file.read(64 * 1024)
-        except OSError:
-            return b""
 
 
 def _answer_of(connection: Connection) -> dict[str, Any]:

@@ -41,6 +41,11 @@ def closed(server: Server, task: dict[str, Any], handoff: str) -> dict[str, Any]
     return found
 
 
+def at_work(server: Server, *runs: str) -> None:
+    """Wait until these have begun: what a task shows of them changes with that, whatever else happens to it."""
+    wait_for(lambda: all(server.show(run)["status"] != "starting" for run in runs), "the start of the runs")
+
+
 def stop(server: Server, run: str) -> None:
     server.post(f"/api/runs/{run}/stop", {})
 
@@ -125,6 +130,7 @@ def test_an_agent_that_nobody_knows_changes_nothing(shared: Server) -> None:
 def test_a_stranger_is_refused_while_an_agent_is_at_work(shared: Server) -> None:
     task = make(shared)
     run = hand(shared, task, "sleeper")["meta"]["run"]
+    at_work(shared, run)
     before, count = show(shared, task), shared.count()
     hand(shared, task, "sayer", expect=409)
     assert show(shared, task) == before
@@ -301,6 +307,7 @@ def test_a_task_that_only_goes_in_a_circle_is_refused_until_something_is_new(sha
     second = hand(shared, task, "loner", "B", token=token_of(shared, {"id": first["run"]}))["meta"]
     token = token_of(shared, {"id": second["run"]})
     wait_for(lambda: all(one.evidence for one in records_of(shared, task)), "a look at the directory")
+    at_work(shared, first["run"], second["run"])
     before = show(shared, task)
     error = hand(shared, task, "sleeper", "A again", token=token, expect=409)
     assert error["code"] == "cycle"
@@ -380,6 +387,7 @@ def test_only_its_own_token_completes_a_hand_off(shared: Server) -> None:
     gone = shared.start_run("sayer", prompt="x")
     token_gone = token_of(shared, gone)
     shared.ended(gone["id"])
+    at_work(shared, mine["run"])
     before = show(shared, task)
     body = {"output": "forged"}
     for run in (theirs["run"], stranger["id"], child["id"]):

@@ -14,7 +14,7 @@ from cli.fake_claude import PROGRAM
 from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
-from hocket.cli.words import tree_lines
+from hocket.cli.trees import tree_lines
 
 COMMITTING = """
 import subprocess

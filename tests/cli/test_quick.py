@@ -141,6 +141,10 @@ def test_every_option_alone_is_read_quickly_or_not_at_all(name: str) -> None:
 UNWANTED = ("click", "typing", "dataclasses", "inspect", "socket", "threading", "gettext", "rich", "asyncio")
 
 
+OF_SOME_RUNS = ("hocket.cli.asking", "hocket.cli.trees", "hocket.errors", "hocket.presence", "hocket.written")
+"""Questions, worktrees, errors, a server that is not there, letters beyond ASCII: most runs have none of them."""
+
+
 def imported_by(*words: str) -> tuple[int, set[str]]:
     """How a command ended, and all that its process has imported."""
     command = [sys.executable, "-X", "importtime", "-m", "hocket", *words]
@@ -158,6 +162,8 @@ def test_with_a_server_there_nothing_is_imported_that_is_not_needed(hocket: Hock
         code, modules = imported_by(*words)
         assert (code, "hocket.cli.usage" in modules) == (0, True)
         assert set(UNWANTED) & modules == set()
+        if words[0] == "run":
+            assert set(OF_SOME_RUNS) & modules == set()
 
 
 def test_help_is_the_frameworks() -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from hocket.cli.asking import ASK_LIMIT, ASK_LINES, headline, reply_line, wish
 from hocket.cli.plain import FATES, lines_of
 from hocket.cli.progress import Progress
 from hocket.cli.runs import details
 from hocket.cli.talk import YES
-from hocket.cli.words import ASK_LIMIT, ASK_LINES, WAYS, deed, headline, reply_line, wish
+from hocket.cli.words import WAYS, deed
 
 
 def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
@@ -71,7 +72,7 @@ def test_thoughts_are_for_the_curious() -> None:
     assert line("thinking", True, text="hm,\nwell") == "me ~ hm, well"
 
 
-@pytest.mark.parametrize("kind", WAYS)
+@pytest.mark.parametrize("kind", [*WAYS, "question"])
 def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
     """Every key that any event has, filled with what a terminal would obey."""
     evil = "a\x1b]0;pwned\x07b\x1b[2Jc\x9b31m"

@@ -17,7 +17,8 @@ import pytest
 from torture.ground import Ground, Run, kill, wait_for
 from world import Bin, processes_of
 
-from hocket.client import lock_held, read_lock
+from hocket.client import read_lock
+from hocket.presence import lock_held
 
 AGENT = """
 import os, subprocess, sys, time

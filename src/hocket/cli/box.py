@@ -6,8 +6,8 @@ gives the lines their colours.
 
 from __future__ import annotations
 
+from hocket.cli.asking import BAR, POINT, judged_lines, wants_words, wish
 from hocket.cli.format import duration, fit, one_line, width, wrapped
-from hocket.cli.words import BAR, POINT, judged_lines, wants_words, wish
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:

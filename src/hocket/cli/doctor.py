@@ -12,9 +12,10 @@ from hocket.cli import access
 from hocket.cli.format import one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, Option, command
-from hocket.client import lock_held, parse_version, read_lock
+from hocket.client import read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
+from hocket.presence import lock_held, parse_version
 
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)

@@ -194,7 +194,7 @@ class Teller:
 
 
 def _asks(who: str, question: dict[str, Any], reply: str) -> str:
-    from hocket.cli.words import wish, with_reply
+    from hocket.cli.asking import wish, with_reply
 
     return with_reply(f"hocket: {who} {wish(question)}", reply, "; ")
 
@@ -271,7 +271,7 @@ def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, 
 
 def _open_questions(client: Client, made: dict[str, Any]) -> list[str]:
     """What it or anybody below it waits for, with the line that answers it."""
-    from hocket.cli.words import reply_lines
+    from hocket.cli.asking import reply_lines
 
     asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in {made["run"], *made["runs"]}]
     return [

@@ -7,10 +7,10 @@ import time
 
 from hocket import config
 from hocket.cli import access
+from hocket.cli.asking import headline, reply_lines
 from hocket.cli.format import duration, one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Option, command
-from hocket.cli.words import headline, reply_lines
 from hocket.client import quote
 from hocket.errors import Conflict
 

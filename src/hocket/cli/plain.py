@@ -6,7 +6,7 @@ import sys
 import time
 
 from hocket.cli.format import clock, duration, one_line, painted
-from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of, wish, with_reply
+from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of
 from hocket.client import type_in
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -29,20 +29,28 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
     if event["type"] == "run.started" and event["run"] != progress.root and progress.step_of(event["run"]):
         # Of a chain it is worth a line: what begins may say nothing for long.
         return [f"{clock(event['ts'])} {progress.named_speaker(event)} begins"]
+    if event["type"] == "question":
+        return _question_lines(progress, event)
     way = WAYS.get(event["type"])
     if way is None or (way.tone == THOUGHT and not verbose):
         return []
     if event["type"] == "run.ended" and event["run"] not in progress.leaves:
         return []
-    if event["type"] == "question":
-        return [f"{clock(event['ts'])} {line}" for line in with_reply(*question_of(progress, event)).split("\n")]
     said = way.words(event["data"])
     head = f"{clock(event['ts'])} {progress.named_speaker(event)}"
     return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]
 
 
+def _question_lines(progress: Progress, event: dict[str, Any]) -> list[str]:
+    from hocket.cli.asking import with_reply
+
+    return [f"{clock(event['ts'])} {line}" for line in with_reply(*question_of(progress, event)).split("\n")]
+
+
 def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
     """What is asked, by whom, and the command that answers it, or what becomes of it if nobody is to."""
+    from hocket.cli.asking import wish
+
     asked = progress.questions.get((event["run"], event["data"]["id"]))
     what = f"? {progress.named_speaker(event)} {wish(event['data'])}"
     return what, progress.reply_line(asked) if asked is not None else FATES[progress.fate_of(event)]

@@ -22,8 +22,9 @@ from typing import NoReturn
 
 from hocket import config
 from hocket.cli import access
-from hocket.client import lock_held, quote
+from hocket.client import quote
 from hocket.errors import HocketError, HomeError
+from hocket.presence import lock_held
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table, uttered
-from hocket.cli.words import deed, gate_at_work, gate_verdict, parking, reply_line, tree_lines
+from hocket.cli.words import deed, gate_at_work, gate_verdict, parking
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -223,6 +223,8 @@ class Progress:
 
     def reply_line(self, asked: AskedView) -> str:
         """The command that answers a question."""
+        from hocket.cli.asking import reply_line
+
         return reply_line(asked.data, asked.name, len(self.questions_of(asked.run)) > 1)
 
     def _note_questions(self, event: Event) -> None:
@@ -459,10 +461,18 @@ def summary(progress: Progress, now: float, columns: int | None = None) -> list[
     lines.append("  ".join(part for part in parts if part))
     if data.get("error"):
         lines.append(f"  {one_line(str(data['error']))}")
-    lines += [f"  {line}" for line in tree_lines(data.get("steps") or [], name)]
+    lines += [f"  {line}" for line in _left_in_trees(data.get("steps") or [], name)]
     again = f" · hocket resume {name}" if progress.steps and data["status"] != "done" else ""
     lines.append(f"  hocket show {name} · hocket logs {name}{again}")
     return lines
+
+
+def _left_in_trees(steps: list[dict[str, Any]], name: str) -> list[str]:
+    if not any(step.get("repository") for step in steps):
+        return []
+    from hocket.cli.trees import tree_lines
+
+    return tree_lines(steps, name)
 
 
 def whereabouts(progress: Progress) -> list[str]:

@@ -219,7 +219,7 @@ def _trees(run: Run) -> list[str]:
     steps = [step for step in run.get("steps") or () if step.get("repository")]
     if not steps:
         return []
-    from hocket.cli.words import tree_lines
+    from hocket.cli.trees import tree_lines
 
     return ["", *tree_lines(steps, str(run.get("number") or run["id"]))]
 
@@ -257,7 +257,7 @@ def _asked(run: Run) -> list[str]:
     questions = run.get("questions") or []
     if not questions:
         return []
-    from hocket.cli.words import headline, reply_lines
+    from hocket.cli.asking import headline, reply_lines
 
     lines = []
     for question, reply in zip(questions, reply_lines(questions), strict=True):
@@ -267,7 +267,7 @@ def _asked(run: Run) -> list[str]:
 
 def details(question: dict[str, Any]) -> list[str]:
     """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
-    from hocket.cli.words import argument_lines, wants_words, wish
+    from hocket.cli.asking import argument_lines, wants_words, wish
 
     given = question.get("input")
     if wants_words(question):

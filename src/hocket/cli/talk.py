@@ -6,10 +6,11 @@ import sys
 import time
 
 from hocket.cli import access
+from hocket.cli.asking import reply_line, reply_lines, wants_words, wish
 from hocket.cli.format import one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Option, command
-from hocket.cli.words import WAYS, reply_line, reply_lines, wants_words, wish
+from hocket.cli.words import WAYS
 from hocket.client import ENDED, quote
 from hocket.errors import Conflict, NotFound
 

@@ -16,11 +16,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from hocket.cli.asking import wish
 from hocket.cli.box import Box, folded
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width, wrapped
 from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
-from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of, wish
+from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 
 FRAME_SECONDS = 0.125
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
