@@ -201,15 +201,18 @@ def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
             hall.engine.serving.open(above)
-            run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), DONE)
+            run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
             await hall.says(run, "called off")
-            await above.called()
+            await above.called()  # For a run that has ended nothing is carried out any more.
             assert above.calls[0][2].cancelled
             above.go_on.set()
+            with (project / "gate").open("w"):
+                pass
             await hall.wait(run)
             assert "q1" not in [line["response"]["request_id"] for line in hall.heard()]
             assert not {"raw", "answer"} & {event["type"] for event in await hall.events(run)}
 
+    os.mkfifo(project / "gate")
     asyncio.run(scene())
 
 
