@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import socket
 import sqlite3
 import stat
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +194,24 @@ def test_a_server_leaves_when_its_home_is_removed(hocket: Hocket, home: Path) ->
         assert select.select([gone], [], [], 15)[0], "it goes on without a home"
     finally:
         os.close(gone)
+
+
+def test_whoever_finds_no_descriptor_left_is_turned_away_and_gets_through_later(server: Server) -> None:
+    assert server.process is not None
+    pid = server.process.pid
+    _soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    room = len(os.listdir(f"/proc/{pid}/fd")) + 5
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (room, hard))
+    with ExitStack() as crowd:
+        for _ in range(20):
+            last = crowd.enter_context(socket.socket(socket.AF_UNIX))
+            last.settimeout(PATIENCE)
+            last.connect(server.socket)
+        assert last.recv(1) == b""
+        late = subprocess.Popen(
+            [sys.executable, "-m", "hocket", "ps", "--json"], env=server.env, stdout=subprocess.PIPE, text=True
+        )
+    with late:
+        told, _ = late.communicate(timeout=PATIENCE)
+    assert (late.returncode, told) == (0, "[]\n")
+    assert server.process.poll() is None
