@@ -598,24 +598,18 @@ class Client:
         return path if isinstance(path, str) and path else self._socket_path
 
     def _start_and_connect(self) -> socket.socket:
-        if self._start is None:
+        start = self._start
+        if start is None:
             raise _unreachable(f"no server is running for {self.home}", "start one with: hocket serve")
         from hocket.presence import Attempt
 
-        attempt = Attempt(self.home, self._make_server, CONNECT_SECONDS)
+        attempt = Attempt(self.home, lambda: _make_server(start), CONNECT_SECONDS)
         while True:
             time.sleep(attempt.pause())
             if sock := self._try_connect():
                 return sock
             if attempt.hopeless():
                 raise self._out_of_reach("it did not come up", attempt.log())
-
-    def _make_server(self) -> None:
-        try:
-            if self._start is not None:
-                self._start()
-        except OSError as error:
-            raise _unreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
 
     def _out_of_reach(self, why: str, log: str = "") -> ServerUnreachable:
         told = f"; its log ends with:\n{log}" if log else ""
@@ -650,6 +644,13 @@ class Client:
             leaving.request("POST", "/api/server/stop", {})
         if not wait_unlocked(self.home, CONNECT_SECONDS):
             raise self._out_of_reach("the older server does not leave")
+
+
+def _make_server(start: Callable[[], None]) -> None:
+    try:
+        start()
+    except OSError as error:
+        raise _unreachable(f"cannot start the server: {error}", "see: hocket doctor") from error
 
 
 def _answer_of(connection: Connection) -> dict[str, Any]:

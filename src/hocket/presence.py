@@ -5,6 +5,7 @@ Talking to it is ``client``'s, and its process is made by a function that is han
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 
@@ -33,8 +34,6 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 def lock_held(home: str) -> bool:
     """Whether a server lives: it holds this lock as long as it does, so no process id has to be trusted."""
-    import fcntl
-
     try:
         handle = os.open(os.path.join(home, "server.lock"), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,7 +1,7 @@
 """The framework's side of the command line: help, completion, and every message about a wrong usage.
 
-Its commands are built from what ``usage`` declares; nothing is declared here. Imported only where that cannot
-read the words, because the framework takes longer to load than most commands take altogether.
+Its commands are built from what ``usage`` declares; nothing is declared here. Imported only where ``usage`` itself
+cannot read the words, because the framework takes longer to load than most commands take altogether.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import click
 
 from hocket.cli import usage
 from hocket.cli.format import count_of, dollars_of, seconds_of
-from hocket.cli.usage import BROKEN_PIPE, COMMANDS, FORKHESTRA, declared
 from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -23,38 +22,38 @@ class LazyGroup(click.Group):
     """Knows every command's name and short help without importing it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(usage.COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
+        entry = usage.COMMANDS.get(cmd_name)
         return load(entry[0]) if entry else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl([(name, text) for name, (_, text) in usage.COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             # The framework would end with 1, which says that the work is incomplete.
-            raise click.exceptions.Exit(BROKEN_PIPE) from None
+            raise click.exceptions.Exit(usage.BROKEN_PIPE) from None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in usage.COMMANDS and not args[0].startswith("-"):
             raise HocketError(f"there is no command {args[0]!r}", _meant(args[0]))
         name, found, rest = super().resolve_command(ctx, args)
-        if ctx.info_name == FORKHESTRA:  # It is one command alone, so its usage names no other.
-            ctx.info_name, name = "", FORKHESTRA
+        if ctx.info_name == usage.FORKHESTRA:  # It is one command alone, so its usage names no other.
+            ctx.info_name, name = "", usage.FORKHESTRA
         return name, found, rest
 
 
 def _meant(word: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(word, COMMANDS, n=2, cutoff=0.5)
+    near = get_close_matches(word, usage.COMMANDS, n=2, cutoff=0.5)
     if near:
         return "did you mean " + " or ".join(f"hocket {name}" for name in near) + "?"
     return f'to run an agent: hocket run {word}; all commands: "hocket --help"'
@@ -100,7 +99,7 @@ def _help_hint(error: click.ClickException) -> str | None:
 
 def load(target: str) -> click.Command:
     """The framework's command for what is declared at ``module:attribute``, called by the same name."""
-    name, found = target.partition(":")[2], declared(target)
+    name, found = target.partition(":")[2], usage.declared(target)
     if isinstance(found, usage.Group):
         below = {word: _command(word, one) for word, one in found.commands.items()}
         return click.Group(name, below, context_settings=HELP, help=found.help, epilog=_examples(*found.examples))
