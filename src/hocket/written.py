@@ -37,6 +37,8 @@ def whole(value: object) -> object:
 
 def is_text(text: str) -> bool:
     """Whether it can be written down as bytes and read again."""
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

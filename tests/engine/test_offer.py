@@ -53,16 +53,16 @@ def bound(project: Path, config: Config, **head: Any) -> Spec:
     return made
 
 
-def test_a_bound_agent_has_the_file_and_the_rules(project: Path) -> None:
+def test_a_bound_agent_has_the_server_and_the_rules(project: Path) -> None:
     spec = bound(project, Config())
-    assert json.loads(spec.files["servers.json"])["mcpServers"]["hocket"]["type"] == "sdk"
+    given = json.loads(spec.argv[spec.argv.index("--mcp-config") + 1])
+    assert given["mcpServers"]["hocket"]["type"] == "sdk"
     assert spec.served
     assert set(rules()) <= set(spec.argv[spec.argv.index("--allowedTools") + 1].split(","))
 
 
 def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> None:
     spec = bound(project, OFF)
-    assert "servers.json" not in spec.files
     assert not {"--mcp-config", "--allowedTools"} & set(spec.argv)
     assert not spec.served
 

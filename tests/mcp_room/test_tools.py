@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from hocket.mcp.tools import TOOLS, complaint, listed, rules, settled
+from hocket.mcp.tools import LISTED, TOOLS, complaint, rules, settled
 
 GOOD: list[tuple[str, dict[str, Any]]] = [
     ("list_agents", {}),
@@ -61,7 +61,7 @@ def test_a_runs_number_may_be_written_as_a_decimal_one() -> None:
 
 
 def test_the_schemas_say_the_same_as_the_complaints() -> None:
-    schemas = {tool["name"]: jsonschema_rs.Draft202012Validator(tool["inputSchema"]) for tool in listed()}
+    schemas = {tool["name"]: jsonschema_rs.Draft202012Validator(tool["inputSchema"]) for tool in LISTED}
     assert all(schemas[name].is_valid(arguments) for name, arguments in GOOD)
     told_apart = [(name, given) for name, given, _ in BAD if given.get("timeout") == given.get("timeout")]
     assert [name for name, arguments in told_apart if schemas[name].is_valid(arguments)] == []

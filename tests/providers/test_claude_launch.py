@@ -39,7 +39,7 @@ def test_claude_is_a_provider() -> None:
     assert PROVIDERS["claude"] is provider
     assert provider.longest_line == 16 * 1024 * 1024
     assert provider.conversation is not None
-    assert provider.result_of(b"whatever") is None
+    assert provider.result_of(lambda: pytest.fail("its output is not read for that")) is None
 
 
 @pytest.mark.req("S1-04", "S1-36", "S1-45", "S2-57", "S2-61")
@@ -329,10 +329,10 @@ IN_STREAM = {"type": "sdk", "name": "hocket"}
 
 def test_our_server_comes_beside_those_that_the_program_finds() -> None:
     made = launch(BARE, ["word"], options=Options(own=OWN))
-    assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
+    assert json.loads(after(made, "--mcp-config")) == {"mcpServers": {"hocket": IN_STREAM}}
     assert made.argv[made.argv.index("--mcp-config") + 2].startswith("--")
     assert "--strict-mcp-config" not in made.argv
-    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"hocket": IN_STREAM}}
+    assert not made.files
 
 
 def test_a_launch_says_whether_the_program_speaks_with_our_server() -> None:
@@ -352,7 +352,11 @@ def test_our_server_is_there_where_no_other_may_be_found() -> None:
 
 def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but_its_own() -> None:
     made = launch(AGENT, options=Options(own=OWN, servers={"db": SERVER, "hocket": SERVER}))
-    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"db": SERVER, "hocket": IN_STREAM}}
+    at = made.argv.index("--mcp-config")
+    listed, ours, following = made.argv[at + 1 : at + 4]
+    assert (listed, following) == (f"{RUN_DIRECTORY}/servers.json", "--strict-mcp-config")
+    assert json.loads(made.files["servers.json"]) == {"mcpServers": {"db": SERVER, "hocket": SERVER}}
+    assert json.loads(ours) == {"mcpServers": {"hocket": IN_STREAM}}
     assert made.argv.count("--strict-mcp-config") == 1
 
 

@@ -37,14 +37,17 @@ class Record:
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
+    needed: ClassVar[frozenset[str]] = frozenset()
+    """Those without a value of their own."""
 
     def __init_subclass__(cls) -> None:
         cls.fields = tuple(cls.__annotations__)
+        cls.needed = frozenset(name for name in cls.fields if not hasattr(cls, name))
 
     def __init__(self, *values: Any, **named: Any) -> None:
         given = dict(zip(self.fields, values, strict=False)) | named
-        missing = [name for name in self.fields if name not in given and not hasattr(type(self), name)]
-        if missing or len(given) < len(values) + len(named) or not given.keys() <= set(self.fields):
+        is_known = self.needed <= given.keys() <= frozenset(self.fields)
+        if not is_known or len(given) < len(values) + len(named):
             raise TypeError(f"{type(self).__name__} has the fields {self.fields}, not {tuple(given)}")
         self.__dict__.update(given)
 

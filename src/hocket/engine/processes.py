@@ -689,7 +689,7 @@ class Processes:
         if leaf.ending:
             return
         # Before anything is decided: it may not be readable now, for want of a descriptor, and is tried again then.
-        last_words = leaf.provider.result_of(leaf.last_output())
+        last_words = leaf.provider.result_of(leaf.last_output)
         leaf.ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()

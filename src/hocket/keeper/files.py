@@ -339,8 +339,9 @@ def _scan_input(descriptor: int, head: bytes) -> tuple[bool, bool, int]:
 
 
 def _append(descriptor: int, end: int, record: bytes) -> None:
-    # A torn tail was never acknowledged, and no keeper has read it, for it has no newline.
-    os.ftruncate(descriptor, end)
+    if os.fstat(descriptor).st_size != end:
+        # A torn tail was never acknowledged, and no keeper has read it, for it has no newline.
+        os.ftruncate(descriptor, end)
     try:
         write_all(descriptor, record)
     except OSError:

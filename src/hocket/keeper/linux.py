@@ -169,7 +169,7 @@ class Inotify:
             content = os.read(self._descriptor, 65536)
         except BlockingIOError:
             return []
-        return list(_events(content))
+        return _events(content)
 
     def close(self) -> None:
         os.close(self._descriptor)
@@ -241,11 +241,13 @@ def _all_readable(descriptors: list[int], deadline: float) -> bool:
     return True
 
 
-def _events(content: bytes) -> Iterator[tuple[int, int, str]]:
-    position = 0
+def _events(content: bytes) -> list[tuple[int, int, str]]:
+    found, position = [], 0
     while position < len(content):
         watch, mask, _, length = _EVENT_HEAD.unpack_from(content, position)
         position += _EVENT_HEAD.size
-        name = content[position : position + length].rstrip(b"\0")
+        # Most are of a file that is watched by itself, and have no name.
+        name = os.fsdecode(content[position : position + length].rstrip(b"\0")) if length else ""
         position += length
-        yield watch, mask, os.fsdecode(name)
+        found.append((watch, mask, name))
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from hocket import __version__
 from hocket.client import from_json
-from hocket.mcp.tools import TOOLS, listed
+from hocket.mcp.tools import LISTED, TOOLS
 from hocket.written import whole
 
 TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
@@ -135,7 +135,7 @@ def _told(method: str, params: dict[str, Any], stateless: bool) -> dict[str, Any
     if method == "tools/list":
         if params.get("cursor") is not None:
             raise Refused(INVALID_PARAMS, "Invalid params: there is only one page of tools")
-        return {"tools": listed(), **(_UNCHANGING if stateless else {})}
+        return {"tools": LISTED, **(_UNCHANGING if stateless else {})}
     if method == "ping":
         return {}
     about: dict[str, Any] = {"capabilities": _CAPABILITIES, "instructions": INSTRUCTIONS}

@@ -128,18 +128,17 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-def listed() -> list[dict[str, Any]]:
-    """All tools as the protocol tells of them."""
-    return [
-        {
-            "name": name,
-            "description": tool.says,
-            "inputSchema": tool.schema(),
-            "annotations": {"readOnlyHint": tool.reads, "destructiveHint": name == "stop", "openWorldHint": False},
-            **({"_meta": tool.hints} if tool.hints else {}),
-        }
-        for name, tool in TOOLS.items()
-    ]
+LISTED: list[dict[str, Any]] = [
+    {
+        "name": name,
+        "description": tool.says,
+        "inputSchema": tool.schema(),
+        "annotations": {"readOnlyHint": tool.reads, "destructiveHint": name == "stop", "openWorldHint": False},
+        **({"_meta": tool.hints} if tool.hints else {}),
+    }
+    for name, tool in TOOLS.items()
+]
+"""All of them as the protocol tells of them."""
 
 
 def rules(names: Iterable[str] = TOOLS) -> tuple[str, ...]:

@@ -176,5 +176,5 @@ class Provider(Protocol):
     def within(self, argv: Sequence[str], usd: float) -> tuple[str, ...]:
         """The command line of an agent that may spend so much; as it is where its program knows no such bound."""
 
-    def result_of(self, tail: bytes) -> str | None:
-        """A run's last words by the end of its output; None where its events have told them."""
+    def result_of(self, tail: Callable[[], bytes]) -> str | None:
+        """A run's last words by the end of its output, which is read for it; None where its events have told them."""

@@ -6,7 +6,7 @@ standard output is something it says; its standard error is kept as it came.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -151,10 +151,11 @@ def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
     return tuple(argv)
 
 
-def result_of(tail: bytes) -> str:
-    """A run's last words: the end of its standard output, of which ``tail`` has at least the last 64 KiB."""
-    kept = tail[-RESULT_LIMIT:]
-    if len(tail) >= RESULT_LIMIT:
+def result_of(tail: Callable[[], bytes]) -> str:
+    """A run's last words: the end of its standard output, of which ``tail`` reads at least the last 64 KiB."""
+    read = tail()
+    kept = read[-RESULT_LIMIT:]
+    if len(read) >= RESULT_LIMIT:
         kept = _from_a_whole_character(kept)
     return kept.decode("utf-8", "replace")
 

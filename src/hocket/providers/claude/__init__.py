@@ -6,6 +6,8 @@ what is written to it. Its own spelling of things stays in ``words``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hocket.providers.claude import talk
 from hocket.providers.claude.launch import launch, prompted, tools_of, within
 from hocket.providers.claude.reader import reader
@@ -36,7 +38,7 @@ def last_said(state: State) -> list[Said]:
     return []
 
 
-def result_of(tail: bytes) -> str | None:
+def result_of(tail: Callable[[], bytes]) -> str | None:
     """Its events have told it: the result of its last turn."""
     del tail
     return None

@@ -164,11 +164,8 @@ def _files(agent: Agent, options: Options) -> Mapping[str, str]:
     if agent.definition:
         named = {agent.definition.name: dict(agent.definition.fields)}
         contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
-    if options.servers is not None or options.own:
-        # Whoever reads the program's output is that server: no process, no address.
-        own = {options.own.name: {"type": "sdk", "name": options.own.name}} if options.own else {}
-        servers = {_SERVERS_KEY: {**(options.servers or {}), **own}}
-        contents[_SERVERS] = _as_json(servers, f"what {agent.name} may have as servers")
+    if options.servers is not None:
+        contents[_SERVERS] = _as_json({_SERVERS_KEY: options.servers}, f"what {agent.name} may have as servers")
     return contents
 
 
@@ -186,12 +183,19 @@ def _as_json(value: Mapping[str, Any], what: str) -> str:
 def _servers(options: Options) -> tuple[str, ...]:
     """The servers of a list, and no others; ours with them, or beside those that the program finds by itself.
 
-    The first flag takes as many values as follow it, so a flag has to.
+    A list may have keys and tokens in it, so it is in a file. Ours comes last, for the last of a name counts.
     """
-    if options.servers is None and options.own is None:
+    listed = (f"{RUN_DIRECTORY}/{_SERVERS}",) if options.servers is not None else ()
+    given = (*listed, *((_itself(options.own.name),) if options.own else ()))
+    if not given:
         return ()
-    others = (_NO_OTHER_SERVERS,) if options.servers is not None else ()
-    return "--mcp-config", f"{RUN_DIRECTORY}/{_SERVERS}", *others
+    # The flag takes as many values as follow it, so a flag has to.
+    return "--mcp-config", *given, *((_NO_OTHER_SERVERS,) if listed else ())
+
+
+def _itself(name: str) -> str:
+    """Whoever reads the program's output is that server: no process, no address."""
+    return json.dumps({_SERVERS_KEY: {name: {"type": "sdk", "name": name}}})
 
 
 # --- Tools --------------------------------------------------------------------------------------------------
