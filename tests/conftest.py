@@ -10,12 +10,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from world import Bin, Hocket, SharedServer, clean_environment, end_world, make_root, remove_root
+from world import REAL_USER, Bin, Hocket, SharedServer, clean_environment, end_world, make_root, remove_root
 
 pytest_plugins = ["req_report", "scheduling"]
 
 SLOW_SECONDS = 300
-REAL_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,6 +22,8 @@ def pytest_configure(config: pytest.Config) -> None:
     home = tempfile.TemporaryDirectory(prefix="hk-home-", ignore_cleanup_errors=True)
     config.add_cleanup(home.cleanup)
     os.environ["HOME"] = home.name
+    # Without a HOME it is the system that says whose home it is, and that knows the real one.
+    pwd.getpwuid = lambda uid: pwd.struct_passwd((*REAL_USER[:5], home.name, REAL_USER.pw_shell))
 
 
 def pytest_collection_finish() -> None:
@@ -34,9 +35,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None]:
     """No test sees the real home, and none leaves it behind for what it started."""
-    assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
+    assert os.environ.get("HOME") != REAL_USER.pw_dir, "HOME is the real one"
     yield
-    assert os.environ.get("HOME") != REAL_HOME, "HOME is the real one"
+    assert os.environ.get("HOME") != REAL_USER.pw_dir, "HOME is the real one"
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import shlex
 import shutil
 import signal
@@ -19,6 +20,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+REAL_USER = pwd.getpwuid(os.getuid())
+"""As the system knows who runs the tests. Once those have begun, nobody else is told."""
 
 SYSTEM_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
 """No user's own folders: a real agent CLI on the developer's PATH must not be reachable from a test."""

@@ -25,6 +25,7 @@ from hocket.errors import (
 from hocket.model import Agent
 
 NOTHING = Config()
+NOBODYS = "/nonexistent/home"
 
 
 def program(path: Path, mode: int = 0o755) -> Path:
@@ -35,7 +36,7 @@ def program(path: Path, mode: int = 0o755) -> Path:
 
 
 def environment(*folders: Path, home: Path | None = None, **more: str) -> dict[str, str]:
-    return {"PATH": ":".join(map(str, folders)), **({"HOME": str(home)} if home else {}), **more}
+    return {"PATH": ":".join(map(str, folders)), "HOME": str(home or NOBODYS), **more}
 
 
 def find(name: str, cwd: Path, *folders: Path, config: Config = NOTHING, home: Path | None = None) -> Agent:
@@ -79,12 +80,12 @@ def test_directories_and_plain_files_on_path_are_passed_over(tmp_path: Path) -> 
 
 def test_relative_and_empty_entries_of_path_mean_the_callers_directory(tmp_path: Path) -> None:
     inside, here = program(tmp_path / "bin" / "tool"), program(tmp_path / "here")
-    assert resolve("tool", str(tmp_path), {"PATH": "bin"}, NOTHING).path == str(inside)
-    assert resolve("here", str(tmp_path), {"PATH": "/nowhere:"}, NOTHING).path == str(here)
+    assert resolve("tool", str(tmp_path), environment(Path("bin")), NOTHING).path == str(inside)
+    assert resolve("here", str(tmp_path), environment() | {"PATH": "/nowhere:"}, NOTHING).path == str(here)
 
 
 def test_without_a_path_the_usual_places_are_searched(tmp_path: Path) -> None:
-    assert resolve("sh", str(tmp_path), {}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
+    assert resolve("sh", str(tmp_path), {"HOME": NOBODYS}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
 
 
 @pytest.mark.req("S1-B20")

@@ -2,8 +2,8 @@
 machine.
 
 A small day of a user is traced with everything that it starts: the command line, the server, its keepers, a scripted
-agent and the real CLI. HOME names another folder all the while, so a program that still finds the real one must have
-looked it up, and that is what nobody may do.
+agent and the real CLI; and so is the tour. HOME names another folder all the while, so a program that still finds the
+real one must have looked it up, and that is what nobody may do. The slow ones trace the tests themselves, room by room.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from e2e.claude.stage import ENVIRONMENT, real_cli
-from world import Bin, Hocket
+from world import REAL_USER, Bin, Hocket
 
 from hocket.rehearsal import ScriptedModel, install, parse
 
 TESTS = Path(__file__).parents[1]
-REAL_HOME = Path(pwd.getpwuid(os.getuid()).pw_dir)
+REAL_HOME = Path(REAL_USER.pw_dir)
 PREFIXES = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
 OWN = tuple({place for given in (TESTS.parent, *PREFIXES) for place in (given, given.resolve())})
 """What may lie in a home and is needed to run anything: the checkout, the interpreter, the environment."""
@@ -130,10 +130,31 @@ def _is_near(family: str, address: str | None) -> bool:
 # --- The proof ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(60)
-def test_nothing_touches_the_real_home_or_leaves_the_machine(world: Path, hocket: Hocket, agent: Bin) -> None:
+def traced(world: Path, argv: Sequence[str | Path], cwd: Path, env: Mapping[str, str], seconds: float) -> list[str]:
+    """What a program and all that it started had to do with files and with others, once it has ended well."""
     if shutil.which("strace") is None:
         pytest.fail("strace is not installed; scripts/test tells how to get it")
+    done = subprocess.run(
+        [*TRACE, world / "trace", *argv],
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    return (world / "trace").read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def assert_nobody_was_disturbed(lines: Sequence[str]) -> None:
+    assert strangers(lines) == set()
+    if REAL_HOME.parent != REAL_HOME:  # a user without a home has the root of everything instead
+        assert intrusions(lines, REAL_HOME, OWN) == set()
+
+
+@pytest.mark.timeout(60)
+def test_nothing_touches_the_real_home_or_leaves_the_machine(world: Path, hocket: Hocket, agent: Bin) -> None:
     agent("printer", "print('printed')")
     script = world / "script.json"
     script.write_text(json.dumps(SCRIPT), encoding="utf-8")
@@ -141,25 +162,43 @@ def test_nothing_touches_the_real_home_or_leaves_the_machine(world: Path, hocket
     programs = {"PYTHON": sys.executable, "SCRIPTED": str(scripted), "REAL": str(real_cli())}
     with ScriptedModel(parse(SCRIPT)) as model:
         env = {**os.environ, **ENVIRONMENT, **programs, "ANTHROPIC_BASE_URL": model.url}
-        done = subprocess.run(
-            [*TRACE, world / "trace", "/bin/sh", "-c", FLOW],
-            cwd=hocket.cwd,
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=50,
-        )
+        lines = traced(world, ["/bin/sh", "-c", FLOW], hocket.cwd, env, 50)
         assert not model.uncovered
-    assert done.returncode == 0, done.stdout + done.stderr
     assert (hocket.cwd / "made").read_text() == "x\n"
-    lines = (world / "trace").read_text(encoding="utf-8", errors="replace").splitlines()
     seen = {touch.path for touch in touches(lines)}
     # What must have been seen, or the trace proves nothing: our own state, and the other home, by the real CLI.
     assert {world / "h/hocket.db", world / "user/.claude.json", real_cli()} <= seen
-    assert strangers(lines) == set()
-    if REAL_HOME.parent != REAL_HOME:  # a user without a home has the root of everything instead
-        assert intrusions(lines, REAL_HOME, OWN) == set()
+    assert_nobody_was_disturbed(lines)
+
+
+@pytest.mark.timeout(60)
+def test_neither_does_the_tour(world: Path, hocket: Hocket) -> None:
+    env = {**os.environ, **ENVIRONMENT, "HOCKET_CLAUDE": str(real_cli())}
+    lines = traced(world, [sys.executable, "-m", "hocket", "demo"], hocket.cwd, env, 50)
+    assert real_cli() in {touch.path for touch in touches(lines)}
+    assert_nobody_was_disturbed(lines)
+
+
+ROOMS = sorted(path.name for path in TESTS.iterdir() if path.is_dir() and path.name not in ("torture", "__pycache__"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("room", [*ROOMS, "."])
+def test_neither_does_any_test(world: Path, room: str) -> None:
+    """Those aside that trace something themselves: nobody can be traced by two."""
+    files = sorted((TESTS / room).rglob("test_*.py") if room != "." else TESTS.glob("test_*.py"))
+    tests = [path for path in files if "strace" not in path.read_text(encoding="utf-8")]
+    home = world / "user"
+    own = [folder for folder in os.environ["PATH"].split(":") if not _is_in_the_real_home(folder)]
+    env = {**os.environ, "HOME": str(home), "PATH": ":".join(own), "PYTEST_ADDOPTS": ""}
+    lines = traced(world, [sys.executable, "-m", "pytest", "-q", "-n", "2", *tests], TESTS.parent, env, 1400)
+    assert {path for path in tests if path.name.startswith("test_")} <= {touch.path for touch in touches(lines)}
+    assert_nobody_was_disturbed(lines)
+
+
+def _is_in_the_real_home(folder: str) -> bool:
+    return Path(folder).is_relative_to(REAL_HOME) and not any(Path(folder).is_relative_to(place) for place in OWN)
 
 
 # --- That it could fail -------------------------------------------------------------------------------------
@@ -221,7 +260,8 @@ def test_a_stranger_is_found(line: str) -> None:
 
 def test_the_real_home_is_never_the_home_of_a_test(project: Path) -> None:
     assert Path.home() != REAL_HOME
-    inner = "import os, pwd\ndef test_it(): os.environ['HOME'] = pwd.getpwuid(os.getuid()).pw_dir\n"
+    assert Path(pwd.getpwuid(os.getuid()).pw_dir) != REAL_HOME
+    inner = f"import os\ndef test_it(): os.environ['HOME'] = {REAL_USER.pw_dir!r}\n"
     (project / "test_inner.py").write_text(inner)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-q"],

@@ -67,7 +67,7 @@ def demo(scripted: bool) -> int:
         with private_place("demo") as place:
             project = place.folder("project")
             shutil.copytree(_tour() / "agents", project / ".claude" / "agents")
-            cli = None if scripted else _installed(before)
+            cli = None if scripted else _installed(before, place)
             with _players(place, before, cli):
                 Tour(place, project).show(cli, "as you wish" if scripted else "no Claude CLI was found")
     except Leave as leave:
@@ -81,12 +81,12 @@ def _tour() -> Path:
     return Path(hocket.rehearsal.__file__).parent / "tour"
 
 
-def _installed(env: dict[str, str]) -> str | None:
-    """The Claude CLI's program, if there is one. Whose home this is does not matter, so nobody looks into it."""
+def _installed(env: dict[str, str], place: Place) -> str | None:
+    """The Claude CLI's program, if there is one. What the user's home says of it does not matter: it is not ours."""
     from hocket.catalog.resolve import resolve
     from hocket.config.settings import Config
 
-    known = {"PATH": env.get("PATH", ""), **config.named_programs(env)}
+    known = {"HOME": str(place.folder("user")), "PATH": env.get("PATH", ""), **config.named_programs(env)}
     try:
         return resolve("claude", access.directory(None), known, Config()).path
     except HocketError:
@@ -136,8 +136,10 @@ class Tour:
         self._killed: dict[str, Any] | None = None
         self._took_over = False
         self._answered = False
+        self._is_real = False
 
     def show(self, cli: str | None, reason: str) -> None:
+        self._is_real = cli is not None
         self._open(f"the installed Claude CLI, its model by a script: {cli}" if cli else f"scripted agents: {reason}")
         ended = self._run_chain()
         self._check(ended)
@@ -215,7 +217,9 @@ class Tour:
     def _check(self, ended: dict[str, Any]) -> None:
         """The tour shows what it says, or it fails."""
         if ended["status"] != "done":
-            raise Failed(f"the chain ended as {ended['status']}, reason {ended['reason']}: {ended.get('error')}")
+            why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
+            hint = "hocket doctor says what the CLI needs; hocket demo --scripted shows the same without it"
+            raise Failed(f"the chain ended as {ended['status']} ({why})", hint if self._is_real else None)
         if not (self._took_over and self._answered):
             raise Failed("the server was not killed, or nothing was asked")
         runs = json.loads(self._captured("ps", "-a", "--json"))
