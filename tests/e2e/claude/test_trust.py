@@ -94,6 +94,26 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage,
         (home / "config.toml").unlink(missing_ok=True)
 
 
+@pytest.mark.req("S1-45")
+def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
+    claude: Stage, hocket: Hocket, home: Path
+) -> None:
+    """The CLI takes one such flag alone, and ours keeps those servers off."""
+    _, above = set_traps(hocket.cwd)
+    below = hocket.cwd / "below"
+    below.mkdir()
+    trust(home, below)
+    claude.plays(says("fine"))
+    for words in (["--settings", "{}"], ["--settings={}"]):
+        refused = hocket("run", "claude", "-p", "hello", "--cwd", below, "--", *words)
+        assert (refused.returncode, above.exists(), hocket.runs()) == (2, False, [])
+        assert "--settings is not passed on here" in refused.stderr
+        assert "hocket trust" in refused.stderr
+    trust(home, hocket.cwd)
+    assert run(hocket, "claude", "-p", "hello", "--cwd", below, "--", "--settings", "{}").code == 0
+    assert above.exists(), "whoever vouches for them has them, with settings or without"
+
+
 def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s(
     claude: Stage, hocket: Hocket, world: Path
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ _NO_OTHER_SERVERS = "--strict-mcp-config"
 _OURS = frozenset({"--agent", "--session-id"})
 """With one of them the program would run another agent than we say, perhaps none, or one session under two runs."""
 _SAY = "hocket run AGENT"
+_SETTINGS = "--settings"
 _LEAST_BUDGET = 0.000001
 """The program takes no budget of nothing."""
 _QUESTIONS = {
@@ -64,9 +65,7 @@ def launch(
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
     for argument in (agent.path, *work, *name, *given):
         check_argument(agent.name, argument)
-    for argument in given:
-        if (flag := argument.partition("=")[0]) in _OURS:
-            raise UsageError(f"{agent.name}: {flag} is not passed on: who runs, in which session, is ours to say", _SAY)
+    _check_flags(agent, {argument.partition("=")[0] for argument in given})
     ours = (*_servers(options), "--session-id", SESSION, *work, *_definition(agent.definition))
     argv = (agent.path, *_STREAMS, *ours, *given)
     model = _model(agent, options)
@@ -74,6 +73,17 @@ def launch(
     check_total(agent.name, argv, {**env, **added})
     served = options.own is not None
     return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added, served)
+
+
+def _check_flags(agent: Agent, flags: Set[str]) -> None:
+    for flag in sorted(flags & _OURS):
+        raise UsageError(f"{agent.name}: {flag} is not passed on: who runs, in which session, is ours to say", _SAY)
+    if agent.strangers and _SETTINGS in flags:
+        raise UsageError(
+            f"{agent.name}: {_SETTINGS} is not passed on here: it would take the place of ours, which keep off servers "
+            f"that are written above this folder ({', '.join(agent.strangers)})",
+            "put them into .claude/settings.json, or approve the folder that has those servers: hocket trust FOLDER",
+        )
 
 
 def prompted(spec: Spec, prompt: str) -> Spec:
@@ -103,7 +113,7 @@ def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
 
 def _without(servers: Sequence[str]) -> tuple[str, ...]:
     """Keep off what the CLI would find above a trusted folder: it reads every directory up to the root."""
-    return ("--settings", json.dumps({"disabledMcpjsonServers": list(servers)})) if servers else ()
+    return (_SETTINGS, json.dumps({"disabledMcpjsonServers": list(servers)})) if servers else ()
 
 
 def _permission_mode(agent: Agent, options: Options) -> str:
