@@ -50,6 +50,13 @@ def test_at_its_end_a_run_is_priced_by_what_is_known_of_it() -> None:
     assert estimates.of(after(usage(tokens=1, cost_usd=0.0, estimate=False)), PRICE) == {}
 
 
+def test_what_was_cut_off_after_a_cost_was_told_is_added_to_it_and_marks_it() -> None:
+    told = after(usage(tokens=100_000, cost_usd=0.25, estimate=False), usage(tokens=600_000, estimate=True))
+    assert (told.cost_usd, told.cost_estimated) == (0.25, False)
+    assert estimates.of(told, PRICE, 500_000) == {"cost_usd": 5.25, "cost_estimated": True}
+    assert estimates.of(told, PRICE, 0) == {}
+
+
 def test_whatever_else_was_said_stays_as_it_is() -> None:
     events = [Event(0, 0.0, "r1", "r1", "text", {"text": "x"}), FINAL]
     assert estimates.priced(RUN, events[:1], PRICE) == events[:1]

@@ -249,6 +249,14 @@ def test_what_the_program_says_in_the_agents_place_is_a_notice() -> None:
     assert not of_type(said, "text", "marker")
 
 
+@pytest.mark.parametrize(
+    ("told", "kind"), [({"error": "unknown"}, "api_error"), ({"is_api_error_message": True}, "api_error"), ({}, "info")]
+)
+def test_only_what_is_an_error_of_the_api_is_called_one(told: dict[str, Any], kind: str) -> None:
+    said = said_by([init(), assistant(text("/help isn't available here."), model="<synthetic>", **told)])
+    assert only(said, "notice")["kind"] == kind
+
+
 def test_half_characters_become_replacement_characters() -> None:
     raw = assistant(text("ab")).replace(b"ab", rb"a\ud83d b \ud83d\ude00 \\ud83d" + b"\xff")
     assert texts(said_by([raw])) == ["a\ufffd b \U0001f600 \\ud83d\ufffd"]

@@ -56,6 +56,7 @@ AGENT_ASKING = [init(), AGENT_AT_WORK, QUESTION, result("waiting")]
 ZERO = Exit(0)
 ONE = Exit(1)
 TERM = Exit(143)
+INTERRUPTED = Exit(130)
 KILLED = Exit(signal=9)
 STOPPED = Exit(143, stopped=True)
 STOPPED_KILLED = Exit(signal=9, stopped=True)
@@ -159,12 +160,14 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     # It came back, and the turn that begins with that had not begun.
     (AGENT_BACK, ZERO, None, False, DONE),
     (AGENT_BACK, KILLED, None, False, FAILED_SIGNAL),
+    (AGENT_BACK, TERM, None, False, FAILED_EXIT),
     (AGENT_BACK, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
     ([*AGENT_BACK, *SUCCESS], KILLED, None, False, DONE),
     # A command was: it counts only where the program was kept from waiting for it.
     (COMMAND_LEFT, ZERO, None, False, DONE),
     (COMMAND_LEFT, ONE, None, False, DONE),
     (COMMAND_LEFT, KILLED, None, False, FAILED_SIGNAL),
+    (COMMAND_LEFT, TERM, None, False, FAILED_EXIT),
     (COMMAND_LEFT, STOPPED, Reason.TIMEOUT, False, FAILED_TIMEOUT),
     # A question was open.
     (ASKING, ZERO, None, False, FAILED_ERROR),
@@ -178,6 +181,9 @@ TABLE: list[tuple[list[bytes], Exit, Reason | None, bool, tuple[Status, Reason]]
     (SUCCESS, ZERO, None, True, DONE),
     (SUCCESS, ONE, None, True, DONE),
     (SUCCESS, KILLED, None, True, FAILED_SIGNAL),
+    (SUCCESS, TERM, None, True, FAILED_EXIT),
+    (SUCCESS, INTERRUPTED, None, True, FAILED_EXIT),
+    (SUCCESS, Exit(128), None, True, DONE),
     (API_ERROR, ZERO, None, True, FAILED_ERROR),
     (LIMITED, ONE, None, True, FAILED_LIMITED),
     (API_ERROR, STOPPED, Reason.STOPPED, True, WAS_STOPPED),

@@ -16,11 +16,17 @@ from hocket.model import Event, Run, apply
 _MILLION = 1_000_000
 
 
-def of(run: Run, usd_per_mtok: float) -> Mapping[str, Any]:
-    """The cost of a run, with its mark, where nobody told one; nothing where there is nothing to estimate."""
-    if not run.tokens or (run.cost_usd is not None and not run.cost_estimated):
+def of(run: Run, usd_per_mtok: float, unpriced: int = 0) -> Mapping[str, Any]:
+    """The cost of a run, with its mark, where nobody told all of it; nothing where there is nothing to estimate.
+
+    What was told counts as it is. So many tokens beside it, ``unpriced`` ones, are of work that was cut off.
+    """
+    is_told = run.cost_usd is not None and not run.cost_estimated
+    tokens = unpriced if is_told else run.tokens
+    if not tokens:
         return {}
-    return {"cost_usd": run.tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
+    told = (run.cost_usd or 0.0) if is_told else 0.0
+    return {"cost_usd": told + tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
 
 
 def priced(run: Run, events: Sequence[Event], usd_per_mtok: float) -> list[Event]:

@@ -697,7 +697,8 @@ class Processes:
         now = _after(self._journal.live[leaf.id], events)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
-        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price), **extra}
+        unpriced = leaf.provider.unpriced((offsets or leaf.offsets).reader)
+        data |= {"cost_usd": now.cost_usd, "tokens": now.tokens, **estimates.of(now, self._price, unpriced), **extra}
         ended = self._event(leaf, "run.ended", data)
         why = self.unheld(now) if now.pid is not None else None
         told = [] if why is None else [self._event(leaf, "notice", {"kind": "budget", "text": why})]

@@ -145,6 +145,12 @@ def is_transient(state: State) -> bool:
     return False
 
 
+def unpriced(state: State) -> int:
+    """A plain program tells of neither tokens nor costs."""
+    del state
+    return 0
+
+
 def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
     """A plain program is told nothing about money."""
     del usd

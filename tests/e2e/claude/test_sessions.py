@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,37 @@ def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_serv
     assert ended["cost_usd"] == pytest.approx(2 * idle["cost_usd"])
     too_late = hocket("send", run_id, "hello?")
     assert (too_late.returncode, too_late.stdout) == (2, "")
+
+
+def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(stage: Stage, hocket: Hocket) -> None:
+    begun = [{"usage": {"input": 100, "output": 100_000}}, {"say": "begun"}, bash("true")]
+    stage.plays(
+        {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
+        {"when": {"turn": 2}, "do": [*begun, "hang"]},
+    )
+    run_id = spawn(hocket, "claude", "--session", "-p", "first")
+    wait_for(hocket, run_id, "turn.ended")
+    told = shown(hocket, run_id)
+    assert (told["cost_estimated"], told["tokens"]) == (False, 200)
+    assert hocket("send", run_id, "more").returncode == 0
+    wait_for(hocket, run_id, "tool.finished")
+    assert hocket("stop", run_id).returncode == 0
+    ended = shown(hocket, run_id)
+    assert (ended["status"], ended["tokens"] > 100_000, ended["cost_estimated"]) == ("stopped", True, True)
+    assert ended["cost_usd"] > told["cost_usd"]
+    assert re.search(r"^cost +~\$", hocket("show", run_id).stdout, re.MULTILINE)
+
+
+def test_that_a_conversation_is_made_shorter_is_told(claude: Stage, hocket: Hocket) -> None:
+    """The CLI has the model sum it up, and goes on with that."""
+    claude.plays(says("first"))
+    run_id = spawn(hocket, "claude", "--session", "-p", "hello")
+    wait_for(hocket, run_id, "turn.ended")
+    assert hocket("send", run_id, "/compact", "--wait").returncode == 0
+    told = [data["text"] for data in data_of(hocket, run_id, "notice") if data["kind"] == "compaction"]
+    assert told == ["the conversation is being made shorter", "the conversation was made shorter to go on"]
+    assert hocket("send", run_id, "and now?", "--wait").returncode == 0
+    assert hocket("stop", run_id).returncode == 0
 
 
 def test_an_interrupted_turn_ends_and_the_next_one_works(stage: Stage, hocket: Hocket) -> None:

@@ -80,6 +80,30 @@ def test_a_killed_agent_fails_by_signal_and_its_command_is_swept(sleeper: Sleepe
     assert (lives(tool), left(hocket, home)) == (False, {})
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_agent_that_somebody_else_tells_to_end_fails_and_its_command_is_swept(
+    sleeper: Sleeper, hocket: Hocket, home: Path, number: signal.Signals
+) -> None:
+    run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
+    tool = sleeper.pid()
+    os.kill(shown(hocket, run_id)["pid"], number)
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"], ended["result"]) == (1, "failed", None)
+    assert (lives(tool), left(hocket, home)) == (False, {})
+
+
+@pytest.mark.parametrize(("number", "reason"), [(signal.SIGTERM, "exit"), (signal.SIGKILL, "signal")])
+def test_a_session_that_somebody_else_ends_has_not_come_to_its_end(
+    claude: Stage, hocket: Hocket, number: signal.Signals, reason: str
+) -> None:
+    claude.plays({"do": [{"say": "one"}]})
+    run_id = spawn(hocket, "claude", "-p", "go", "--session")
+    wait_for(hocket, run_id, "turn.ended")
+    os.kill(shown(hocket, run_id)["pid"], number)
+    code, ended = waited(hocket, run_id)
+    assert (code, ended["status"], ended["reason"], ended["exit_code"]) == (1, "failed", reason, 128 + number)
+
+
 def test_a_run_goes_on_without_its_server_and_ends_once(claude: Stage, hocket: Hocket, project: Path) -> None:
     gate = make_gate(project / "gate")
     claude.plays({"do": [{"say": "before"}, bash("cat gate"), {"say": "after"}]})

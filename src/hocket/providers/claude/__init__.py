@@ -11,6 +11,7 @@ from collections.abc import Callable
 from hocket.providers.claude import talk
 from hocket.providers.claude.launch import launch, prompted, tools_of, within
 from hocket.providers.claude.reader import reader
+from hocket.providers.claude.usage import unpriced
 from hocket.providers.claude.verdict import is_transient, verdict
 from hocket.providers.contract import Conversation, Said, State
 
@@ -24,6 +25,7 @@ __all__ = [
     "reader",
     "result_of",
     "tools_of",
+    "unpriced",
     "verdict",
     "within",
 ]

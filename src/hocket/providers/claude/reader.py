@@ -141,7 +141,7 @@ class _Reading:
         who = members.who(state, line)
         said = self._session(state, text_in(line, "session_id"), {})
         if text_in(message, "model") == _SYNTHETIC:
-            return said + [notices.notice("api_error", text, **_error(line), **who) for text in _texts(blocks)]
+            return said + [_in_its_place(line, text, who) for text in _texts(blocks)]
         if not who:
             said += _turn_starts(state)
         key = message_key(who.get("parent", ""), text_in(message, "id"))
@@ -285,8 +285,12 @@ def _denial(denial: Any) -> dict[str, Any]:
     return {"tool": text_in(denial, "tool_name") or None, "id": text_in(denial, "tool_use_id") or None}
 
 
-def _error(line: dict[str, Any]) -> dict[str, Any]:
-    return {"error": text_in(line, "error") or None, "error_status": number_in(line, "api_error_status")}
+def _in_its_place(line: dict[str, Any], text: str, who: dict[str, Any]) -> Said:
+    """What the program says and no model did: mostly how a request failed, sometimes that it knows no such command."""
+    error = text_in(line, "error") or None
+    if error is None and line.get("is_api_error_message") is not True:
+        return notices.notice("info", text, **who)
+    return notices.notice("api_error", text, error=error, error_status=number_in(line, "api_error_status"), **who)
 
 
 def _texts(blocks: list[Any]) -> list[str]:

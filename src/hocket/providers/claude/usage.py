@@ -21,6 +21,11 @@ def estimate(state: State, tokens: int) -> Said:
     return "usage", {"tokens": state.get("tokens", 0) + state["unsettled"], "estimate": True}
 
 
+def unpriced(state: State) -> int:
+    """The tokens of a turn that was cut off, after one that told its cost."""
+    return int(state.get("unsettled", 0)) if state.get("priced") else 0
+
+
 def settled(state: State, result: dict[str, Any]) -> Said:
     """What a result says has been used."""
     total, models = _amount(result, "total_cost_usd"), dict_in(result, words.MODEL_USAGE)

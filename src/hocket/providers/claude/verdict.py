@@ -3,7 +3,8 @@
 A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, none that began
 before it waits for a result of its own, no agent works in the background, no question is open. Where the program was
 ended from outside, two things more must not be: a command left running in the background, and news from there that have
-not been looked at. Had it been let, it would have gone on with them.
+not been looked at. Had it been let, it would have gone on with them. It catches most signals and ends with the code
+that a shell has for them: that is from outside, too.
 
     it never started                            failed   start_failed
     a session that was stopped or killed        as if it had not finished
@@ -31,6 +32,8 @@ from hocket.providers.contract import Exit, State
 
 _CUT_SHORT = "error_during_execution"
 _BUDGET = "error_max_budget_usd"
+_OF_SIGNALS = range(129, 160)
+"""What a program ends with that was told to end, or a shell around one that was killed."""
 _TOO_MANY_REQUESTS = 429
 _REQUEST_TIMEOUT = 408
 _SERVER_ERRORS = 500
@@ -42,7 +45,7 @@ def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Statu
     """How the run ended, and why."""
     if exit.error is not None:
         return Status.FAILED, Reason.START_FAILED
-    from_outside = exit.stopped or exit.signal is not None
+    from_outside = exit.stopped or exit.signal is not None or exit.code in _OF_SIGNALS
     cut_short = (from_outside and state.get("session")) or (exit.stopped and _is_cut_short(state))
     if not cut_short and is_finished(state, from_outside=from_outside):
         return _by_result(state["result"])
