@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cli.leftovers import living_below, wait_until_gone
 from e2e.claude.stage import real_cli
-from world import Hocket
+from world import Bin, Hocket
 
 SHOWN = (
     "Three agents are defined",
@@ -78,6 +78,17 @@ def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: p
     assert "the installed Claude CLI, its model by a script" in done.stdout
     check_shown(done.stdout)
     assert [path.name for path in (world / "user").iterdir()] == ["run"]
+
+
+def test_with_a_cli_that_does_not_work_it_says_what_to_do(
+    hocket: Hocket, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(agent("claude", "import sys; sys.exit('unknown option')")))
+    done = hocket("demo")
+    assert (done.returncode, "None" in done.stderr) == (1, False)
+    assert "the chain ended as failed (exit" in done.stderr
+    assert "hocket doctor" in done.stderr
+    assert "hocket demo --scripted" in done.stderr
 
 
 def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:

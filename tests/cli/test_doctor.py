@@ -161,7 +161,7 @@ VERSIONS = [
         "--permission-prompts",
     ),
     ("2.1.177 (Claude Code)", False, "it has print and stream; teams without a terminal", "--agents with a file"),
-    ("1.0.98 (Claude Code)", False, "no run starts with it: it has nothing", "stream-json"),
+    ("1.0.98 (Claude Code)", False, "no run starts with it", "stream-json"),
     ("no idea", False, "does not tell its version: 'no idea'", "npm"),
 ]
 
@@ -174,6 +174,27 @@ def test_what_works_with_a_claude_is_told_by_its_version(
     found = claude(home)
     assert (found.ok, detail in found.detail, str(path) in found.detail) == (good, True, True), found
     assert (found.hint is None) if hint is None else (hint in (found.hint or "")), found
+
+
+def test_nothing_good_is_said_of_a_claude_that_has_nothing(home: Path, agent: Bin) -> None:
+    agent("claude", "print('1.0.98')")
+    assert claude(home).detail.endswith("no run starts with it")
+
+
+@pytest.mark.parametrize(
+    ("content", "detail"),
+    [
+        ("#!/no/such/python\n", "cannot be started: No such file or directory"),
+        ("\0\1\2", "cannot be started: Exec format error"),
+        ("#!/bin/sh\necho 2.1.325; exit 1\n", "--version ends with 1: '2.1.325'"),
+    ],
+)
+def test_a_claude_that_does_not_start_is_said_to_be_so(home: Path, agent: Bin, content: str, detail: str) -> None:
+    path = agent("claude", "")
+    path.write_text(content)
+    found = claude(home)
+    assert (found.ok, found.detail) == (False, f"{path} {detail}")
+    assert "HOCKET_CLAUDE" in (found.hint or "")
 
 
 def test_the_claude_that_is_named_is_the_one_that_is_looked_at(

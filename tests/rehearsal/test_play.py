@@ -246,7 +246,8 @@ def test_the_marker_is_the_one_that_our_own_launch_tells_the_agent(marker: str) 
     argv = PROVIDERS["claude"].launch(agent, prompt="go", options=Options(loop=True, marker=marker)).argv
     system = "Be:\n\nkind\n\n" + argv[argv.index("--append-system-prompt") + 1]
     assert parts(script(rule("marker")), [user("go")], system=system) == (Say(marker),)
+    assert parts(script(rule("marker"), marker="READY"), [user("go")], system=system) == (Say(marker),)
 
 
-def test_the_script_may_have_a_marker_of_its_own() -> None:
+def test_the_script_may_have_a_marker_of_its_own_where_the_agent_is_told_none() -> None:
     assert parts(script(rule("marker"), marker="READY"), [user("go")], system="X_DONE") == (Say("READY"),)

@@ -161,6 +161,8 @@ WRONG: list[tuple[Any, str]] = [
         },
         "step 5: an API failure cannot follow a thought alone",
     ),
+    ({"rules": [{"do": ["say"]}]}, "step 1: say wants something after it"),
+    ({"rules": [{"do": [{"hang": True}]}]}, "step 1: hang stands alone"),
     ({"rules": [], "default": "fial"}, "s: default: wants a list, not 'fial'"),
 ]
 
@@ -170,6 +172,12 @@ def test_a_mistake_is_named_with_its_place(document: Any, complaint: str) -> Non
     with pytest.raises(ScriptError) as raised:
         parse(document, "s")
     assert complaint in raised.value.message
+
+
+def test_what_has_no_keys_is_told_which_it_has() -> None:
+    with pytest.raises(ScriptError) as raised:
+        parse({"rules": [{"do": [{"tool": "Bash"}]}]}, "s")
+    assert raised.value.hint == "its keys: name, input, result, error"
 
 
 def test_a_date_in_a_tools_input_is_refused_where_it_stands(tmp_path: Path) -> None:

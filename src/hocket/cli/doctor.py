@@ -353,18 +353,28 @@ def _claude_program(env: dict[str, str]) -> str | None:
 def _version_told_by(program: str, env: dict[str, str]) -> str:
     from hocket.keeper.tools import run_tool
 
-    done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)
+    try:
+        done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)
+    except OSError as error:
+        # Also where the file is there: then it is the interpreter in its first line that is not.
+        why = f"{program} cannot be started: {error.strerror}"
+        raise HocketError(why, f"is its first line right? Or install it anew: {INSTALL_CLAUDE}") from error
     if done.timed_out:
         raise HocketError(f"{program} --version says nothing within {VERSION_SECONDS:.0f} s", "does it start at all?")
-    return done.output.decode(errors="replace").strip()
+    told = done.output.decode(errors="replace").strip()
+    if done.code != 0:
+        raise HocketError(f"{program} --version ends with {done.code}: {told[:80]!r}", INSTALL_CLAUDE)
+    return told
 
 
 def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
     lacks = [ability for ability in CLAUDE_ABILITIES if version < ability.since]
-    works = ", ".join(ability.name for ability in CLAUDE_ABILITIES if ability not in lacks) or "nothing"
+    works = ", ".join(ability.name for ability in CLAUDE_ABILITIES if ability not in lacks)
     teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
     if not lacks:
         return True, f"{told} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{ability.name} need {ability.flags}" for ability in lacks)
     hint = f"{missing}: known from {'.'.join(map(str, lacks[-1].since))} on. Update it: claude update"
+    if len(lacks) == len(CLAUDE_ABILITIES):
+        return False, f"{told} at {program}; {lacks[0].without} with it", hint
     return False, f"{told} at {program}; {lacks[0].without} with it: it has {works}; {teams}", hint

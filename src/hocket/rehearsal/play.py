@@ -376,8 +376,8 @@ CAPITALS = re.compile(r"^[ \t`*]*([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[ \t`*]*$", re.M
 
 
 def marker_for(script: Script, system: str) -> str:
-    """The script's own, else what the agent was told to write as a line of its own, else the usual one."""
-    if script.marker is not None:
-        return script.marker
-    told = ASKED_FOR.findall(system) or CAPITALS.findall(system)
-    return str(told[-1]).strip() if told else DEFAULT_MARKER
+    """What the agent was told to write as a line of its own, else the script's, else what looks like one."""
+    if told := ASKED_FOR.findall(system):
+        return str(told[-1]).strip()
+    alike = CAPITALS.findall(system)
+    return script.marker or (str(alike[-1]).strip() if alike else DEFAULT_MARKER)

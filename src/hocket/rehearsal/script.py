@@ -71,7 +71,8 @@ def read_document(path: str | os.PathLike[str]) -> Any:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise ScriptError(f"{path}: cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ScriptError(f"{path}: cannot be read: {why}") from error
     return _from_json(text, str(path)) if str(path).endswith(".json") else _from_yaml(text, str(path))
 
 
@@ -88,7 +89,9 @@ def _from_yaml(text: str, source: str) -> Any:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ScriptError(f"{source}: no valid YAML: {error}") from error
+        # The parser calls what it was handed by the kind of object that it is.
+        told = str(error).replace(' in "<unicode string>",', "")
+        raise ScriptError(f"{source}: no valid YAML: {told}") from error
 
 
 def parse(document: Any, source: str = "script") -> Script:
@@ -192,12 +195,16 @@ def _check_failures(steps: tuple[Step, ...], place: str) -> None:
 
 def _step(value: Any, place: str) -> Step:
     if isinstance(value, str):
+        if value in _STEPS:
+            raise ScriptError(f"{place}: {value} wants something after it", f"write it as {value}: …")
         if value not in _BARE:
             raise ScriptError(f"{place}: unknown step {value!r}{_suggest(value, [*_BARE, *_STEPS])}")
         return _BARE[value]
     if not isinstance(value, dict) or len(value) != 1:
         raise ScriptError(f"{place}: a step is one key with its value, or one of {', '.join(_BARE)}")
     ((key, body),) = value.items()
+    if key in _BARE:
+        raise ScriptError(f"{place}: {key} stands alone, without anything after it", f"write it as - {key}")
     if key not in _STEPS:
         raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), [*_STEPS, *_BARE])}")
     return _STEPS[key](body, f"{place}, {key}")
@@ -299,9 +306,9 @@ _BARE: Mapping[str, Step] = {
 
 
 def _mapping(value: Any, place: str, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ScriptError(f"{place}: wants keys and values, not {_kind(value)}")
     known = (*required, *optional)
+    if not isinstance(value, dict):
+        raise ScriptError(f"{place}: wants keys and values, not {_kind(value)}", f"its keys: {', '.join(known)}")
     for key in value:
         if key not in known:
             raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), known)}")
