@@ -483,3 +483,16 @@ def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hoc
 def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:
     assert hocket("rehearse", "planner", "--record", "1").returncode == 2
     assert hocket("rehearse", "--serve", "x", "--record", "1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "x.yaml"], "--output belongs to --record"),
+        (["--force"], "--force belongs to --record"),
+        (["--port", "3"], "--port belongs to --serve"),
+    ],
+)
+def test_what_belongs_to_another_tool_is_not_passed_over(hocket: Hocket, words: list[str], told: str) -> None:
+    refused = hocket("rehearse", "builder", *words)
+    assert (refused.returncode, refused.stdout, told in refused.stderr) == (2, "", True)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 SCRIPT = "rehearsal.yaml"
 FOOTER = "rehearsal  ·  ^C stop"
 TOGETHER = ("record", "serve")
+BELONGS = {"output": "record", "force": "record", "port": "serve"}
 
 
 @command(
@@ -93,6 +94,9 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     given = [f"--{name}" for name in TOGETHER if options[name] is not None]
     if len(given) > 1 or (given and (words or options["chain_name"])):
         raise Misused(f"{given[-1]} stands alone")
+    for name, tool in BELONGS.items():
+        if options[name] and options[tool] is None:
+            raise Misused(f"--{name} belongs to --{tool}")
     if options["record"] is not None:
         return _record(options["record"], options["output"], options["force"])
     if options["serve"] is not None:
