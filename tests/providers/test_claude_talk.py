@@ -48,14 +48,16 @@ def test_the_module_is_a_conversation() -> None:
 
 
 @pytest.mark.req("S2-57")
-@given(st.text(st.characters(exclude_categories=["Cs"])))
+@given(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip))
 def test_a_message_is_one_line_whatever_it_says(text: str) -> None:
     assert written(talk.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
 
 
-def test_half_a_character_is_no_message_and_no_answer() -> None:
+def test_half_a_character_is_no_message_and_no_answer_and_neither_is_nothing() -> None:
     with pytest.raises(PromptError):
         talk.message("\ud800")
+    with pytest.raises(PromptError):
+        talk.message(" \n")
     with pytest.raises(UsageError):
         talk.answer({"id": "q"}, Reply(False, "\ud800"))
 
@@ -162,7 +164,7 @@ def test_a_resumed_run_goes_on_in_a_session_of_its_own() -> None:
     made = launch(Agent("claude", "claude", "/bin/claude", "PATH"), [], ["--resume", "mine"])
     first = Spec("claude", "claude", made.argv, "/p", {}, prompt="one")
     second = talk.resumed(first, "OLD", "two")
-    third = talk.resumed(second, "NEWER", "")
+    third = talk.resumed(second, "NEWER", " \n")
     at = first.argv.index("--session-id")
     for run, session in ((second, "OLD"), (third, "NEWER")):
         forked = ("--resume", session, "--fork-session", "--session-id", SESSION)

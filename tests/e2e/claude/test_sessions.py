@@ -85,6 +85,15 @@ def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(stage: S
     assert re.search(r"^cost +~\$", hocket("show", run_id).stdout, re.MULTILINE)
 
 
+def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(stage: Stage, hocket: Hocket) -> None:
+    stage.plays(says("fine"))
+    run_id = spawn(hocket, "claude", "--session", "-p", "hello")
+    wait_for(hocket, run_id, "turn.ended")
+    refused = hocket("send", run_id, " ", "--wait")
+    assert (refused.returncode, "nothing in the message" in refused.stderr) == (2, True)
+    assert (hocket("send", run_id, "and now?", "--wait").stdout, hocket("stop", run_id).returncode) == ("fine\n", 0)
+
+
 def test_that_a_conversation_is_made_shorter_is_told(claude: Stage, hocket: Hocket) -> None:
     """The CLI has the model sum it up, and goes on with that."""
     claude.plays(says("first"))

@@ -16,7 +16,9 @@ GO_ON = "Go on where you stopped."
 
 
 def message(text: str) -> str:
-    """The line that tells an agent this text."""
+    """The line that tells an agent this text. One without a word would begin no turn, so nobody would answer it."""
+    if not text.strip():
+        raise PromptError("there is nothing in the message", "say what is to be done")
     bytes_of(text, "the message", PromptError)
     return line({"type": "user", "message": {"role": "user", "content": text}})
 
@@ -27,7 +29,7 @@ def line(value: object) -> str:
 
 def checked_prompt(agent: str, prompt: str | None) -> str:
     """The prompt, or what stands for none, if it can be delivered."""
-    text = prompt or DEFAULT_PROMPT
+    text = prompt if prompt and prompt.strip() else DEFAULT_PROMPT
     size = len(message(text).encode())
     if size > STDIN_PROMPT_LIMIT:
         raise PromptError(

@@ -117,4 +117,4 @@ def resumed(spec: Spec, session: str, prompt: str) -> Spec:
     at = spec.argv.index(SESSION) - 1
     before = spec.argv[: at - 3] if spec.argv[at - 3 : at - 2] == ("--resume",) else spec.argv[:at]
     argv = (*before, "--resume", session, "--fork-session", *spec.argv[at:])
-    return replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt or GO_ON))
+    return replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt if prompt.strip() else GO_ON))
