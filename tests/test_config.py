@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -58,8 +59,14 @@ def test_home_is_what_was_chosen_or_the_state_directory(environ: dict[str, str],
     assert config.home(environ) == expected
 
 
-def test_home_without_any_environment_is_the_users_own() -> None:
-    assert config.home({}).endswith("/.local/state/hocket")
+def test_home_without_any_environment_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/of/this/process")
+    assert config.home({}) == "/of/this/process/.local/state/hocket"
+
+
+def test_without_any_home_the_system_knows_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOME")
+    assert config.home({}) == f"{pwd.getpwuid(os.getuid()).pw_dir}/.local/state/hocket"
 
 
 def test_the_socket_lies_in_home_when_its_path_is_short() -> None:

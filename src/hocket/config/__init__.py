@@ -74,8 +74,8 @@ def own_unless(environ: Environ | None) -> Environ:
 
 
 def home_directory(environ: Environ) -> str:
-    """The user's own."""
-    home = environ.get("HOME")
+    """The user's own. Who brings no HOME along, as a request over HTTP may, has that of this process."""
+    home = environ.get("HOME") or os.environ.get("HOME")
     if home:
         return home
     import pwd
