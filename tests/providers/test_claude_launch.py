@@ -82,7 +82,9 @@ def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None
 
 
 @pytest.mark.req("S1-37", "S2-57", "S2-66")
-@pytest.mark.parametrize("prompt", ["a\nb", "-rf", "$(touch x)", "'\"`", " x ", "é😀", "x" * 1_000_000, "a\0b"], ids=len)
+@pytest.mark.parametrize(
+    "prompt", ["a\nb", "-rf", "$(touch x)", "'\"`", " x ", "é😀", "x" * 1_000_000, "a\0b"], ids=len
+)
 def test_a_prompt_is_no_argument_and_stays_as_it_is(prompt: str) -> None:
     made = launch(AGENT, prompt=prompt)
     assert made.prompt == prompt
