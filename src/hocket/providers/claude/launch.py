@@ -76,8 +76,8 @@ def launch(
 
 
 def _check_flags(agent: Agent, flags: Set[str]) -> None:
-    for flag in sorted(flags & _OURS):
-        raise UsageError(f"{agent.name}: {flag} is not passed on: who runs, in which session, is ours to say", _SAY)
+    if taken := sorted(flags & _OURS):
+        raise UsageError(f"{agent.name}: {taken[0]} is not passed on: who runs, in which session, is ours to say", _SAY)
     if agent.strangers and _SETTINGS in flags:
         raise UsageError(
             f"{agent.name}: {_SETTINGS} is not passed on here: it would take the place of ours, which keep off servers "
