@@ -112,7 +112,7 @@ def run() -> Iterator[Figure]:
         # What the program takes itself to have tools, and to say what it does, it takes whoever drives it.
         served = _costs(w, WORD, lambda: _driven(w))
         yield _added(served, "a Claude run with our tools, dearer than one with the same tools by")
-        yield _share(word, WORD)
+        yield _share(word, WORD._replace(name="one word with our tools"))
         (w.home / "config.toml").write_text("[claude]\nmcp = false\n")
         plain = _costs(w, WORD)
         bare = [str(real_cli()), "-p", WORD.prompt]
