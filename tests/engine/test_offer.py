@@ -63,6 +63,7 @@ def test_a_bound_agent_has_the_server_and_the_rules(project: Path) -> None:
 
 def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> None:
     spec = bound(project, OFF)
+    assert "servers.json" not in spec.files
     assert not {"--mcp-config", "--allowedTools"} & set(spec.argv)
     assert not spec.served
 

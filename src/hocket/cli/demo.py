@@ -36,6 +36,7 @@ COLUMNS = 80
 BOLD, DIM, ACCENT, WARNING, ALARM = "1", "2", "36", "1;33", "1;31"
 STYLES = {"question": WARNING}
 
+BROKEN_CLI = "hocket doctor says what the CLI needs; hocket demo --scripted shows the same without it"
 NEXT = """\
 hocket run "planner -> builder:3"     your own agents, by name or by path
 hocket run ... --on-question ask      the agent waits for your answer
@@ -82,7 +83,7 @@ def _tour() -> Path:
 
 
 def _installed(env: dict[str, str], place: Place) -> str | None:
-    """The Claude CLI's program, if there is one. What the user's home says of it does not matter: it is not ours."""
+    """The Claude CLI's program, if there is one: by the PATH, with nothing that the user has configured."""
     from hocket.catalog.resolve import resolve
     from hocket.config.settings import Config
 
@@ -136,13 +137,11 @@ class Tour:
         self._killed: dict[str, Any] | None = None
         self._took_over = False
         self._answered = False
-        self._is_real = False
 
     def show(self, cli: str | None, reason: str) -> None:
-        self._is_real = cli is not None
         self._open(f"the installed Claude CLI, its model by a script: {cli}" if cli else f"scripted agents: {reason}")
         ended = self._run_chain()
-        self._check(ended)
+        self._check(ended, BROKEN_CLI if cli else None)
         self._look_back(ended)
 
     # --- the steps ------------------------------------------------------------------------------------------
@@ -214,12 +213,11 @@ class Tour:
             self._took_over = True
             self._tell(f"A new server (pid {pid}) reads on where the old one stopped; the builder never noticed.")
 
-    def _check(self, ended: dict[str, Any]) -> None:
+    def _check(self, ended: dict[str, Any], hint: str | None) -> None:
         """The tour shows what it says, or it fails."""
         if ended["status"] != "done":
             why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
-            hint = "hocket doctor says what the CLI needs; hocket demo --scripted shows the same without it"
-            raise Failed(f"the chain ended as {ended['status']} ({why})", hint if self._is_real else None)
+            raise Failed(f"the chain ended as {ended['status']} ({why})", hint)
         if not (self._took_over and self._answered):
             raise Failed("the server was not killed, or nothing was asked")
         runs = json.loads(self._captured("ps", "-a", "--json"))

@@ -375,6 +375,5 @@ def _judge_claude(program: str, told: str, version: tuple[int, ...]) -> Look:
         return True, f"{told} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{ability.name} need {ability.flags}" for ability in lacks)
     hint = f"{missing}: known from {'.'.join(map(str, lacks[-1].since))} on. Update it: claude update"
-    if len(lacks) == len(CLAUDE_ABILITIES):
-        return False, f"{told} at {program}; {lacks[0].without} with it", hint
-    return False, f"{told} at {program}; {lacks[0].without} with it: it has {works}; {teams}", hint
+    has = f": it has {works}; {teams}" if works else ""
+    return False, f"{told} at {program}; {lacks[0].without} with it{has}", hint

@@ -19,13 +19,14 @@ _MILLION = 1_000_000
 def of(run: Run, usd_per_mtok: float, unpriced: int = 0) -> Mapping[str, Any]:
     """The cost of a run, with its mark, where nobody told all of it; nothing where there is nothing to estimate.
 
-    What was told counts as it is. So many tokens beside it, ``unpriced`` ones, are of work that was cut off.
+    ``unpriced`` are the tokens that were used after the last cost was told.
     """
-    is_told = run.cost_usd is not None and not run.cost_estimated
-    tokens = unpriced if is_told else run.tokens
+    if run.cost_usd is None or run.cost_estimated:
+        told, tokens = 0.0, run.tokens or 0
+    else:
+        told, tokens = run.cost_usd, unpriced
     if not tokens:
         return {}
-    told = (run.cost_usd or 0.0) if is_told else 0.0
     return {"cost_usd": told + tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
 
 

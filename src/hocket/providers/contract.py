@@ -174,7 +174,7 @@ class Provider(Protocol):
         """Whether what made this run fail lies outside and passes by itself: an overload, a broken connection."""
 
     def unpriced(self, state: State) -> int:
-        """How many of the tokens it used were still to be paid for when it told its last cost, and never were told."""
+        """How many tokens it has used since it last told what it costs; 0 where it never did."""
 
     def within(self, argv: Sequence[str], usd: float) -> tuple[str, ...]:
         """The command line of an agent that may spend so much; as it is where its program knows no such bound."""

@@ -80,15 +80,20 @@ def test_a_killed_agent_fails_by_signal_and_its_command_is_swept(sleeper: Sleepe
     assert (lives(tool), left(hocket, home)) == (False, {})
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "ending"),
+    [(signal.SIGTERM, ("exit", 143)), (signal.SIGHUP, ("exit", 129)), (signal.SIGINT, ("error", 0))],
+)
 def test_an_agent_that_somebody_else_tells_to_end_fails_and_its_command_is_swept(
-    sleeper: Sleeper, hocket: Hocket, home: Path, number: signal.Signals
+    sleeper: Sleeper, hocket: Hocket, home: Path, number: signal.Signals, ending: tuple[str, int]
 ) -> None:
+    """An interrupt it takes as the user's wish: its turn ends with an error, and it by itself."""
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     tool = sleeper.pid()
     os.kill(shown(hocket, run_id)["pid"], number)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (1, "failed", None)
+    assert (ended["reason"], ended["exit_code"]) == ending
     assert (lives(tool), left(hocket, home)) == (False, {})
 
 

@@ -82,7 +82,7 @@ def _check_flags(agent: Agent, flags: Set[str]) -> None:
         raise UsageError(
             f"{agent.name}: {_SETTINGS} is not passed on here: it would take the place of ours, which keep off servers "
             f"that are written above this folder ({', '.join(agent.strangers)})",
-            "put them into .claude/settings.json, or approve the folder that has those servers: hocket trust FOLDER",
+            "put it all into .claude/settings.json, or approve the folder that has those servers: hocket trust FOLDER",
         )
 
 
