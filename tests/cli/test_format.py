@@ -71,8 +71,36 @@ def test_nothing_that_steers_a_terminal_survives(clean: Callable[[str], str], te
     assert not [letter for letter in left if letter not in "\n\t" and (letter < " " or "\x7f" <= letter <= "\x9f")]
 
 
+@pytest.mark.parametrize("clean", [harmless, uttered])
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("one\u2028two", "one two"),
+        ("one\u2029two", "one two"),
+        ("one\x85two", "onetwo"),
+        ("one\x0btwo\x0cthree", "onetwothree"),
+        ("one\x1ctwo\x1dthree\x1efour", "onetwothreefour"),
+        ("\u202aone\u202btwo\u202cthree\u202dfour\u202e", "onetwothreefour"),
+        ("\u2066one\u2067two\u2068three\u2069", "onetwothree"),
+        ("one\u200etwo\u200fthree\u061cfour", "onetwothreefour"),
+        ("one\u206atwo\u206fthree", "onetwothree"),
+        ("one\ufff9two\ufffathree\ufffb", "onetwothree"),
+        ("क्\u200cष 👩\u200d💻", "क्\u200cष 👩\u200d💻"),
+    ],
+)
+def test_line_and_format_controls_do_not_pass(clean: Callable[[str], str], said: str, shown: str) -> None:
+    assert clean(said) == shown
+
+
+@given(text=st.text(alphabet=st.sampled_from("ab \n\r\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=80))
+def test_newlines_are_the_only_line_ends(text: str) -> None:
+    left = harmless(text)
+    assert left.splitlines() == left.removesuffix("\n").split("\n") or not left
+
+
 def test_one_line_has_no_line_breaks() -> None:
     assert one_line("  a\n b\t\tc \n") == "a b c"
+    assert one_line("a\u2028b") == "a b"
 
 
 @pytest.mark.parametrize(

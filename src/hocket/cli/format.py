@@ -36,8 +36,12 @@ _ESCAPES = (
     r"(?s)\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
 )
-# The bidirectional overrides can make a line read as something else, so they go with the control characters.
-_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+# Characters that control the direction of text can make a line read as something else, and annotation marks can hide a
+# part of it, so they go with the control characters. Joiners stay: scripts and emoji need them.
+_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f\ufff9-\ufffb]"
+# Separators that are printed, but that pagers, editors and log readers take for the end of a line: a text that has
+# them could begin lines that look like ours.
+_LINE_ENDS = "[\u2028\u2029]"
 # What a terminal shows as nothing, or as a space that is none, though Python takes it for printable: the letters that
 # Unicode wants ignored where nobody knows them (fillers, joiners, selectors of a variant), and a few that are blank.
 _UNSEEN = (
@@ -53,12 +57,13 @@ _WIDENED = dict.fromkeys(
 
 
 def harmless(text: str) -> str:
-    """What an agent said, without anything that a terminal would obey."""
+    """What an agent said, without anything that a terminal would obey; its only line ends are newlines."""
     if text.replace("\n", "").isprintable():
         return text
     import re
 
-    return re.sub(_CONTROLS, "", re.sub(_ESCAPES, "", text.replace("\r\n", "\n")))
+    text = re.sub(_ESCAPES, "", text.replace("\r\n", "\n"))
+    return re.sub(_CONTROLS, "", re.sub(_LINE_ENDS, " ", text))
 
 
 def uttered(text: str) -> str:
