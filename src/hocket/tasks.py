@@ -198,9 +198,24 @@ class Tasks:
         return await self._creating(key, lambda: self._adopt(task, handoffs, history, key), self.read.task_by_request)
 
     async def _adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+        self._check_ids(task, handoffs)
         records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
         create = Create(task, tuple(records), tuple(history))
         return await self._ordered(create, key)
+
+    def _check_ids(self, task: Task, handoffs: list[Handoff]) -> None:
+        """Raise where an id in the file would give the task the events, or the hand-off, of a run that is here.
+
+        A run's events are found by its id alone, and so are a task's; and a live run has its own hand-off or none.
+        """
+        if (run := self.read.run(task.id)) is not None:
+            raise Conflict(f"the id {task.id} belongs to run {run.number}", "Give the task another id in its file")
+        live = (found for one in handoffs if one.run and (found := self.read.run(one.run)) and not found.ended)
+        if (run := next(live, None)) is not None:
+            raise Conflict(
+                f"the task names run {run.number} ({run.id}), which is still running here",
+                f"Wait until it ends, or stop it with `hocket stop {run.number}`",
+            )
 
     async def set_status(self, task: Task, status: TaskStatus, message: str | None) -> Task:
         return await self._ordered(SetStatus(task.id, status, message))

@@ -290,6 +290,28 @@ def test_a_task_from_elsewhere_is_read_tolerantly(shared: Server) -> None:
     assert shared.post("/api/tasks/import", {"task": {**old, "id": "17"}}).status_code == 400
 
 
+@pytest.mark.parametrize("place", ["task", "handoff"])
+def test_import_with_a_live_runs_id_is_refused(shared: Server, place: str) -> None:
+    run = shared.start_run("sleeper")
+    old = {"id": "names-a-live-run", "description": "d"}
+    record = {"agentName": "sleeper", "startedAt": 1000, "completedAt": 2000, "run": run["id"]}
+    named = {**old, "id": run["id"]} if place == "task" else {**old, "agentChain": [record]}
+    refused = shared.post("/api/tasks/import", {"task": named})
+    assert refused.status_code == 409
+    assert f"run {run['number']}" in refused.json()["error"]["message"]
+    assert "task.changed" not in shared.get(f"/api/runs/{run['id']}/events?follow=false").text
+    assert shared.get(f"/api/tasks/{named['id']}").status_code == 404
+    assert shared.post(f"/api/runs/{run['id']}/stop", {}).status_code == 200
+
+
+def test_import_with_the_id_of_an_ended_run_is_refused(shared: Server) -> None:
+    run = shared.start_run("echo-args", prompt="x")["id"]
+    shared.ended(run)
+    refused = shared.post("/api/tasks/import", {"task": {"id": run, "description": "d"}})
+    assert refused.status_code == 409
+    assert refused.json()["error"]["code"] == "conflict"
+
+
 def bring_nested(server: Server, name: str, field: str, depth: int) -> httpx.Response:
     deep = '{"a":' * depth + "1" + "}" * depth
     held = deep if field == "source" else f'[{{"eventType":"x","timestamp":1,"data":{deep}}}]'
