@@ -263,7 +263,7 @@ def test_a_name_that_is_not_safe_is_refused(shared: Server, name: str) -> None:
     assert response.status_code == 400
     assert show(shared, task)["attachments"] == []
     folder = shared.home / "data" / "tasks" / task["id"]
-    assert {path.name for path in folder.glob("*")} <= {"task.json", "log"}, (
+    assert {path.name for path in folder.glob("*")} <= {".task.json.new", "task.json", "log"}, (
         "no file but what is kept of the task itself"
     )
 
