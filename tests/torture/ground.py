@@ -155,7 +155,7 @@ def verdict(run: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     return run["status"], run["reason"], run["exit_code"]
 
 
-def all_gone(pids: Iterable[int], seconds: float) -> bool:
+def all_gone(pids: Iterable[int], seconds: float = PATIENCE) -> bool:
     """Whether these processes are gone within that time."""
     deadline = time.monotonic() + seconds
     while left := [pid for pid in pids if is_alive(pid)]:
