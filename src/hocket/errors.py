@@ -9,7 +9,7 @@
     │   ├── SecurityError      a path that leads out of where it must stay
     │   └── AmbiguousRun       a prefix that fits several runs
     ├── ProgramNotFound        nothing to execute under that name
-    │   └── UnknownAgent       nobody of that name to hand a task to
+    │   └── UnknownAgent       neither an agent nor a program has that name
     ├── BadDefinition          a file that should describe an agent and does not
     ├── NoAgentsFound          no place has a single definition
     ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions, and that was asked for
@@ -102,7 +102,7 @@ class ProgramNotFound(HocketError):
 
 
 class UnknownAgent(ProgramNotFound):
-    """There is nobody of that name to hand a task to."""
+    """Neither an agent nor a program has that name."""
 
     code = "unknown_agent"
 

@@ -38,7 +38,6 @@ from hocket.errors import (
     Forbidden,
     HocketError,
     NotFound,
-    ProgramNotFound,
     StoreError,
     TooLarge,
     UnknownAgent,
@@ -272,10 +271,10 @@ class Tasks:
         return given
 
     async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
-        """An agent that nobody knows is told by its name, whatever else could be said about it."""
+        """Report an unknown agent by its name; a known one whose program is missing keeps its own message."""
         try:
             return await work
-        except (ProgramNotFound, AgentNotFound) as error:
+        except (UnknownAgent, AgentNotFound) as error:
             raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
 
     async def hand_off_new(self, description: str, wish: Wish, key: str | None, caller: Run | None) -> Given:

@@ -116,6 +116,7 @@ def test_health_tells_where_the_server_is(shared: Server) -> None:
     assert health["socket"] == shared.socket
     assert health["url"] == f"http://127.0.0.1:{shared.port}"
     assert Path(health["token_file"]).read_text().strip() == shared.token
+    assert health["environment"] == {"PATH": shared.env["PATH"]}
 
 
 def test_what_an_agent_wrote_is_served_byte_for_byte_from_any_offset(shared: Server) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from api.serving import Server, token_of, wait_for
 from api.test_tasks import history, make, put, set_status, show
+from world import Bin
 
 from hocket.wanted import Handoff
 
@@ -124,6 +125,44 @@ def test_an_agent_that_nobody_knows_changes_nothing(shared: Server) -> None:
     assert error["message"] == "Unknown agent: nobody-of-that-name"
     assert show(shared, task) == before
     assert shared.count() == count
+
+
+CRITIC = "---\nname: critic\ndescription: Reviews what others wrote.\n---\nFind the weakest point.\n"
+
+
+def test_missing_cli_is_named_with_searched_path(shared: Server) -> None:
+    definitions = shared.project / ".claude/agents"
+    definitions.mkdir(parents=True, exist_ok=True)
+    (definitions / "critic.md").write_text(CRITIC)
+    body = {"agentName": "critic", "prompt": "go", "cwd": str(shared.project)}
+    for path, asked in (("/api/handoffs", body), ("/api/runs", {"agent": "critic", "cwd": body["cwd"]})):
+        response = shared.post(path, asked)
+        assert response.status_code == 400
+        message = response.json()["error"]["message"]
+        assert "'critic' needs the Claude CLI" in message
+        assert f"no program 'claude' on PATH (searched {shared.env['PATH']})" in message
+
+
+def test_program_that_is_not_executable_is_named(shared: Server) -> None:
+    shared.agent("blocked", "print('never')").chmod(0o644)
+    body = {"agentName": "blocked", "prompt": "go", "cwd": str(shared.project)}
+    error = shared.post("/api/handoffs", body).json()["error"]
+    assert error["message"] == f"{shared.root}/bin/blocked is not executable"
+    assert error["hint"] == f"chmod +x {shared.root}/bin/blocked"
+
+
+def test_environment_is_that_of_the_calling_run_else_of_the_server(shared: Server) -> None:
+    elsewhere = Bin(shared.root / "elsewhere")
+    elsewhere.folder.mkdir()
+    elsewhere("only-there", SAYER)
+    path = f"{elsewhere.folder}:{shared.env['PATH']}"
+    caller = shared.start_run("sleeper", env={"PATH": path, "HOME": shared.env["HOME"]})
+    body = {"agentName": "only-there", "prompt": "go", "cwd": str(shared.project)}
+    given = shared.post("/api/handoffs", body, token=token_of(shared, caller))
+    assert given.status_code == 201, given.text
+    assert shared.ended(given.json()["meta"]["run"])["status"] == "done"
+    assert shared.post("/api/handoffs", body).json()["error"]["message"] == "Unknown agent: only-there"
+    stop(shared, caller["id"])
 
 
 @pytest.mark.req("S2-38", "S2-41", "S2-81")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from world import Bin, Hocket
+from world import Bin, Hocket, processes_of
 
 from hocket import config
 from hocket.cli import doctor
@@ -91,6 +91,26 @@ def test_a_lock_without_an_answer_fails(home: Path) -> None:
 def test_an_empty_path_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nosuch")
     assert failing(home) == {"programs"}
+
+
+def test_server_that_does_not_find_claude_fails(hocket: Hocket, world: Path, home: Path) -> None:
+    """The server keeps the environment it was started with; the caller's own says nothing about it."""
+    hocket("ps", env={"PATH": "/usr/bin:/bin"})
+    claude = Bin(world / "bin")("claude", "print('2.1.325 (Claude Code)')")
+    failed_one = hocket("doctor", "--json")
+    (told,) = (check for check in json.loads(failed_one.stdout)["checks"] if not check["ok"])
+    assert failed_one.returncode == 1
+    assert told["name"] == "environment"
+    assert told["detail"] == f"the server does not find claude (PATH /usr/bin:/bin); here it is {claude}"
+    assert "hocket server stop && hocket ps" in told["hint"]
+
+    hocket("server", "stop")
+    assert hocket("doctor").returncode == 0, "no server, so none with another environment"
+    assert processes_of(home) == {}, "it starts none"
+    hocket("ps")
+    found = {check["name"]: check for check in json.loads(hocket("doctor", "--json").stdout)["checks"]}
+    assert found["environment"]["detail"] == f"the server finds {claude}"
+    assert found["environment"]["ok"]
 
 
 def test_a_failing_doctor_is_one(hocket: Hocket, home: Path) -> None:

@@ -361,7 +361,7 @@ def test_agents_with_the_same_instructions_are_refused_by_name_before_the_start_
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner", "--real")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the Claude CLI is not there" in done.stderr
+    assert "needs the Claude CLI, which was not found" in done.stderr
 
 
 # --- Scripts ------------------------------------------------------------------------------------------------

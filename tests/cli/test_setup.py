@@ -117,6 +117,20 @@ def test_the_service_belongs_where_the_machine_looks_for_it() -> None:
     assert service_of("darwin", env, "/p").path == f"/home/me/Library/LaunchAgents/{LABEL}.plist"
 
 
+@pytest.mark.parametrize("folder", ["/opt/a b", "/opt/100%n", '/opt/a"b', "/opt/a\\b", "/opt/$HOME"])
+def test_service_gets_the_users_path_and_cli(folder: str) -> None:
+    env = {"HOME": "/home/me", "PATH": f"{folder}:/usr/bin", "HOCKET_CLAUDE": f"{folder}/claude"}
+    words = [
+        word
+        for line in service_of("linux", env, "/p").text.splitlines()
+        if line.startswith("Environment=")
+        for word in shlex.split(line.partition("=")[2].replace("%%", "%"))
+    ]
+    assert words == [f"PATH={folder}:/usr/bin", f"HOCKET_CLAUDE={folder}/claude"]
+    told = plistlib.loads(service_of("darwin", env, "/p").text.encode())
+    assert told["EnvironmentVariables"] == {"PATH": f"{folder}:/usr/bin", "HOCKET_CLAUDE": f"{folder}/claude"}
+
+
 # --- The command --------------------------------------------------------------------------------------------
 
 
@@ -200,7 +214,7 @@ def test_print_writes_nothing_and_a_machine_without_systemd_is_told_what_to_do(
     env = {"PATH": str(world / "bin")}
     printed = hocket("setup", "service", "--print", env=env)
     assert (printed.returncode, printed.stderr) == (0, "")
-    wanted = {"HOCKET_HOME": str(home), "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"]}
+    wanted = {"HOCKET_HOME": str(home), "XDG_CONFIG_HOME": os.environ["XDG_CONFIG_HOME"], **env}
     assert printed.stdout == unit(sys.executable, str(home), wanted)
     told = json.loads(hocket("setup", "service", "--print", "--json", env=env).stdout)
     assert told == {"path": str(place), "text": printed.stdout}

@@ -207,6 +207,7 @@ def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[s
             "url": address.url,
             "token_file": str(home / TOKEN),
             "started_at": began,
+            "environment": config.program_places(),
         }
 
     return health

@@ -230,6 +230,9 @@ class Health(Struct):
     url: str
     token_file: str
     started_at: float
+    environment: dict[str, str]
+    """Where the server looks for programs when a request has no environment and comes from no run: ``PATH``, and the
+    variables that name CLIs."""
 
 
 class Stopping(Struct):

@@ -24,7 +24,7 @@ from hocket.catalog.programs import check_program, did_you_mean, known_programs,
 from hocket.catalog.sources import find_in, names_in
 from hocket.chain import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import BadDefinition, ProgramNotFound, SecurityError
+from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition, Vouched
 
 CLAUDE = "claude"
@@ -241,11 +241,11 @@ def _is_users(folder: str, caller: _Caller) -> bool:
     return users is not None and os.path.realpath(users) == os.path.realpath(folder)
 
 
-def _no_agent(name: str, project: str) -> ProgramNotFound:
+def _no_agent(name: str, project: str) -> UnknownAgent:
     # The CLI's own words for it. It would not say them: with the input it gets it runs its default agent instead.
     known = names_in(project_folder(project))
     listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
-    return ProgramNotFound(
+    return UnknownAgent(
         f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}", did_you_mean(name, known)
     )
 
@@ -257,17 +257,21 @@ def _claude_program(caller: _Caller) -> str:
         program = _absolute(wanted, caller)
         problem = trouble_with(program)
         if problem:
-            raise _no_cli(f"{_CLAUDE_VARIABLE} names {wanted}, which {problem[0]}")
+            raise _no_cli(caller, f"{_CLAUDE_VARIABLE} names {wanted}, which {problem[0]}")
         return program
     found = search(wanted or CLAUDE, caller.cwd, caller.env).program
     if found is None:
         searched = path_of(caller.env)
-        raise _no_cli(f"the Claude CLI is not there: no program {wanted or CLAUDE!r} on PATH (searched {searched})")
+        raise _no_cli(caller, f"no program {wanted or CLAUDE!r} on PATH (searched {searched})")
     return found
 
 
-def _no_cli(problem: str) -> ProgramNotFound:
-    return ProgramNotFound(problem, f"install Claude Code, or let {_CLAUDE_VARIABLE} name its program")
+def _no_cli(caller: _Caller, problem: str) -> ProgramNotFound:
+    return ProgramNotFound(
+        f"{caller.name!r} needs the Claude CLI, which was not found: {problem}",
+        f"install Claude Code, or set {_CLAUDE_VARIABLE} to its program; "
+        "`hocket doctor` compares the server's PATH with yours",
+    )
 
 
 # --- Programs -----------------------------------------------------------------------------------------------
@@ -289,7 +293,7 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     typable = (name for name in catalog.ranked if is_address(name))
     known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), CLAUDE]
     unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
-    return ProgramNotFound(
+    return UnknownAgent(
         f"there is no agent {name!r} (looked in {', '.join(places)})"
         f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
         f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"

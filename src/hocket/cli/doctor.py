@@ -153,6 +153,7 @@ def checks(home: str) -> Iterator[Check]:
     yield _guarded("processes", check_processes)
     yield _guarded("programs", check_programs)
     yield _guarded("claude", check_claude)
+    yield _guarded("environment", lambda: check_environment(home))
 
 
 def _guarded(name: str, look: Callable[[], tuple[bool, str, str | None]]) -> Check:
@@ -342,6 +343,33 @@ def check_claude() -> Look:
     if not version:
         return False, f"{program} does not tell its version: {told[:80]!r}", INSTALL_CLAUDE
     return _judge_claude(program, told.split()[0], version)
+
+
+def check_environment(home: str) -> Look:
+    """Whether the server, too, finds the CLI: a request that brings no environment is started with the server's."""
+    if not lock_held(home):
+        return True, "no server is running; it starts with the environment of the command that needs it", None
+    try:
+        told = access.connect(starting=False).request("GET", "/api/health").get("environment")
+    except HocketError:
+        told = None  # what is wrong with the server is another check's to say
+    if told is None:
+        return True, "not known: the server does not report it", None
+    here, there = _claude_program(config.program_places()), _claude_program(told)
+    if here and not there:
+        searched = told.get("HOCKET_CLAUDE") or f"PATH {told.get('PATH') or 'not set'}"
+        detail = f"the server does not find claude ({searched}); here it is {here}"
+        return False, detail, "requests over HTTP fail without it; restart the server from here: " + _restart()
+    if here != there:
+        return True, f"claude is {there} for the server and {here or 'not found'} here", None
+    return True, f"the server finds {there}" if there else "the server finds no claude either", None
+
+
+def _restart() -> str:
+    from hocket.cli.setup import is_set_up
+
+    service = "hocket setup service && " if is_set_up() else ""
+    return f"{service}hocket server stop && hocket ps"
 
 
 def _claude_program(env: dict[str, str]) -> str | None:

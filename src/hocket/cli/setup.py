@@ -87,7 +87,7 @@ def _passed_on(environ: dict[str, str]) -> dict[str, str]:
     found = {} if home == config.home(bare) else {"HOCKET_HOME": home}
     if config.config_directory(environ) != config.config_directory(bare):
         found["XDG_CONFIG_HOME"] = os.path.dirname(config.config_directory(environ))
-    return found
+    return found | config.program_places(environ)
 
 
 # --- What is written ----------------------------------------------------------------------------------------
@@ -134,7 +134,9 @@ def _quoted(word: str) -> str:
 
 def _one_line(word: str) -> str:
     if not word.isprintable():
-        raise HocketError(f"a service cannot be told a path like {word!r}", "choose another place with HOCKET_HOME")
+        raise HocketError(
+            f"a service cannot be told a path like {word!r}", "correct PATH, HOCKET_HOME or HOCKET_CLAUDE"
+        )
     return word
 
 

@@ -324,6 +324,13 @@ def named_programs(env: Environ) -> dict[str, str]:
     return {name: env[name] for name in _PROGRAMS if name in env and _is_text(env[name])}
 
 
+def program_places(environ: Environ | None = None) -> dict[str, str]:
+    """The variables that decide which program a name means."""
+    environ = own_unless(environ)
+    path = environ.get("PATH")
+    return ({"PATH": path} if path and _is_text(path) else {}) | named_programs(environ)
+
+
 def agent_environment(env: Environ, provider: str, extra_names: Iterable[str] = ()) -> dict[str, str]:
     """The part of a caller's environment that an agent of this provider gets: no other CLI's keys."""
     return _allowed(env, [*_BASE, *_OF_PROVIDER.get(provider, ()), *extra_names])
