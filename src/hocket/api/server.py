@@ -28,6 +28,7 @@ from hocket import __version__, config
 from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.api.mcp import in_stream
+from hocket.api.tcp import TcpProtocol
 from hocket.config.loading import load
 from hocket.engine.engine import Engine
 from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
@@ -70,7 +71,8 @@ def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool
             "Add --allow-remote if that is meant, and put TLS in front of it: the token travels in the clear",
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    # Its warnings are about requests that are no HTTP, which any program on this machine can send without end.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
     _seed(home)
     # The loop is what a server does most, and in Python it takes a third of the server's time for a run.
     uvloop.run(_serve(home, lock, port, host))
@@ -148,7 +150,7 @@ async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:
 async def _listen(
     app: ASGIApp, doors: list[tuple[socket.socket, Door]], engine: Engine, leaving: asyncio.Event
 ) -> None:
-    servers = [_Http(Guard(app, door, engine.run_of_token), leaving) for _, door in doors]
+    servers = [_Http(Guard(app, door, engine.run_of_token), door, leaving) for _, door in doors]
     tasks = [
         asyncio.create_task(server.serve(sockets=[listening]))
         for server, (listening, _) in zip(servers, doors, strict=True)
@@ -162,7 +164,7 @@ async def _listen(
 class _Http(uvicorn.Server):
     """uvicorn behind one door, with the signals left to us."""
 
-    def __init__(self, app: ASGIApp, leaving: asyncio.Event) -> None:
+    def __init__(self, app: ASGIApp, door: Door, leaving: asyncio.Event) -> None:
         self._leaving = leaving
         super().__init__(
             uvicorn.Config(
@@ -171,7 +173,7 @@ class _Http(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 proxy_headers=False,
-                http="h11",
+                http="h11" if door.hosts is None else TcpProtocol,
                 ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=2,
