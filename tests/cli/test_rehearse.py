@@ -212,7 +212,7 @@ def test_sub_agents_are_found_where_the_real_cli_finds_them(
     if helper != "nobody":
         define({"user": world / "user", "project": project}[helper], "helper")
     if is_trusted:
-        assert hocket("trust").returncode == 0
+        assert hocket("trust", "--yes").returncode == 0
     if player == "real":
         monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
     write(project, HELPED)

@@ -40,19 +40,19 @@ def listed(hocket: Hocket) -> dict[str, Any]:
 def test_an_agent_is_approved_by_its_name(hocket: Hocket, world: Path) -> None:
     own = define(world / "user", "rev")
     path = define(hocket.cwd, "rev", hooks=HOOKS)
-    done = hocket("trust", "rev")
+    done = hocket("trust", "--yes", "rev")
     assert (done.returncode, done.stderr) == (0, "")
     for words in (f"{path}: not approved yet", "asks for hooks", "Stop: true", f"your own agent {own}", "+hooks:"):
         assert words in done.stdout
     assert done.stdout.endswith(f"approved {path}\n")
     assert listed(hocket) == {str(path): "approved"}
-    assert hocket("trust", "rev").stdout == f"approved already {path}\n"
+    assert hocket("trust", "--yes", "rev").stdout == f"approved already {path}\n"
 
 
 @pytest.mark.parametrize("spelled", ["{path}", ".claude/agents/rev.md", ".claude/agents/rev", "{bare}"])
 def test_a_definition_is_approved_by_its_path(hocket: Hocket, spelled: str) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
-    done = hocket("trust", spelled.format(path=path, bare=path.with_suffix("")))
+    done = hocket("trust", "--yes", spelled.format(path=path, bare=path.with_suffix("")))
     assert done.returncode == 0, done.stderr
     assert listed(hocket) == {str(path): "approved"}
 
@@ -60,7 +60,7 @@ def test_a_definition_is_approved_by_its_path(hocket: Hocket, spelled: str) -> N
 def test_a_path_is_relative_to_the_directory_that_was_given(hocket: Hocket, world: Path) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
     for target in ("rev", ".claude/agents/rev.md"):
-        assert hocket("trust", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
+        assert hocket("trust", "--yes", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
         assert listed(hocket) == {str(path): "approved"}
         assert hocket("trust", "--remove", target, "--cwd", hocket.cwd, cwd=world).returncode == 0
         assert listed(hocket) == {}
@@ -72,14 +72,14 @@ def test_the_current_folder_is_approved_with_those_above_it(hocket: Hocket) -> N
     below.mkdir(parents=True)
     (below / ".mcp.json").write_text(json.dumps({"mcpServers": {"trap": {"command": "sh", "args": ["-c", "x"]}}}))
     (hocket.cwd / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "a"}]\nuntil = "make test"\n')
-    done = hocket("trust", cwd=below)
+    done = hocket("trust", "--yes", cwd=below)
     assert (done.returncode, done.stderr) == (0, "")
     assert "trap: sh -c x" in done.stdout
     assert "gate: make test" in done.stdout
     assert listed(hocket) == {str(below): "approved", str(hocket.cwd): "approved"}
     (below / ".mcp.json").write_text("{}")
     assert listed(hocket)[str(below)] == "changed"
-    changed = hocket("trust", below)
+    changed = hocket("trust", "--yes", below)
     assert "compared with what you approved" in changed.stdout
     assert '-{"mcpServers"' in changed.stdout
 
@@ -87,7 +87,7 @@ def test_the_current_folder_is_approved_with_those_above_it(hocket: Hocket) -> N
 def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) -> None:
     (hocket.cwd / "hocket.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     assert hocket("run", "true", "--dry-run").returncode == 4
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert hocket("run", "true", "--dry-run").returncode == 0
 
 
@@ -95,7 +95,7 @@ def test_a_project_that_may_not_be_loaded_can_still_be_approved(hocket: Hocket) 
 def test_what_needs_no_approval_is_said_to_need_none(hocket: Hocket, home: Path, world: Path, target: str) -> None:
     define(hocket.cwd, "calm", tools="Read")
     define(world / "user", "mine", hooks=HOOKS)
-    done = hocket("trust", target)
+    done = hocket("trust", "--yes", target)
     assert (done.returncode, done.stdout, done.stderr) == (0, "nothing to approve\n", "")
     assert not (home / "trust.json").exists()
 
@@ -111,9 +111,9 @@ def test_a_folder_that_brings_nothing_along_is_approved_as_such(hocket: Hocket, 
         assert line in seen.stdout
     assert "programs that these files name" not in seen.stdout
     assert listed(hocket) == {}
-    assert hocket("trust", *words).stdout.endswith(f"\napproved {hocket.cwd}\n")
+    assert hocket("trust", "--yes", *words).stdout.endswith(f"\napproved {hocket.cwd}\n")
     assert listed(hocket) == {str(hocket.cwd): "approved"}
-    assert hocket("trust", *words).stdout == f"approved already {hocket.cwd}\n"
+    assert hocket("trust", "--yes", *words).stdout == f"approved already {hocket.cwd}\n"
     (hocket.cwd / ".mcp.json").write_text('{"mcpServers": {}}')
     assert listed(hocket) == {str(hocket.cwd): "changed"}
     changed = hocket("trust", "--dry-run", *words).stdout
@@ -124,7 +124,7 @@ def test_a_folder_that_brings_nothing_along_is_approved_as_such(hocket: Hocket, 
 
 
 def test_programs_see_that_a_folder_was_approved_as_one_with_nothing(hocket: Hocket) -> None:
-    told = json.loads(hocket("trust", "--json").stdout)
+    told = json.loads(hocket("trust", "--yes", "--json").stdout)
     (approved,), (explained,) = told["approved"], told["explained"]
     assert (approved["path"], approved["sha256"]) == (str(hocket.cwd), hashlib.sha256(b"").hexdigest())
     assert (explained["state"], explained["files"], explained["asks"]) == ("new", [], [])
@@ -132,7 +132,7 @@ def test_programs_see_that_a_folder_was_approved_as_one_with_nothing(hocket: Hoc
 
 def test_a_listed_folder_with_nothing_in_it_needs_no_approval(hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(hocket.cwd))}]\n")
-    assert hocket("trust").stdout == "nothing to approve\n"
+    assert hocket("trust", "--yes").stdout == "nothing to approve\n"
 
 
 @pytest.mark.parametrize(
@@ -147,20 +147,20 @@ def test_a_listed_folder_with_nothing_in_it_needs_no_approval(hocket: Hocket, ho
 def test_a_target_that_cannot_be_approved_is_refused_by_name(hocket: Hocket, target: str, words: str) -> None:
     (hocket.cwd / "plain.txt").write_text("x")
     define(hocket.cwd, "broken").write_text("---\nname: broken\n")
-    done = hocket("trust", target)
+    done = hocket("trust", "--yes", target)
     assert (done.returncode, done.stdout) == (2, "")
     assert words in done.stderr
 
 
 def test_several_targets_are_approved_at_once(hocket: Hocket) -> None:
     paths = [define(hocket.cwd, name, hooks=HOOKS) for name in ("a", "b", "c")]
-    assert hocket("trust", "a", paths[1], "c").returncode == 0
+    assert hocket("trust", "--yes", "a", paths[1], "c").returncode == 0
     assert listed(hocket) == dict.fromkeys(map(str, paths), "approved")
 
 
 def test_twenty_commands_at_once_lose_no_approval(hocket: Hocket) -> None:
     paths = [define(hocket.cwd, f"a{number}", hooks=HOOKS) for number in range(20)]
-    started = [hocket.start("trust", path) for path in paths]
+    started = [hocket.start("trust", "--yes", path) for path in paths]
     for process in started:
         _, stderr = process.communicate(timeout=60)
         assert (process.returncode, stderr) == (0, "")
@@ -175,7 +175,7 @@ def test_a_link_is_approved_as_the_file_it_leads_to(hocket: Hocket, world: Path)
     link = hocket.cwd / ".claude/agents/rev.md"
     link.parent.mkdir(parents=True)
     link.symlink_to(real)
-    assert hocket("trust", link).returncode == 0
+    assert hocket("trust", "--yes", link).returncode == 0
     assert listed(hocket) == {str(real): "approved"}
     assert hocket("agents", "rev", "--json").returncode == 0
 
@@ -185,7 +185,7 @@ def test_a_link_is_approved_as_the_file_it_leads_to(hocket: Hocket, world: Path)
 
 def test_an_approval_can_be_taken_back_also_of_what_is_gone(hocket: Hocket) -> None:
     first, second = define(hocket.cwd, "a", hooks=HOOKS), define(hocket.cwd, "b", hooks=HOOKS)
-    hocket("trust", "a", "b")
+    hocket("trust", "--yes", "a", "b")
     assert hocket("trust", "--remove", "a").stdout == f"no longer approved: {first}\n"
     second.unlink()
     assert listed(hocket) == {str(second): "gone"}
@@ -205,7 +205,7 @@ def test_the_list_has_what_the_configuration_vouches_for(hocket: Hocket, home: P
 
 def test_a_broken_configuration_does_not_hide_the_list(hocket: Hocket) -> None:
     path = define(hocket.cwd, "a", hooks=HOOKS)
-    hocket("trust", "a")
+    hocket("trust", "--yes", "a")
     (hocket.cwd / "hocket.toml").write_text("= =")
     assert listed(hocket) == {str(path): "approved"}
 
@@ -214,7 +214,7 @@ def test_a_damaged_record_is_told_and_not_overwritten(hocket: Hocket, home: Path
     define(hocket.cwd, "a", hooks=HOOKS)
     (home / "trust.json").write_text("{")
     for words in (("--list",), ("a",)):
-        done = hocket("trust", *words)
+        done = hocket("trust", "--yes", *words)
         assert done.returncode == 2
         assert f"{home}/trust.json is damaged" in done.stderr
         assert "hint: move it away" in done.stderr
@@ -223,7 +223,7 @@ def test_a_damaged_record_is_told_and_not_overwritten(hocket: Hocket, home: Path
 
 def test_what_goes_together_and_what_does_not(hocket: Hocket) -> None:
     for words in (("--list", "a"), ("--dry-run", "--remove")):
-        assert hocket("trust", *words).returncode == 2
+        assert hocket("trust", "--yes", *words).returncode == 2
 
 
 # --- Who is asked -------------------------------------------------------------------------------------------
@@ -284,6 +284,23 @@ def test_who_says_yes_beforehand_is_not_asked(hocket: Hocket) -> None:
     assert listed(hocket) == {str(path): "approved"}
 
 
+@pytest.mark.parametrize("words", [["rev"], ["."], ["rev", "--json"]])
+def test_nothing_is_approved_without_a_terminal(hocket: Hocket, home: Path, words: list[str]) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    done = hocket("trust", *words)
+    assert (done.returncode, "hooks" in done.stdout, "\napproved" in done.stdout) == (4, "--json" not in words, False)
+    target = path if words[0] == "rev" else hocket.cwd
+    assert done.stderr.endswith(f"add --yes to: hocket trust {target}\n")
+    assert not (home / "trust.json").exists()
+
+
+def test_what_is_approved_already_needs_no_terminal(hocket: Hocket) -> None:
+    path = define(hocket.cwd, "rev", hooks=HOOKS)
+    assert hocket("trust", "--yes", "rev").returncode == 0
+    done = hocket("trust", "rev")
+    assert (done.returncode, done.stdout) == (0, f"approved already {path}\n")
+
+
 def test_looking_approves_nothing(hocket: Hocket) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     done = hocket("trust", "rev", "--dry-run")
@@ -295,7 +312,7 @@ def test_looking_approves_nothing(hocket: Hocket) -> None:
 
 def test_programs_get_what_was_approved_as_data(hocket: Hocket) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
-    done = hocket("trust", "rev", "--json")
+    done = hocket("trust", "--yes", "rev", "--json")
     (approved,) = json.loads(done.stdout)["approved"]
     assert (done.stderr, approved["path"], approved["kind"]) == ("", str(path), "file")
     assert approved["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -304,7 +321,7 @@ def test_programs_get_what_was_approved_as_data(hocket: Hocket) -> None:
 def test_an_agent_cannot_vouch_for_itself(hocket: Hocket, home: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     for words in (("rev",), ("rev", "--yes"), ("--remove", "rev"), (".",)):
-        done = hocket("trust", *words, env={"HOCKET_RUN": "r1"})
+        done = hocket("trust", "--yes", *words, env={"HOCKET_RUN": "r1"})
         assert (done.returncode, done.stdout) == (2, "")
         assert "cannot vouch" in done.stderr
     assert not (home / "trust.json").exists()
@@ -316,7 +333,7 @@ def test_an_agent_cannot_vouch_for_itself(hocket: Hocket, home: Path) -> None:
 def test_no_server_is_started(hocket: Hocket, home: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     for words in (("rev",), (".",), ("--list",), ("--remove", "rev")):
-        hocket("trust", *words)
+        hocket("trust", "--yes", *words)
     assert processes_of(home) == {}
     assert not (home / "sock").exists()
 
@@ -324,14 +341,14 @@ def test_no_server_is_started(hocket: Hocket, home: Path) -> None:
 def test_a_home_that_is_not_there_yet_is_made_private(hocket: Hocket, world: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     new = world / "new/home"
-    assert hocket("trust", "rev", env={"HOCKET_HOME": str(new)}).returncode == 0
+    assert hocket("trust", "--yes", "rev", env={"HOCKET_HOME": str(new)}).returncode == 0
     assert new.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_home_that_cannot_be_written_is_a_clear_error(hocket: Hocket, world: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     (world / "file").write_text("")
-    done = hocket("trust", "rev", env={"HOCKET_HOME": str(world / "file/h")})
+    done = hocket("trust", "--yes", "rev", env={"HOCKET_HOME": str(world / "file/h")})
     assert done.returncode == 2
     assert f"cannot write down what is approved in {world}/file/h" in done.stderr
     assert "Traceback" not in done.stderr
@@ -342,7 +359,7 @@ def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> Non
     hooks = f'{{"Stop": [{{"hooks": [{{"type": "command", "command": {json.dumps(command)}}}]}}]}}'
     define(hocket.cwd, "rev", "one\x1b[1A\rtwo\u202ethree", hooks=hooks.replace("\\\\", "\\"))
     define(Path(os.environ["HOME"]), "rev")
-    done = hocket("trust", "rev")
+    done = hocket("trust", "--yes", "rev")
     assert done.returncode == 0
     assert not set("\x1b\r\x07\u202e") & set(done.stdout)
     assert not any(line.startswith("approved everything") for line in done.stdout.splitlines())
@@ -350,7 +367,7 @@ def test_nothing_that_a_project_wrote_steers_the_terminal(hocket: Hocket) -> Non
 
 @pytest.mark.parametrize("words", [[""], ["--remove", ""], [".", ""]])
 def test_an_empty_target_is_none(hocket: Hocket, words: list[str]) -> None:
-    done = hocket("trust", *words)
+    done = hocket("trust", "--yes", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "a TARGET is empty" in done.stderr
 
@@ -366,7 +383,7 @@ CHANGES = [
 @pytest.mark.parametrize(("change", "shown"), CHANGES, ids=["line ends", "the last line end", "unseen", "obeyed"])
 def test_whatever_has_changed_can_be_seen(hocket: Hocket, change: Callable[[str], str], shown: str) -> None:
     path = define(hocket.cwd, "rev", hooks=HOOKS)
-    assert hocket("trust", "rev").returncode == 0
+    assert hocket("trust", "--yes", "rev").returncode == 0
     path.write_bytes(change(path.read_text()).encode())
     told = hocket("trust", "rev", "--dry-run").stdout
     assert "changed since you approved it" in told

@@ -36,7 +36,7 @@ def pair(world: Path, agent: Bin) -> tuple[Path, Path]:
 def test_an_edge_is_shown_written_down_listed_and_taken_back(
     hocket: Hocket, home: Path, pair: tuple[Path, Path]
 ) -> None:
-    done = hocket("trust", "--edge", "lead", "dev")
+    done = hocket("trust", "--yes", "--edge", "lead", "dev")
     assert (done.returncode, done.stderr) == (0, "")
     assert f"lead may start dev, in its own permission mode, {BYPASS}" in done.stdout
     assert all(str(path) in done.stdout for path in pair)
@@ -54,9 +54,18 @@ def test_an_edge_is_shown_written_down_listed_and_taken_back(
     assert hocket("trust", "--remove", "--edge", "lead", "dev").returncode == 2
 
 
+@pytest.mark.usefixtures("pair")
+@pytest.mark.parametrize("words", [[], ["--json"]])
+def test_no_edge_is_allowed_without_a_terminal(hocket: Hocket, home: Path, words: list[str]) -> None:
+    done = hocket("trust", "--edge", "lead", "dev", *words)
+    assert (done.returncode, "allowed lead" in done.stdout) == (4, False)
+    assert done.stderr.endswith(f"add --yes to: hocket trust --edge lead dev --cwd {hocket.cwd}\n")
+    assert not (home / "trust.json").exists()
+
+
 def test_an_edge_that_is_allowed_twice_is_one(hocket: Hocket, pair: tuple[Path, Path]) -> None:
     for words in (("lead", "dev"), (str(pair[0]), "~/.claude/agents/dev.md")):
-        assert hocket("trust", "--edge", *words).returncode == 0
+        assert hocket("trust", "--yes", "--edge", *words).returncode == 0
     assert listed(hocket) == [("lead", "dev", "approved")]
 
 
@@ -65,7 +74,7 @@ def test_programs_read_what_was_allowed_and_taken_back(hocket: Hocket, pair: tup
     seen = hocket("trust", "--edge", "lead", "dev", "--dry-run", "--json")
     assert json.loads(seen.stdout) == {"allowed": False, **ends}
     assert listed(hocket) == []
-    done = hocket("trust", "--edge", "lead", "dev", "--json")
+    done = hocket("trust", "--yes", "--edge", "lead", "dev", "--json")
     assert (json.loads(done.stdout), done.stderr) == ({"allowed": True, **ends}, "")
     row: dict[str, Any] = json.loads(hocket("trust", "--list", "--json").stdout)[0]
     assert (row["kind"], row["state"], {role: row[role] for role in ends}) == ("edge", "approved", ends)
@@ -74,7 +83,7 @@ def test_programs_read_what_was_allowed_and_taken_back(hocket: Hocket, pair: tup
 
 
 def test_an_edge_to_what_is_gone_is_told_and_can_be_taken_back(hocket: Hocket, pair: tuple[Path, Path]) -> None:
-    hocket("trust", "--edge", "lead", "dev")
+    hocket("trust", "--yes", "--edge", "lead", "dev")
     pair[1].unlink()
     assert listed(hocket) == [("lead", "dev", "gone")]
     assert hocket("trust", "--remove", "--edge", "lead", "dev").returncode == 0
@@ -103,7 +112,7 @@ def test_what_is_no_edge_is_refused_and_nothing_is_written(
     hocket: Hocket, home: Path, pair: tuple[Path, Path], agent: Bin, words: tuple[str, ...], complaint: str
 ) -> None:
     agent("tool", PAUSING)
-    done = hocket("trust", *words)
+    done = hocket("trust", "--yes", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert complaint in done.stderr
     assert not (home / "trust.json").exists()
@@ -111,7 +120,7 @@ def test_what_is_no_edge_is_refused_and_nothing_is_written(
 
 def test_an_agent_cannot_allow_itself_anything(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
     for words in (("--edge",), ("--remove", "--edge")):
-        done = hocket("trust", *words, "lead", "dev", env={"HOCKET_RUN": "rx"})
+        done = hocket("trust", "--yes", *words, "lead", "dev", env={"HOCKET_RUN": "rx"})
         assert (done.returncode, "cannot vouch" in done.stderr) == (2, True)
     assert not (home / "trust.json").exists()
 
@@ -124,7 +133,7 @@ def test_approvals_and_edges_do_not_lose_each_other(hocket: Hocket, home: Path, 
         ("--edge", "dev", "lead"),
         ("--remove", "--edge", "dev", "lead"),
     ):
-        assert hocket("trust", *words).returncode == 0
+        assert hocket("trust", "--yes", *words).returncode == 0
     assert listed(hocket) == [("lead", "dev", "approved")]
     assert list(json.loads((home / "trust.json").read_text())["files"]) == [str(path)]
     assert hocket("trust", "--remove", "wide").returncode == 0
@@ -137,7 +146,7 @@ def test_a_record_from_before_there_were_edges_is_read_and_kept(
     before = {"files": {"/x/a.md": {"sha256": "0" * 64, "at": 1.0}}, "folders": {}}
     (home / "trust.json").write_text(json.dumps({"version": 1, **before}))
     assert listed(hocket) == []
-    assert hocket("trust", "--edge", "lead", "dev").returncode == 0
+    assert hocket("trust", "--yes", "--edge", "lead", "dev").returncode == 0
     after = json.loads((home / "trust.json").read_text())
     assert {key: after[key] for key in before} == before
 
@@ -233,7 +242,7 @@ def test_an_agent_that_asks_for_a_shell_gets_none(
 
 def test_an_agent_may_start_a_program_once_the_user_has_allowed_it(hocket: Hocket, inside: Inside, world: Path) -> None:
     define(world / "user", "lead")
-    assert hocket("trust", "--edge", "lead", "sh").returncode == 0
+    assert hocket("trust", "--yes", "--edge", "lead", "sh").returncode == 0
     said = inside("lead", "run", "sh", "--", "-c", "touch made")
     assert said["code"] == 0, said["err"]
     assert (hocket.cwd / "made").exists()

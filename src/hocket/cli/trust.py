@@ -37,7 +37,7 @@ from hocket.config.pins import (
     forbid,
     withdraw,
 )
-from hocket.config.settings import Config, meant
+from hocket.config.settings import Config, approval, edge_command, meant
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, UsageError
 from hocket.model import Agent
 
@@ -49,7 +49,9 @@ _ALWAYS = "always"
 
 @command(
     Argument("targets", "[TARGET]...", many=True, required=False),
-    Option("-y", "--yes", kind=FLAG, help="Do not ask on a terminal. Without one nobody is asked."),
+    Option(
+        "-y", "--yes", kind=FLAG, help="Approve without asking. Needed where there is no terminal, and with --json."
+    ),
     Option("--dry-run", kind=FLAG, help="Only show what there is to approve."),
     Option("--list", name="listing", kind=FLAG, help="List what is approved, and what has changed since."),
     Option("--remove", kind=FLAG, help="Take approvals back."),
@@ -101,7 +103,7 @@ def trust(
     if remove:
         return _remove(desk, targets, as_json)
     found = [one for target in targets or ["."] for one in desk.explain(target)]
-    return _show(found, as_json) if dry_run else _approve(found, yes or as_json, as_json)
+    return _show(found, as_json) if dry_run else _approve(found, yes, as_json)
 
 
 def _refuse_inside_a_run() -> None:
@@ -196,16 +198,20 @@ def _explained(needed: Needed, settings: Config) -> list[Explanation]:
 # --- Approving ----------------------------------------------------------------------------------------------
 
 
-def _approve(found: Sequence[Explanation], without_asking: bool, as_json: bool) -> int:
-    """Show each, ask where somebody can answer, and write down what was shown."""
+def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
+    """Show each explanation, ask unless ``yes``, and record what was shown."""
     home = config.home()
     approved: list[tuple[Explanation, Pin]] = []
     pending = [one for one in found if one.state != APPROVED]
+    if pending and not yes and not _can_ask(as_json):
+        if not as_json:
+            _show(pending, as_json)
+        raise _unanswered(approval(*(one.path for one in pending)))
     for one in pending:
         if not as_json:
             access.write(shown(one))
             sys.stdout.flush()
-        if _may(without_asking, f"Approve {one_line(one.path)}?"):
+        if yes or _asked(f"Approve {one_line(one.path)}?"):
             approved.append((one, approve(home, one.kind, one.path, one.content)))
             if not as_json:
                 access.write(f"approved {one_line(one.path)}\n")
@@ -216,10 +222,16 @@ def _approve(found: Sequence[Explanation], without_asking: bool, as_json: bool) 
     return 0 if len(approved) == len(pending) else DECLINED
 
 
-def _may(without_asking: bool, question: str) -> bool:
-    """What whoever sits at the terminal says; where nobody does, to type the command was the answer."""
-    can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    return without_asking or not can_ask or _asked(question)
+def _can_ask(as_json: bool) -> bool:
+    """Whether a person can read what is shown and answer. With ``--json`` nothing is shown."""
+    return not as_json and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _unanswered(line: str) -> NotTrusted:
+    return NotTrusted(
+        "nothing was approved: approval needs a terminal, or --yes",
+        f"read what it asks for; to approve it, type in a terminal, or add --yes to: {line}",
+    )
 
 
 def _asked(question: str) -> bool:
@@ -305,7 +317,9 @@ def _join(desk: Desk, caller: str, target: str, yes: bool, dry_run: bool, as_jso
     if not as_json:
         access.write(_leave(starting, started, settings))
         sys.stdout.flush()
-    given = not dry_run and _may(yes or as_json, f"Allow {one_line(caller)} -> {one_line(target)}?")
+    if not (dry_run or yes or _can_ask(as_json)):
+        raise _unanswered(edge_command(caller, target, desk.cwd))
+    given = not dry_run and (yes or _asked(f"Allow {one_line(caller)} -> {one_line(target)}?"))
     if given:
         allow(desk.home, starting.known, started.known)
     if as_json:

@@ -36,7 +36,7 @@ def test_a_project_s_agent_wins_over_the_user_s(stage: Stage, hocket: Hocket, pr
         says("the user's", agent="helper", system="Serve the USER."),
     )
     # It takes the place of the user's own, so the user has to say yes to it first.
-    assert hocket("trust", "helper").returncode == 0
+    assert hocket("trust", "--yes", "helper").returncode == 0
     assert run(hocket, "helper", "-p", "hello").ended["result"] == "the project's"
     elsewhere = run(hocket, "helper", "-p", "hello", cwd=other)
     assert (elsewhere.ended["result"], works_in(elsewhere)) == ("the user's", str(other))

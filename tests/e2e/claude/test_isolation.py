@@ -112,7 +112,7 @@ def test_a_project_that_nobody_trusts_has_no_more_rights_in_a_worktree(traps: Tr
 def test_an_approved_project_stays_so_in_a_worktree_that_has_what_was_approved(traps: Traps, hocket: Hocket) -> None:
     traps.set()
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung(), notices(told)) == (0, (True, True), [])
 
@@ -122,7 +122,7 @@ def test_an_approval_of_what_is_not_committed_counts_for_no_worktree(traps: Trap
     commit_all(hocket.cwd)
     settings = hocket.cwd / ".claude/settings.json"
     settings.write_text(settings.read_text() + " ")
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung()) == (0, (False, False))
     assert "not those that you approved" in notices(told)[0]
@@ -136,7 +136,7 @@ def test_settings_that_only_the_project_itself_has_do_not_make_what_is_committed
     commit_all(hocket.cwd)
     (hocket.cwd / ".claude/settings.json").write_text("{}")
     (hocket.cwd / ".mcp.json").unlink()
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert isolated(hocket, "claude").code == 0
     assert traps.sprung() == (False, False)
 
@@ -145,7 +145,7 @@ def test_local_settings_of_an_approved_project_count_as_they_do_in_any_worktree(
     traps.set(settings=".claude/settings.local.json")
     (hocket.cwd / ".gitignore").write_text(".claude/settings.local.json\n")
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung(), notices(told)) == (0, (True, True), [])
 
@@ -156,7 +156,7 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
     (hocket.cwd / ".claude").mkdir()
     (hocket.cwd / ".claude/settings.json").write_text("{}")
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     hook = json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {traps.hook}"}]}]}})
     write = bash(f"echo '{hook}' > .claude/settings.json && git add --all && git {IDENTITY} commit --quiet -m x")
     define(Path.home(), "writer")
@@ -176,7 +176,7 @@ def test_a_session_in_a_worktree_goes_on_only_with_what_is_approved(
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     (home / "config.toml").write_text(UNASKED)
     claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
     told = isolated(hocket, "claude")
@@ -214,7 +214,7 @@ def test_servers_that_are_written_above_the_worktrees_stay_off(
     (hocket.cwd / ".claude").mkdir()
     (hocket.cwd / ".claude/settings.json").write_text("{}")
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     traps.set(home, name="stranger")
     assert (isolated(hocket, "claude").code, traps.sprung()) == (0, (False, False))
 
@@ -234,7 +234,7 @@ def test_servers_that_a_step_writes_above_its_worktree_stay_off(
     (hocket.cwd / ".claude").mkdir()
     (hocket.cwd / ".claude/settings.json").write_text("{}")
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     (home / "config.toml").write_text(UNASKED)
     define(Path.home(), "writer")
     write = bash(servers(home / place, planted=f"touch {traps.server}"))
@@ -257,7 +257,7 @@ def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     (home / "config.toml").write_text(UNASKED)
     claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
     told = isolated(hocket, "claude")
@@ -267,7 +267,7 @@ def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
         refused = hocket("resume", *words)
         assert (refused.returncode, traps.sprung()) == (4, (False, False))
         assert f"servers that are written above {home}/worktrees since: later" in refused.stderr
-    assert hocket("trust", home).returncode == 0
+    assert hocket("trust", "--yes", home).returncode == 0
     for words in ((told.leaf, "-p", "go on"), (told.root, "--from", "1")):
         again = hocket("resume", *words)
         assert (again.returncode, traps.sprung()) == (0, (True, True)), again.stderr
@@ -282,7 +282,7 @@ def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more
     traps.set()
     commit_all(hocket.cwd)
     subprocess.run(servers(home, mine="true"), shell=True, check=True)  # noqa: S602 - our own words
-    assert hocket("trust", hocket.cwd, home).returncode == 0
+    assert hocket("trust", "--yes", hocket.cwd, home).returncode == 0
     (home / "config.toml").write_text(UNASKED)
     define(Path.home(), "writer")
     write = bash(servers(home, mine=f"touch {traps.server}"))

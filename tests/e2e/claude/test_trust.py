@@ -73,7 +73,7 @@ def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_chang
         return both
 
     assert ran() == (False, False)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert ran() == (True, True)
     settings = hocket.cwd / ".claude/settings.json"
     settings.write_text(settings.read_text() + " ")
@@ -86,7 +86,7 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage,
     below.mkdir()
     _, server = set_traps(below, "own")
     claude.plays(says("fine"))
-    for vouch in (lambda: trust(home, below), lambda: hocket("trust", below)):
+    for vouch in (lambda: trust(home, below), lambda: hocket("trust", "--yes", below)):
         vouch()
         assert run(hocket, "claude", "-p", "hello", "--cwd", below).outcome == (0, "done", "single_run")
         assert (server.exists(), above.exists()) == (True, False)
@@ -127,7 +127,7 @@ def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s
         mcpServers=json.dumps([{"own": {"command": "/bin/sh", "args": ["-c", f"touch {own_server}"]}}]),
     )
     claude.plays({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
-    assert hocket("trust", "eager").returncode == 0
+    assert hocket("trust", "--yes", "eager").returncode == 0
     told = run(hocket, "eager", "-p", "hello")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
     assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
@@ -179,7 +179,7 @@ def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
         (hocket.cwd / ".claude/settings.json").write_text(settings)
     claude.plays(*CREW)
     assert known(claude, hocket) == (False, False, False)
-    assert hocket("trust", ".").returncode == 0
+    assert hocket("trust", "--yes", ".").returncode == 0
     assert known(claude, hocket) == (True, True, True)
     set_traps(hocket.cwd)
     assert known(claude, hocket) == (False, False, False)
@@ -201,7 +201,7 @@ def test_one_line_says_what_an_untrusted_folder_does_without(claude: Stage, hock
             f"{hocket.cwd} is not trusted, so Claude works without CLAUDE.md, .claude/agents, .claude/skills;"
             f" to look at it and approve it: hocket trust {hocket.cwd}"
         )
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert said("claude", 1) == []
 
 
@@ -239,7 +239,7 @@ def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
     claude: Stage, hocket: Hocket, file: str | None
 ) -> None:
     traps = set_traps(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     claude.plays(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     assert traps_sprung(*traps)
@@ -252,7 +252,7 @@ def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
     told = refused(hocket, leaf, hocket.cwd)
     assert ("has changed since you approved it" in told) is (file is not None)
     assert not traps_sprung(*traps)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert hocket("resume", leaf, "--json").returncode == 0
     assert traps_sprung(*traps)
 
@@ -285,18 +285,18 @@ def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_
     claude: Stage, hocket: Hocket
 ) -> None:
     path = define(hocket.cwd, "eager", permissionMode="bypassPermissions")
-    assert hocket("trust", "eager").returncode == 0
+    assert hocket("trust", "--yes", "eager").returncode == 0
     claude.plays(says("fine"))
     leaf = run(hocket, "eager", "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
     assert hocket("trust", "--remove", "eager").returncode == 0
     told = refused(hocket, leaf, path)
     assert "asks for permission mode bypassPermissions" in told
-    assert hocket("trust", "eager").returncode == 0
+    assert hocket("trust", "--yes", "eager").returncode == 0
     assert hocket("resume", leaf, "--json").returncode == 0
     append(path)
     refused(hocket, leaf, path)
-    assert hocket("trust", "eager").returncode == 0
+    assert hocket("trust", "--yes", "eager").returncode == 0
     other = hocket("resume", leaf)
     assert (other.returncode, "not approved any more" in other.stderr) == (4, True)
 
@@ -304,7 +304,7 @@ def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_
 @pytest.mark.req("S1-45")
 def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claude: Stage, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     claude.plays(says("fine"))
     ended = run(hocket, "false -> claude", "-p", "hello")
     (chain,) = {event["root"] for event in ended.events}
@@ -313,7 +313,7 @@ def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claud
     refused(hocket, chain, hocket.cwd)
     done = hocket("resume", chain, "--from", "2", "--json")
     assert (done.returncode, done.stdout) == (4, "")
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert (hocket("resume", chain, "--from", "2", "--json").returncode, traps_sprung(*traps)) == (0, True)
 
 
@@ -338,14 +338,14 @@ def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
     settings.write_text("{}")
     (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     define(Path.home(), "writer")
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     write = bash(f"echo '{hook_that(f'touch {sprung}')}' > {settings}")
     claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
     told = run(hocket, "writer -> claude", "-p", "hello")
     assert (told.code, sprung.exists(), "touch" in settings.read_text()) == (0, False, True)
     (notice,) = about_settings(told)
     assert notice.endswith(f"hocket trust {hocket.cwd}")
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     assert (run(hocket, "claude -> claude", "-p", "hello").code, sprung.exists()) == (0, True)
 
 
@@ -355,7 +355,7 @@ def test_servers_that_a_step_writes_above_the_project_stay_off(claude: Stage, ho
     define(Path.home(), "writer")
     project, sprung = hocket.cwd / "below", hocket.cwd / "sprung"
     (project / ".git").mkdir(parents=True)
-    assert hocket("trust", project).returncode == 0
+    assert hocket("trust", "--yes", project).returncode == 0
     servers = json.dumps({"mcpServers": {"planted": {"command": "/bin/sh", "args": ["-c", f"touch {sprung}"]}}})
     write = bash(f"echo '{servers}' > ../.mcp.json")
     claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
@@ -371,7 +371,7 @@ def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: Stage, hocke
     settings.write_text("{}")
     chain = '[chains.alone]\non_lost = "retry"\nsteps = [{agent = "claude"}]\n'
     (home / "config.toml").write_text(f'[claude]\npermission_mode = "bypassPermissions"\n{chain}')
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     write = f"echo '{hook_that(f'touch {sprung}')}' > {settings}"
     end_its_keeper = "test -e again || { touch again; kill -9 $(ps -o ppid= -p $PPID); sleep 20; }"
     claude.plays({"do": [bash(f"{write}; {end_its_keeper}"), {"say": "fine"}]})
@@ -385,7 +385,7 @@ def test_every_pass_of_a_loop_is_compared_with_what_was_approved_when_it_began(c
     settings, ran = hocket.cwd / ".claude/settings.json", hocket.cwd / "ran"
     settings.parent.mkdir()
     settings.write_text(hook_that(f"echo hook >> {ran}"))
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     gate = hocket.cwd / "gate"
     gate.write_text(
         f"""#!/bin/sh
@@ -406,14 +406,14 @@ esac
 @pytest.mark.req("S1-45")
 def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: Stage, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     claude.plays(says("fine"))
     ended = run(hocket, "false -> claude -> claude", "-p", "hello")
     (chain,) = {event["root"] for event in ended.events}
     settings = hocket.cwd / ".claude/settings.json"
     settings.write_text(settings.read_text() + " ")
     refused(hocket, chain, hocket.cwd)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     done = hocket("resume", chain, "--from", "2", "--json")
     assert (done.returncode, traps_sprung(*traps)) == (0, True)
     assert about_settings(heard(done.returncode, done.stdout, done.stderr)) == []
@@ -435,7 +435,7 @@ def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved
 ) -> None:
     define(world / "other", "painter")
     (hocket.cwd / "hocket.toml").write_text(text)
-    assert hocket("trust").returncode == 0
+    assert hocket("trust", "--yes").returncode == 0
     scripted.plays(says("fine"))
     leaf = run(hocket, name, "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
@@ -448,7 +448,7 @@ def test_a_server_that_is_written_above_since_keeps_a_session_from_going_on(clau
     below = hocket.cwd / "below"
     below.mkdir()
     set_traps(below, "own")
-    assert hocket("trust", below).returncode == 0
+    assert hocket("trust", "--yes", below).returncode == 0
     claude.plays(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello", "--cwd", below).leaf
     _, server = set_traps(hocket.cwd)
