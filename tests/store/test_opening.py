@@ -248,6 +248,40 @@ def test_a_log_deleted_after_a_kill_is_missed(place: Path) -> None:
     store.close()
 
 
+def read_by_another_program(path: Path) -> None:
+    """Any reader is the last to close the database of a killed process: it folds the log in and removes it."""
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM runs").fetchone() == (2,)
+    assert not path.with_name("hocket.db-wal").exists()
+
+
+def test_a_log_folded_in_by_another_program_is_not_missed(place: Path) -> None:
+    """Torture row 57."""
+    fill(place)
+    write_and_be_killed(place)
+    read_by_another_program(place)
+    assert check(place) is None
+    store = open_store(place)
+    assert [run.id for run in store.read.recent(10)] == ["r1", "r2"]
+    store.close()
+
+
+def test_a_log_deleted_after_another_program_was_there_is_missed(place: Path) -> None:
+    fill(place)
+    write_and_be_killed(place)
+    read_by_another_program(place)
+    write_and_be_killed(place, KILLED.replace('"r2", 2', '"r3", 3'))
+    place.with_name("hocket.db-wal").unlink()
+    refused(place, "write-ahead log", "gone")
+
+
+def test_a_missing_log_of_an_older_version_is_not_claimed_lost(place: Path) -> None:
+    """Older versions did not record how far the database went, so nothing can be said."""
+    fill(place)
+    place.with_name("hocket.db.state").write_text("open")
+    open_store(place).close()
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_newer_schema_is_refused_and_stays_usable_for_the_newer_program(place: Path, killed: bool) -> None:
     newer = (*MIGRATIONS, GOOD)

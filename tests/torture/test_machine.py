@@ -205,6 +205,25 @@ def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
     wait_for(lambda: not processes_of(home), "the end of the server that refused")
 
 
+@pytest.mark.parametrize("stays", [False, True], ids=["closes", "stays"])
+def test_a_foreign_reader_does_not_keep_a_server_from_starting(stays: bool, ground: Ground, home: Path) -> None:
+    """Torture row 57."""
+    runs = [ground.spawn("/bin/echo", str(number)) for number in range(3)]
+    assert [ground.ended(run)["result"] for run in runs] == ["0\n", "1\n", "2\n"]
+    before = [ground.events(run) for run in runs]
+    ground.kill_server()
+    wait_for(lambda: not processes_of(home), "the end of the zygote")
+    with contextlib.closing(sqlite3.connect(home / "hocket.db")) as reader:
+        assert reader.execute("SELECT count(*) FROM runs").fetchone() == (3,)
+        if stays:
+            assert [ground.events(run) for run in runs] == before
+            ground.kill_server()
+            wait_for(lambda: not processes_of(home), "the end of the zygote")
+    assert not (home / "hocket.db-wal").exists(), "the reader was the last to close the database"
+    assert [ground.events(run) for run in runs] == before
+    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+
+
 def digests(home: Path) -> dict[str, str]:
     names = ("hocket.db", "hocket.db-wal")
     # An empty log is none: whoever only looks into a database leaves one.

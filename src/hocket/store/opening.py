@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hocket.errors import NewerStore, StoreError
 from hocket.store.schema import MIGRATIONS, Migration
-from hocket.store.sidecar import said, say
+from hocket.store.sidecar import read_state
 from hocket.store.store import Store
 
 _MAGIC = b"SQLite format 3\x00"
@@ -26,11 +26,9 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
         writer = connect(path)
         try:
             _migrate(writer, path, migrations)
-            say(path, "open")
             return Store(path, writer, connect(path, reading=True))
         except BaseException:
             writer.close()
-            _take_word_back(path)
             raise
     except sqlite3.OperationalError as error:
         raise _not_writable(path, error) from error
@@ -92,18 +90,18 @@ def _has_log(path: Path) -> bool:
 
 def _look_before_opening(path: Path) -> bool:
     """Whether there is no database yet. Refuses where opening one would hide or harm what was there."""
-    word = said(path)
+    state = read_state(path)
     if not path.exists():
-        if word is not None:
+        if state is not None:
             raise StoreError(f"the database {path} is gone, but it was there before", _RESTORE)
         return True
     with path.open("rb") as file:
         head = file.read(len(_MAGIC))
-    if not head and word is None:
+    if not head and state is None:
         return True
     if head != _MAGIC:
         raise _damaged(path, "it does not begin as one")
-    if word == "open" and not _wal(path).exists():
+    if state is not None and state.word == "open" and not _wal(path).exists() and _last_event(path) < (state.seq or 0):
         raise StoreError(
             f"the write-ahead log of {path} is gone, and with it the newest records",
             "Put hocket.db-wal back, or remove hocket.db.state to go on with what is left",
@@ -142,10 +140,14 @@ def _is_short(path: Path) -> bool:
     return len(head) < _HEAD or path.stat().st_size < pages * (page_size if page_size > 1 else 65536)
 
 
-def _take_word_back(path: Path) -> None:
-    """Closing the last connection folds the log into the file, so nobody may miss that log the next time."""
-    if said(path) == "open" and not _wal(path).exists():
-        say(path, "closed")
+def _last_event(path: Path) -> int:
+    """The number of the last event in the file itself; nothing is created or locked beside it."""
+    uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone() is None:
+            return 0
+        (seq,) = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()
+    return int(seq)
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -193,5 +195,7 @@ def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
 
 
 def _not_writable(path: Path, error: Exception) -> StoreError:
+    if "locked" in str(error):
+        return StoreError(f"the database {path} cannot be opened: {error}", "Close the program that has it open")
     hint = "Is the disk full or read-only?" if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written"
     return StoreError(f"the database {path} cannot be opened: {error}", hint)

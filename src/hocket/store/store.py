@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hocket.store.reading import Reading
-from hocket.store.sidecar import say
+from hocket.store.sidecar import OpenMark, write_state
 from hocket.store.writer import Batch, Committed, Done, Writer
 
 
@@ -19,12 +19,13 @@ class Store:
     def __init__(self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection) -> None:
         self.path = path
         self.read = Reading(reading)
+        self._mark = OpenMark(path, self.read.last_seq())
         self._writing = writing
         self._writer: Writer | None = None
 
     def start_writing(self, done: Done) -> Writer:
         """Start the writer thread; it reports each group of batches to ``done``."""
-        self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done)
+        self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done, self._mark.note)
         return self._writer
 
     def write_all(self, batches: Sequence[Batch]) -> list[tuple[Batch, Exception]]:
@@ -51,5 +52,6 @@ class Store:
         # Where the home itself was removed there is nothing left to fold or to say.
         with suppress(sqlite3.Error, OSError):
             self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            say(self.path, "closed")
+            write_state(self.path, "closed\n")
+        self._mark.close()
         self._writing.close()

@@ -88,8 +88,17 @@ class Writer:
     It holds the live runs, because only here is it known in which order events became true.
     """
 
-    def __init__(self, connection: sqlite3.Connection, next_seq: int, live: Iterable[Run], done: Done) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        next_seq: int,
+        live: Iterable[Run],
+        done: Done,
+        note: Callable[[int], None],
+    ) -> None:
         self._connection = connection
+        self._note = note
+        """Called with the last event's number after each commit that has events."""
         self._next_seq = next_seq
         self._live = {run.id: run for run in live}
         self._done = done
@@ -144,7 +153,9 @@ class Writer:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
             raise
-        self._next_seq = seq
+        if seq != self._next_seq:
+            self._next_seq = seq
+            self._note(seq - 1)
         self._live.update(changed)
         for run in changed.values():
             if run.ended:
