@@ -503,3 +503,24 @@ def test_a_definition_that_cannot_be_read_is_not_kept_and_one_that_is_mended_is_
         definitions.load(str(path))
     write(land.globals, "a")
     assert definitions.load(str(path)).name == "a"
+
+
+# --- Order --------------------------------------------------------------------------------------------------
+
+
+def test_another_order_of_the_same_files_is_noticed(land: Land, clock: Clock) -> None:
+    """Which of two duplicates wins can change though no file does: on some file systems by moving one out and back."""
+    files = [write(land.globals, "a", file=f"a{number}.md") for number in range(3)]
+    catalogs = Catalogs(str(land.home), clock=clock)
+    warm(catalogs, land)
+    before = {path: os.stat(path) for path in (*files, land.globals)}
+    aside = land.project / "aside.md"
+    for file in files:
+        file.rename(aside)
+        aside.rename(file)
+    for path, found in before.items():
+        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with watched() as opened:
+        catalog = ask(catalogs, land)
+    assert f"os.scandir {land.globals}" in opened, "an old order was taken for the present one"
+    assert catalog.ranked["a"][0].path == str(land.globals / os.listdir(land.globals)[-1])

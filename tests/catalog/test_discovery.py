@@ -71,12 +71,12 @@ def test_what_collides_is_the_name_in_the_head_and_not_that_of_the_file(land: La
 
 
 @pytest.mark.req("S4-50")
-def test_of_two_files_with_one_name_in_one_folder_the_first_wins_and_the_other_is_told(land: Land) -> None:
-    first = write(land.globals, "a", file="a1.md")
-    second = write(land.globals, "a", file="a2.md")
+def test_of_two_files_in_one_folder_the_last_listed_wins(land: Land) -> None:
+    files = [write(land.globals, "a", file=f"a{number}.md") for number in range(9)]
+    *_, last = os.listdir(land.globals)
     catalog = land.catalog()
-    assert paths(catalog, "a") == [str(first)]
-    assert problems(catalog, DUPLICATE) == [str(second)]
+    assert paths(catalog, "a") == [str(land.globals / last)]
+    assert problems(catalog, DUPLICATE) == [str(file) for file in files if file.name != last]
 
 
 @pytest.mark.req("S4-51")

@@ -11,7 +11,6 @@ from catalog.writing import put
 
 from hocket.catalog import files
 from hocket.catalog.entries import (
-    DUPLICATE,
     HIDDEN,
     LIBRARY,
     LINKED,
@@ -342,20 +341,6 @@ def test_a_name_that_cannot_be_typed_is_listed_as_it_is_with_what_to_type(tmp_pa
     problem = only(tmp_path)
     assert (problem.kind, problem.line, problem.claude_loads) == (RENAMED, 2, True)
     assert "LSP-Index-Engineer" in problem.reason
-
-
-@pytest.mark.req("S4-50")
-def test_of_two_definitions_of_a_name_the_first_path_counts_and_the_other_is_told(tmp_path: Path) -> None:
-    define(tmp_path, "b.md", "x")
-    define(tmp_path, "c.md", "x")
-    define(tmp_path, "a/x.md", "x")
-    found = scanned(tmp_path)
-    assert [entry.path for entry in found.entries] == [str(tmp_path / "b.md")]
-    assert [(problem.path, problem.kind, problem.line) for problem in found.problems] == [
-        (str(tmp_path / "a/x.md"), DUPLICATE, 2),
-        (str(tmp_path / "c.md"), DUPLICATE, 2),
-    ]
-    assert all(str(tmp_path / "b.md") in problem.reason for problem in found.problems)
 
 
 def test_a_field_that_the_cli_drops_is_told_with_its_line(tmp_path: Path) -> None:

@@ -350,6 +350,16 @@ def test_names_that_cannot_be_written_down_are_not_listed(user: User) -> None:
     assert [p.kind for p in user.problems() if "\ufffd" in p.path] == [REFUSED, REFUSED]
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [("5", "5"), ("true", "true"), ("'  b '", "b"), ("''", None), ("[a]", None), ("{a: 1}", None)],
+)
+def test_a_description_is_what_the_cli_makes_of_it(user: User, written: str, told: str | None) -> None:
+    user.offer("alpha", {"agents/a.md": head("a", written)})
+    user.switch(ALPHA)
+    assert user.entries()["alpha:a"].description == (told or "Agent from alpha plugin")
+
+
 def test_the_last_file_of_a_name_counts_and_the_others_are_told(user: User) -> None:
     user.offer("alpha", {"agents/a.md": head("same", "a"), "agents/b.md": head("same", "b")})
     user.switch(ALPHA)

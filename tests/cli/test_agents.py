@@ -337,6 +337,25 @@ def test_what_needs_trust_is_marked_with_the_line_to_type(hocket: Hocket, theirs
         assert f"\n    hocket trust {path}\n" in hocket("agents", *words).stdout
 
 
+@pytest.mark.req("S4-50")
+def test_duplicate_files_are_told_with_the_one_that_wins(hocket: Hocket, mine: Path) -> None:
+    for number in range(4):
+        define(mine, "builder", file=f"b{number}.md", head=f"version: 1.0.{number}\n")
+    *losers, winner = (str(mine / name) for name in os.listdir(mine))
+    found = table(hocket)
+    assert found["by_name"]["builder"]["path"] == winner
+    assert [(one["path"], one["kind"], one["claude_loads"]) for one in found["problems"]] == [
+        (path, "duplicate", False) for path in sorted(losers)
+    ]
+    why = json.loads(hocket("agents", "builder", "--why", "--json").stdout)
+    verdicts = {one["path"]: one["verdict"] for one in why["candidates"] if one["path"].startswith(str(mine))}
+    assert verdicts == {**dict.fromkeys(losers, "skipped"), winner: "used"}
+    for words in ([], ["builder", "--why"], ["--report"]):
+        told = hocket("agents", *words).stdout
+        assert told.count("which wins: the system lists it later, and the last one counts, as for Claude") == 3
+        assert "(Claude loads it)" not in told
+
+
 @pytest.mark.parametrize("words", [["--why"], ["x", "--report"], ["x", "--trace"], ["x", "y"], ["--nope"]])
 def test_what_does_not_go_together_is_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["agents", *words]) == 2

@@ -286,6 +286,23 @@ def test_verify_of_another_project(hocket: Hocket, agent: Bin, world: Path) -> N
     assert (told["verify"]["same"], told["verify"]["project"]) == (1, str(world / "other"))
 
 
+def test_verify_of_an_old_program_shows_all_checks(hocket: Hocket, agent: Bin, project: Path) -> None:
+    """Old versions answer the question without a list of agents."""
+    agent("claude", 'import sys\nprint("2.1.9 (Claude Code)" if "--version" in sys.argv else "{}")')
+    define(project, "a.md", "a")
+    done = hocket("doctor", "--verify")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert {"python", "database", "claude", "agents"} <= set(checked(done.stdout))
+    assert "does not list its agents" in done.stdout.splitlines()[-2]
+    told = json.loads(hocket("doctor", "--verify", "--json").stdout)
+    assert (told["ok"], told["checks"][-1]["ok"]) == (False, False)
+    assert told["verify"]["error"] == told["checks"][-1]["detail"]
+
+
+def checked(output: str) -> list[str]:
+    return [line.split()[1] for line in output.splitlines() if line[0] in "✓✗"]
+
+
 def test_verify_starts_no_server_and_leaves_nothing_behind(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
     agent("claude", LISTING)
     before = {path for path in world.rglob("*") if home not in path.parents}

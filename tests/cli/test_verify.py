@@ -12,6 +12,7 @@ from world import Bin
 from hocket.catalog.entries import (
     ALIAS,
     CONFIG,
+    DUPLICATE,
     GLOBAL,
     HIDDEN,
     LIBRARY,
@@ -33,7 +34,7 @@ BUILT_IN = [Listed("Explore", "looks around", "inherit"), Listed("claude", "does
 
 
 def entry(name: str, source: str = PROJECT, model: str | None = None, path: str = "/f.md") -> Entry:
-    return Entry(name, source, path, model=model)
+    return Entry(name, source, path, model=model, description="d")
 
 
 def catalog(*entries: Entry, problems: tuple[Problem, ...] = ()) -> Catalog:
@@ -53,7 +54,7 @@ def names(rows: list[verify.Row]) -> list[str]:
 
 def test_the_same_names_are_equal_and_the_cli_s_own_do_not_count() -> None:
     found = compared(catalog(entry("a"), entry("b", GLOBAL), entry("p:c", PLUGIN)), *listed("a", "b", "p:c"))
-    assert (found.same, found.equal, found[1:]) == (3, True, ([], [], []))
+    assert (found.same, found.equal, found[1:]) == (3, True, ([], [], [], []))
 
 
 def listed(*names: str) -> list[Listed]:
@@ -74,12 +75,12 @@ def test_what_only_we_have_comes_with_what_is_odd_about_its_file() -> None:
 
 def test_sources_of_our_own_are_not_compared_but_what_they_hide_is() -> None:
     ours = catalog(entry("a", ALIAS), entry("b", CONFIG), entry("c", LIBRARY), entry("d", ALIAS), entry("d", GLOBAL))
-    assert compared(ours, *listed("d")) == (1, [], [], [])
+    assert compared(ours, *listed("d")) == (1, [], [], [], [])
 
 
 def test_one_of_the_cli_s_own_that_was_redefined_is_compared() -> None:
     ours = catalog(entry("Explore"))
-    redefined = compare(ours, [Listed("Explore", "mine", None)], BUILT_IN)
+    redefined = compare(ours, [Listed("Explore", "d", None)], BUILT_IN)
     assert (redefined.same, redefined.equal) == (1, True)
     dropped = compare(ours, BUILT_IN, BUILT_IN)
     assert (names(dropped.only_hocket), dropped.equal) == (["Explore"], False)
@@ -87,7 +88,7 @@ def test_one_of_the_cli_s_own_that_was_redefined_is_compared() -> None:
 
 def test_the_machine_s_own_agents_are_there_even_where_nobody_has_any() -> None:
     everywhere = [*listed("m"), *BUILT_IN]
-    assert compare(catalog(entry("m", MANAGED)), everywhere, everywhere) == (1, [], [], [])
+    assert compare(catalog(entry("m", MANAGED)), everywhere, everywhere) == (1, [], [], [], [])
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,34 @@ def test_models_are_the_same_when_they_mean_the_same(ours: str | None, theirs: s
     found = compared(catalog(entry("a", model=ours)), Listed("a", "d", theirs))
     rows = [] if same else [{"name": "a", "hocket": ours, "claude": theirs, "path": "/f.md"}]
     assert (found.models, found.same, found.equal) == (rows, int(same), same)
+
+
+def test_another_description_is_a_difference() -> None:
+    found = compared(catalog(entry("a"), entry("b")), Listed("a", "another " * 30, None), Listed("b", "d", None))
+    assert found.descriptions == [{"name": "a", "hocket": "d", "claude": "another " * 30, "path": "/f.md"}]
+    assert (found.same, found.equal) == (1, False)
+    assert summary(found) == "1 the same as Claude's own list, 1 with another description"
+    assert shown(found).startswith("    description of a: d, Claude has another another")
+    assert len(shown(found)) < 120
+
+
+@pytest.mark.parametrize("field", ["models", "descriptions"])
+def test_a_difference_is_meant_where_claude_takes_a_file_that_we_leave_out(world: Path, field: str) -> None:
+    old = world / "a.deprecated.md"
+    old.write_text("---\nname: a\ndescription: old\n---\n")
+    hidden = Problem(str(old), 1, "is deprecated", True, HIDDEN)
+    theirs = Listed("a", "d", "opus") if field == "models" else Listed("a", "old", None)
+    found = compared(catalog(entry("a"), problems=(hidden,)), theirs)
+    (row,) = getattr(found, field)
+    assert (row["expected"], row["reason"], found.equal) == (True, f"{old} is deprecated", True)
+
+
+def test_a_difference_between_duplicates_of_a_plugin_is_meant() -> None:
+    """Which of them Claude takes varies."""
+    second = Problem("/g.md", None, "'p:a' is also described by /f.md, which wins", False, DUPLICATE)
+    found = compared(catalog(entry("p:a", PLUGIN), problems=(second,)), Listed("p:a", "other", None))
+    assert (len(found.descriptions), found.equal) == (1, True)
+    assert not compared(catalog(entry("p:a"), problems=(second,)), Listed("p:a", "other", None)).equal
 
 
 def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:

@@ -19,7 +19,6 @@ from hocket.catalog.configs import configs, is_seeded
 from hocket.catalog.entries import (
     ALIAS,
     CLI_NAMES,
-    DUPLICATE,
     GLOBAL,
     LIBRARY,
     MANAGED,
@@ -118,16 +117,9 @@ def _ranked(found: Iterable[Found], config: Config) -> dict[str, tuple[Entry, ..
     """By name, exactly as it is written: every candidate, the one that is used first."""
     candidates: dict[str, list[Entry]] = {}
     for one in found:
-        for entry in _firsts(one.scan.entries).values():
+        for entry in one.scan.entries:
             candidates.setdefault(entry.name, []).append(entry)
     return {name: _with_alias(candidates[name], config.agents.get(name)) for name in sorted(candidates)}
-
-
-def _firsts(entries: Iterable[Entry]) -> dict[str, Entry]:
-    firsts: dict[str, Entry] = {}
-    for entry in entries:
-        firsts.setdefault(entry.name, entry)
-    return firsts
 
 
 def _with_alias(entries: Sequence[Entry], alias: AgentConfig | None) -> tuple[Entry, ...]:
@@ -142,20 +134,8 @@ def _problems(
 ) -> tuple[Problem, ...]:
     """All of them once, by path and line."""
     told = {problem for one in found for problem in one.scan.problems if problem.kind != RENAMED}
-    told |= {problem for one in found for problem in _repeated(one)}
     told |= set(_renamed(ranked, addresses))
     return tuple(sorted(told, key=lambda problem: (problem.path, problem.line or 0, problem.kind, problem.reason)))
-
-
-def _repeated(found: Found) -> Iterator[Problem]:
-    """Second files with one name in one place, unless whoever scanned it has told already."""
-    firsts = _firsts(found.scan.entries)
-    told = {problem.path for problem in found.scan.problems if problem.kind == DUPLICATE}
-    for entry in found.scan.entries:
-        first = firsts[entry.name]
-        if entry is not first and entry.path not in told:
-            reason = f"{shown(entry.name)} is described by {first.path} already"
-            yield Problem(entry.path, entry.lines.get("name"), reason, claude_loads=True, kind=DUPLICATE)
 
 
 def _addresses(ranked: Mapping[str, Sequence[Entry]]) -> dict[str, str]:

@@ -74,7 +74,7 @@ class Open(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What one source has: in the order in which duplicates win, and what stands in the way."""
+    """What one source has, each name once, and what stands in the way."""
 
     entries: tuple[Entry, ...] = ()
     problems: tuple[Problem, ...] = ()

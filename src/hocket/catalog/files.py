@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
+from operator import attrgetter
 from typing import NamedTuple
 
 from hocket.catalog.entries import (
@@ -39,6 +41,7 @@ MAX_FILE_OF_CLAUDE = 1024 * 1024
 """As measured: the CLI reads files up to here, which is further than we do."""
 AGENTS = "/.claude/agents/"
 """What stands between a project and the name of its agent in a path."""
+LATER = "the system lists it later, and the last one counts, as for Claude"
 _SIMPLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 Environ = Mapping[str, str]
@@ -111,11 +114,17 @@ def project_folder(project: str) -> str:
 # --- Walking ------------------------------------------------------------------------------------------------
 
 
+Identity = tuple[int, int]
+"""Of a file or a folder: the device and the inode."""
+
+
 class Candidate(NamedTuple):
     """A file that may be a definition, and where it leads if it is a link."""
 
     path: str
     target: str | None = None
+    identity: Identity = (0, 0)
+    """Of the link itself where it is one."""
 
     def problem(self, fault: Fault, kind: str | None = None, *, claude_loads: bool = False) -> Problem:
         reason = f"{fault.reason} (a link to {printable(self.target)})" if self.target else fault.reason
@@ -127,42 +136,80 @@ def printable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def walk(look: Look, folder: str, problems: list[Problem]) -> Iterator[Candidate]:
+class Walk:
     """Files below a folder that may be definitions, those near to it first, in a fixed order, links followed.
 
     Each folder is entered once, and by a link only if it is not there by itself. What stands in the way is added to
     the problems.
     """
-    waiting, linked = deque([folder]), deque[str]()
-    entered, count = set[tuple[int, int]](), 0
-    while waiting or linked:
-        current = waiting.popleft() if waiting else linked.popleft()
-        for entry in _enter(look, current, entered, problems):
-            count += 1
-            if count > MAX_FILES:
-                reason = f"has more than {MAX_FILES} files and folders below it, and the rest is not looked at"
-                problems.append(Problem(printable(folder), None, reason, True, REFUSED))
-                return
-            kind = _kind(look, entry, problems)
-            if kind is _FOLDER:
-                (linked if entry.is_symlink() else waiting).append(entry.path)
-            elif kind is _FILE:
-                yield Candidate(entry.path, os.path.realpath(entry.path) if entry.is_symlink() else None)
+
+    def __init__(self, look: Look, folder: str, problems: list[Problem]) -> None:
+        self._look = look
+        self._folder = folder
+        self._problems = problems
+        self._identities: dict[str, Identity] = {}
+        """Of each folder, by every path that leads to it."""
+        self._listings: dict[Identity, list[os.DirEntry[str]]] = {}
+        """By folder: what it has, as the system lists it."""
+
+    def __iter__(self) -> Iterator[Candidate]:
+        waiting, linked, count = deque([self._folder]), deque[str](), 0
+        while waiting or linked:
+            current = waiting.popleft() if waiting else linked.popleft()
+            for entry in self._enter(current):
+                count += 1
+                if count > MAX_FILES:
+                    reason = f"has more than {MAX_FILES} files and folders below it, and the rest is not looked at"
+                    self._problems.append(Problem(printable(self._folder), None, reason, True, REFUSED))
+                    return
+                kind = _kind(self._look, entry, self._problems)
+                if kind is _FOLDER:
+                    (linked if entry.is_symlink() else waiting).append(entry.path)
+                elif kind is _FILE:
+                    target = os.path.realpath(entry.path) if entry.is_symlink() else None
+                    yield Candidate(entry.path, target, (self._identities[current][0], entry.inode()))
+
+    def _enter(self, folder: str) -> list[os.DirEntry[str]]:
+        found = self._look.stat(folder)
+        if found is None:
+            return []
+        identity = self._identities[folder] = found.st_dev, found.st_ino
+        if identity in self._listings:
+            return []
+        entries = self._look.listing(folder)
+        if isinstance(entries, Fault):
+            self._problems.append(Problem(printable(folder), None, entries.reason, False, REFUSED))
+            entries = []
+        self._listings[identity] = entries
+        return sorted(entries, key=attrgetter("name"))
+
+    def in_reading_order(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """These candidates in the order in which the CLI reads them. Only for after the walk."""
+        order = self._reading_order
+        return sorted(candidates, key=lambda candidate: (order[candidate.identity], candidate.path))
+
+    @cached_property
+    def _reading_order(self) -> dict[Identity, int]:
+        """As measured with 2.1.281 and 2.1.326: as the system lists each folder, what is in a folder in its place.
+
+        A folder counts where it is met first, also by a link, and so does a file with several hard links.
+        """
+        order: dict[Identity, int] = {}
+        entered: set[Identity] = set()
+        pending: list[tuple[str, Identity]] = [(self._folder, self._identities[self._folder])]
+        while pending:
+            path, identity = pending.pop()
+            folder = self._identities.get(path)
+            if folder is None:
+                order.setdefault(identity, len(order))
+            elif folder not in entered:
+                entered.add(folder)
+                listed = self._listings[folder]
+                pending += [(entry.path, (folder[0], entry.inode())) for entry in reversed(listed)]
+        return order
 
 
 _FOLDER, _FILE, _NOTHING = "folder", "file", "nothing"
-
-
-def _enter(look: Look, folder: str, entered: set[tuple[int, int]], problems: list[Problem]) -> list[os.DirEntry[str]]:
-    found = look.stat(folder)
-    if found is None or (found.st_dev, found.st_ino) in entered:
-        return []
-    entered.add((found.st_dev, found.st_ino))
-    entries = look.listing(folder)
-    if isinstance(entries, Fault):
-        problems.append(Problem(printable(folder), None, entries.reason, False, REFUSED))
-        return []
-    return entries
 
 
 def _kind(look: Look, entry: os.DirEntry[str], problems: list[Problem]) -> str:
@@ -217,52 +264,88 @@ def _is_retired(path: str) -> bool:
 # --- Judging ------------------------------------------------------------------------------------------------
 
 
+class _Claim(NamedTuple):
+    """A file that describes an agent to the CLI: with its head, or with why we alone leave it out."""
+
+    candidate: Candidate
+    head: Head | None
+    problem: Problem | None = None
+
+
 def scan(look: Look, folder: str, source: str, project: str | None = None) -> Scan:
     """Every definition below a folder, and what is to be said about all other files there."""
     problems: list[Problem] = [link_problem(folder)] if os.path.islink(folder) else []
-    entries: dict[str, Entry] = {}
-    for candidate in walk(look, folder, problems):
-        head = _judge(look, candidate, problems, named_by_file=source == LIBRARY)
-        if head is None:
-            continue
-        entry = entry_of(head, candidate.path, source, project)
-        first = entries.setdefault(entry.name, entry)
-        problems.extend(_remarks(candidate, head) if first is entry else [_again(candidate, head, first)])
+    walk, claims = Walk(look, folder, problems), dict[str, list[_Claim]]()
+    for candidate in walk:
+        judged = _judge(look, candidate, named_by_file=source == LIBRARY)
+        if isinstance(judged, Problem):
+            problems.append(judged)
+        else:
+            claims.setdefault(judged[0], []).append(judged[1])
+    entries: list[Entry] = []
+    for claimed in claims.values():
+        ours = _settle(walk, claimed, problems)
+        if ours is not None:
+            entries.append(entry_of(ours[1], ours[0].path, source, project))
     if source == LIBRARY:  # of which the CLI knows nothing, whatever is in it
         problems = [replace(problem, claude_loads=False) for problem in problems]
-    return Scan(tuple(entries.values()), tuple(sorted(problems, key=lambda problem: (problem.path, problem.line or 0))))
+    return Scan(tuple(entries), tuple(sorted(problems, key=lambda problem: (problem.path, problem.line or 0))))
+
+
+def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tuple[Candidate, Head] | None:
+    """Of all files that describe one agent the one that counts, which is the last that the CLI reads and we take.
+
+    What is to be said about it and about the others is added to the problems.
+    """
+    if len(claims) > 1:
+        by_candidate = {claim.candidate: claim for claim in claims}
+        claims = [by_candidate[candidate] for candidate in walk.in_reading_order(by_candidate)]
+    usable = [(claim.candidate, claim.head) for claim in claims if claim.head]
+    problems.extend(replace(one.problem, claude_loads=one is claims[-1]) for one in claims if one.problem)
+    if not usable:
+        return None
+    problems.extend(_again(candidate, head, usable[-1][0].path) for candidate, head in usable[:-1])
+    problems.extend(_remarks(*usable[-1]))
+    return usable[-1]
 
 
 def find_name(look: Look, folder: str, name: str) -> str | None:
     """The file of the definition that has this name, exactly as it is written there."""
-    wanted = name.encode()
-    for candidate in walk(look, folder, []):
-        if _is_retired(candidate.path):
-            continue
-        content = look.head(candidate.path)
-        # Most files need no parsing: a name that is not escaped stands in its head as it is.
-        if isinstance(content, bytes) and (wanted in content or b"\\" in content):
-            head = _usable(content)
-            if isinstance(head, Head) and head.values["name"] == name:
-                return candidate.path
-    return None
+    walk = Walk(look, folder, [])
+    found = [candidate for candidate in walk if _has_name(look, candidate, name)]
+    if len(found) > 1:
+        found = walk.in_reading_order(found)
+    return found[-1].path if found else None
 
 
-def _judge(look: Look, candidate: Candidate, problems: list[Problem], *, named_by_file: bool = False) -> Head | None:
-    """The head of a definition that counts; else None, and a problem that says why."""
+def _has_name(look: Look, candidate: Candidate, name: str) -> bool:
+    if _is_retired(candidate.path):
+        return False
+    content = look.head(candidate.path)
+    # Most files need no parsing: a name that is not escaped stands in its head as it is.
+    if not isinstance(content, bytes) or not (name.encode() in content or b"\\" in content):
+        return False
+    head = _usable(content)
+    return isinstance(head, Head) and head.values["name"] == name
+
+
+def _judge(look: Look, candidate: Candidate, *, named_by_file: bool = False) -> tuple[str, _Claim] | Problem:
+    """Which agent a file describes to the CLI; else what is wrong with the file."""
     if not candidate.path.endswith(".md"):
-        problems.append(candidate.problem(_RETIRED, HIDDEN))
-        return None
+        return candidate.problem(_RETIRED, HIDDEN)
     content = look.head(candidate.path)
     head = _usable(content, os.path.basename(candidate.path)[:-3] if named_by_file else None)
     if isinstance(head, Head) and not _is_retired(candidate.path):
-        return head
+        return head.values["name"], _Claim(candidate, head)
     if isinstance(head, Head):
         reason = f"{_RETIRED.reason}; it describes {shown(head.values['name'])}"
-        problems.append(candidate.problem(Fault(1, reason), HIDDEN, claude_loads=True))
-    else:
-        problems.append(candidate.problem(head, claude_loads=head.ours and _claude_loads(look, candidate, content)))
-    return None
+        problem = candidate.problem(Fault(1, reason), HIDDEN, claude_loads=True)
+        return head.values["name"], _Claim(candidate, None, problem)
+    if not (head.ours and _claude_loads(look, candidate, content)):
+        return candidate.problem(head)
+    problem = candidate.problem(head, claude_loads=True)
+    name = name_for_claude(look, candidate.path)
+    return problem if name is None else (name, _Claim(candidate, None, problem))
 
 
 _RETIRED = Fault(1, 'is left out because of ".deprecated" in its file name')
@@ -314,6 +397,6 @@ def _remarks(candidate: Candidate, head: Head) -> Iterator[Problem]:
         yield Problem(candidate.path, fault.line, fault.reason, True, fault.kind)
 
 
-def _again(candidate: Candidate, head: Head, first: Entry) -> Problem:
-    fault = Fault(head.line_of("name"), f"{shown(first.name)} is described by {first.path} already", DUPLICATE)
-    return candidate.problem(fault, claude_loads=True)
+def _again(candidate: Candidate, head: Head, winner: str) -> Problem:
+    reason = f"{shown(head.values['name'])} is also described by {printable(winner)}, which wins: {LATER}"
+    return candidate.problem(Fault(head.line_of("name"), reason, DUPLICATE))

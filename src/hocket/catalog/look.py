@@ -55,15 +55,15 @@ class Look:
     def entries(self, folder: str) -> list[os.DirEntry[str]]:
         """What a folder has, sorted by name; nothing when it cannot be listed."""
         found = self.listing(folder)
-        return [] if isinstance(found, Fault) else found
+        return [] if isinstance(found, Fault) else sorted(found, key=attrgetter("name"))
 
     def listing(self, folder: str) -> list[os.DirEntry[str]] | Fault:
-        """What a folder has, sorted by name, or why that cannot be told."""
+        """What a folder has, in the order in which the system lists it, or why that cannot be told."""
         # Its signature comes first: a change in between then only makes us look once more.
         self.stat(folder)
         try:
             with os.scandir(folder) as entries:
-                return sorted(entries, key=attrgetter("name"))
+                return list(entries)
         except (OSError, ValueError) as error:
             return _unreadable(error)
 

@@ -99,12 +99,14 @@ def _head_of(content: bytes, plugin: str) -> Head:
         raise BadDefinition(f"line {head.line}: {head.reason}")
     if isinstance(head, Fault):
         head = Head({}, split(decode(content))[1].strip())
-    return head._replace(values={**head.values, "description": _description(head) or f"Agent from {plugin} plugin"})
+    return head._replace(values={**head.values, "description": _description(head, plugin)})
 
 
-def _description(head: Head) -> str:
+def _description(head: Head, plugin: str) -> str:
+    """As the CLI makes one of whatever is there."""
     described = head.values.get("description")
-    return described if isinstance(described, str) else ""
+    told = _as_text(described).strip() if isinstance(described, str | int | float) else ""
+    return told or f"Agent from {plugin} plugin"
 
 
 def _filled(prompt: str, plugin: Plugin, folder: str) -> str:
@@ -316,12 +318,13 @@ def _found(look: Look, plugin: Plugin) -> Found:
     problems: list[Problem] = []
     entries: dict[str, Entry] = {}
     for path, prefix in _files(look, plugin, problems):
-        entry = _entry(look, path, prefix, problems)
+        entry = _entry(look, path, plugin.name, prefix, problems)
         if entry is None:
             continue
         before = entries.pop(entry.name, None)
         if before:
-            reason = f"{shown(entry.name)} is described by {entry.path} as well, which the CLI reads later"
+            # The CLI reads the files of a plugin at the same time, and takes the one whose reading ended last.
+            reason = f"{shown(entry.name)} is also described by {entry.path}, which wins; for Claude that varies"
             problems.append(Problem(before.path, None, reason, False, DUPLICATE))
         entries[entry.name] = entry
     folder = os.path.join(plugin.root, "agents")
@@ -365,7 +368,7 @@ def _walk(look: Look, plugin: Plugin, problems: list[Problem]) -> Iterator[tuple
                 yield entry.path, prefix
 
 
-def _entry(look: Look, path: str, prefix: str, problems: list[Problem]) -> Entry | None:
+def _entry(look: Look, path: str, plugin: str, prefix: str, problems: list[Problem]) -> Entry | None:
     content, stem = look.head(path), os.path.splitext(os.path.basename(path))[0]
     head = parse(content) if isinstance(content, bytes) else content
     if isinstance(head, Fault) and (head.ours or head.kind == REFUSED):
@@ -380,7 +383,7 @@ def _entry(look: Look, path: str, prefix: str, problems: list[Problem]) -> Entry
         problems.append(Problem(path, head.line, reason, True, RESCUED))
         head = Head({}, "")
     name = _name(head.values.get("name")) or stem
-    known = {**head.values, "name": prefix + name, "description": _description(head)}
+    known = {**head.values, "name": prefix + name, "description": _description(head, plugin)}
     problems.extend(_remarks(head, path))
     return replace(entry_of(head._replace(values=known), path, PLUGIN), metadata=head.values)
 

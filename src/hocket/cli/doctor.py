@@ -101,9 +101,13 @@ def _verify(project: str | None) -> _Compared:
     if program is None:
         named = env.get("HOCKET_CLAUDE", "claude")
         raise ProgramNotFound(f"there is nothing to compare with: {named} is no program", INSTALL_CLAUDE)
-    found = verify(program, cwd, env, config.home())
+    about = {"program": program, "project": cwd}
+    try:
+        found = verify(program, cwd, env, config.home())
+    except HocketError as error:  # an old program, for instance, of which the other checks say more
+        return _Compared(Check("agents", False, error.message, error.hint), about | {"error": error.message}, "")
     check = Check("agents", found.equal, summary(found))
-    return _Compared(check, found._asdict() | {"program": program, "project": cwd}, shown(found))
+    return _Compared(check, found._asdict() | about, shown(found))
 
 
 def _restore(home: str, as_json: bool) -> int:

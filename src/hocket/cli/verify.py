@@ -16,7 +16,19 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.configured import configuration
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import GLOBAL, HIDDEN, MANAGED, PLUGIN, PROJECT, REFUSED, SKIPPED, Catalog, Entry, Problem
+from hocket.catalog.entries import (
+    DUPLICATE,
+    GLOBAL,
+    HIDDEN,
+    MANAGED,
+    PLUGIN,
+    PROJECT,
+    REFUSED,
+    SKIPPED,
+    Catalog,
+    Entry,
+    Problem,
+)
 from hocket.catalog.fields import normalise_model
 from hocket.catalog.sources import name_at, names_in
 from hocket.cli.format import one_line
@@ -32,6 +44,8 @@ SECONDS = 60.0
 _MOST_OUTPUT = 64 * 1024 * 1024
 _GIVEN = ("PATH", "LANG", "LC_ALL")
 _INHERIT = "inherit"
+_MOST_TEXT = 60
+"""Characters of a description in a line."""
 
 Row = dict[str, Any]
 
@@ -43,10 +57,11 @@ class Comparison(NamedTuple):
     only_claude: list[Row]
     only_hocket: list[Row]
     models: list[Row]
+    descriptions: list[Row]
 
     @property
     def equal(self) -> bool:
-        rows = (*self.only_claude, *self.only_hocket, *self.models)
+        rows = (*self.only_claude, *self.only_hocket, *self.models, *self.descriptions)
         return all(row.get("expected") for row in rows)
 
 
@@ -122,13 +137,16 @@ def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> C
     ours = {name: entry for name, ranked in catalog.ranked.items() if (entry := _shared(ranked))}
     theirs = {agent.name: agent for agent in listed if agent not in built_in or _is_managed(ours.get(agent.name))}
     both = sorted(ours.keys() & theirs.keys())
-    models = [row for name in both if (row := _other_model(ours[name], theirs[name]))]
     left_out = dict(_left_out(catalog.problems))
+    meant = {name: left_out.get(name) or _varying(ours[name], catalog.problems) for name in both}
+    models = [row for name in both if (row := _other_model(ours[name], theirs[name], meant[name]))]
+    descriptions = [row for name in both if (row := _other_description(ours[name], theirs[name], meant[name]))]
     return Comparison(
-        len(both) - len(models),
+        len(both) - len({row["name"] for row in (*models, *descriptions)}),
         [_only_theirs(theirs[name], left_out.get(name)) for name in sorted(theirs.keys() - ours.keys())],
         [_only_ours(ours[name], catalog.problems) for name in sorted(ours.keys() - theirs.keys())],
         models,
+        descriptions,
     )
 
 
@@ -142,10 +160,28 @@ def _is_managed(entry: Entry | None) -> bool:
     return entry is not None and entry.source == MANAGED
 
 
-def _other_model(ours: Entry, theirs: Listed) -> Row | None:
+def _varying(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
+    """Why Claude may take another file of a plugin than we do, now and then."""
+    mine = (one for one in problems if one.kind == DUPLICATE and entry.source == PLUGIN and entry.path in one.reason)
+    return next(mine, None)
+
+
+def _other_model(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
     if _model(ours.model) == _model(theirs.model):
         return None
-    return {"name": ours.name, "hocket": ours.model, "claude": theirs.model, "path": ours.path}
+    return _difference(ours, ours.model, theirs.model, meant)
+
+
+def _other_description(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
+    if ours.description == theirs.description:
+        return None
+    return _difference(ours, ours.description, theirs.description, meant)
+
+
+def _difference(entry: Entry, ours: str | None, theirs: str | None, meant: Problem | None) -> Row:
+    """One property of an agent that both have. Where Claude takes a file that we leave out, it is meant to differ."""
+    row: Row = {"name": entry.name, "hocket": ours, "claude": theirs, "path": entry.path}
+    return row | {"expected": True, "reason": f"{meant.path} {meant.reason}"} if meant else row
 
 
 def _model(name: str | None) -> str | None:
@@ -189,6 +225,7 @@ def summary(found: Comparison) -> str:
         (found.only_claude, "only Claude has"),
         (found.only_hocket, "only Hocket has"),
         (found.models, "with another model"),
+        (found.descriptions, "with another description"),
     )
     differing = "".join(f", {len(rows)} {words}" for rows, words in parts if rows)
     return f"{found.same} the same as Claude's own list{differing}"
@@ -199,9 +236,20 @@ def shown(found: Comparison) -> str:
     lines = [
         *(f"only Claude: {_described(row)}" for row in found.only_claude),
         *(f"only Hocket: {_described(row)}" for row in found.only_hocket),
-        *(f"model of {row['name']}: {row['hocket']}, Claude has {row['claude']}" for row in found.models),
+        *(_differing("model", row) for row in found.models),
+        *(_differing("description", row) for row in found.descriptions),
     ]
     return "".join(f"    {one_line(line)}\n" for line in lines)
+
+
+def _differing(what: str, row: Row) -> str:
+    ours, theirs = (_shortened(row[side]) for side in ("hocket", "claude"))
+    why = f" ({row['reason']})" if "reason" in row else ""
+    return f"{what} of {row['name']}: {ours}, Claude has {theirs}{why}"
+
+
+def _shortened(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
 
 
 def _described(row: Row) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,16 @@ def test_a_project_s_agent_wins_over_the_user_s(stage: Stage, hocket: Hocket, pr
     assert run(hocket, "helper", "-p", "hello").ended["result"] == "the project's"
     elsewhere = run(hocket, "helper", "-p", "hello", cwd=other)
     assert (elsewhere.ended["result"], works_in(elsewhere)) == ("the user's", str(other))
+
+
+def test_of_duplicate_files_the_one_that_claude_takes_runs(claude: Stage, hocket: Hocket, project: Path) -> None:
+    files = [
+        define(project, f"h{number}", name="helper", body=f"You are agent: helper. File {number}.")
+        for number in range(5)
+    ]
+    *_, last = os.listdir(files[0].parent)
+    claude.plays(*(says(path.name, agent="helper", system=f"File {number}.") for number, path in enumerate(files)))
+    assert run(hocket, "helper", "-p", "hello").ended["result"] == last
 
 
 @pytest.mark.req("S1-06", "S1-07", "S1-25")

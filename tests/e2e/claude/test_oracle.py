@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,49 @@ def test_odd_definitions_are_the_same_to_hocket_and_to_the_cli(tmp_path: Path) -
     assert len(ours) > 200
     assert {name: words for name, words in theirs.items() if name not in alone} == ours
     assert {NAME.findall(name)[0] for name in alone} == refused_by_us_alone(scan)
+
+
+# --- Duplicates ---------------------------------------------------------------------------------------------
+
+DUPLICATES = 40
+
+
+def in_confusion(folder: Path, chance: random.Random) -> None:
+    """Several files for each name, in folders at several depths, some of them behind links."""
+    places = [".", "a", "z", "m", "a/b", "a/b/c", "z/y"]
+    for place in chance.sample(places, len(places)):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+    for link, target in chance.sample([("l1", "a"), ("z/l2", "a/b"), ("m/up", "."), ("l3", "z/y")], 4):
+        (folder / link).symlink_to(folder / target)
+    for number in range(DUPLICATES):
+        files = chance.sample([f"{place}/q{number:03}-{copy}.md" for place in places for copy in range(3)], 5)
+        for file in files:
+            (folder / file).write_text(f"---\nname: q{number:03}\ndescription: {file}\n---\nb\n")
+        os.link(folder / files[0], folder / f"q{number:03}-hard.md")
+        (folder / f"q{number:03}-soft.md").symlink_to(folder / files[1])
+
+
+@pytest.mark.req("S4-50")
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+def test_of_duplicate_files_hocket_takes_the_one_that_the_cli_takes(tmp_path: Path, kind: str) -> None:
+    """On two file systems, which list files in orders of their own."""
+    if kind == "memory" and not os.path.ismount("/dev/shm"):
+        pytest.skip("this machine has no file system in memory")
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if kind == "memory" else tmp_path) as place:
+        project = Path(place)
+        in_confusion(write(project, {}), random.Random(1))
+        theirs, scan = listed_by_the_cli(project, tmp_path), scanned(project)
+        ours = {entry.name: entry.description for entry in scan.entries}
+    by_path = {f"q{number:03}": min(words for words in _described(scan, number)) for number in range(DUPLICATES)}
+    assert sum(theirs[name] != words for name, words in by_path.items()) > DUPLICATES // 4, "this order shows nothing"
+    assert ours == theirs
+
+
+def _described(scan: Scan, number: int) -> list[str]:
+    """Where the files of a name lie, by the problems that they are and by the one that counts."""
+    files = [problem.path for problem in scan.problems if f"q{number:03}-" in problem.path]
+    files += [entry.path for entry in scan.entries if entry.name == f"q{number:03}"]
+    return [path.partition("/.claude/agents/")[2] for path in files]
 
 
 # --- Mutations ----------------------------------------------------------------------------------------------
