@@ -172,7 +172,7 @@ def test_an_error_answer_becomes_the_error_it_was(home: Path, launch: Launch, co
 
 
 def test_an_answer_that_is_no_json_is_an_error(home: Path, launch: Launch) -> None:
-    with pytest.raises(HocketError, match="makes no sense"):
+    with pytest.raises(HocketError, match="unexpected response"):
         Client(str(home), launch()).request("GET", "/api/odd")
 
 

@@ -299,10 +299,11 @@ def lines(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
 def sse_events(pieces: Iterator[bytes], unread: Callable[[bytes], bool] | None = None) -> Iterator[list[Any]]:
     """The events that each piece of a stream brings to their end; of one whose text is to stay ``unread`` its number.
 
-    An event counts when its blank line has come: a torn one is never seen.
+    An event counts when its blank line has come: a torn one is never seen. The error that ends a stream is raised.
     """
     data: list[bytes] = []
     number = b"0"
+    failed = False
     for whole in lines(pieces):
         events: list[Any] = []
         for line in whole:
@@ -310,11 +311,25 @@ def sse_events(pieces: Iterator[bytes], unread: Callable[[bytes], bool] | None =
                 data.append(line[5:])
             elif line.startswith(b"id:"):
                 number = line[3:]
+            elif line.startswith(b"event:"):
+                failed = line[6:].strip() == b"error"
             elif data and line in (b"", b"\r"):
                 text = b"\n".join(data)
-                events.append(int(number) if unread is not None and unread(text) else from_json(text))
+                if failed:
+                    yield events
+                    raise _error_of(_event(text))
+                events.append(int(number) if unread is not None and unread(text) else _event(text))
                 data = []
         yield events
+
+
+def _event(text: bytes) -> Any:
+    try:
+        return from_json(text)
+    except ValueError as error:
+        from hocket.errors import HocketError
+
+        raise HocketError(f"the server sent an event that is not JSON: {error}", "see: hocket doctor") from error
 
 
 def type_in(text: bytes) -> bytes:
@@ -662,12 +677,17 @@ def _answer_of(connection: Connection) -> dict[str, Any]:
         answer = None
     if status < 400 and isinstance(answer, dict) and "data" in answer:
         return answer
+    raise _error_of(answer, f" (status {status})")
+
+
+def _error_of(answer: Any, about: str = "") -> HocketError:
+    """The error that a response, or the end of a stream, tells."""
     from hocket.errors import HocketError, from_wire
 
     error = answer.get("error") if isinstance(answer, dict) else None
     if isinstance(error, dict):
-        raise from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))
-    raise HocketError(f"the server's answer makes no sense (status {status})", "see: hocket doctor")
+        return from_wire(str(error.get("code")), str(error.get("message")), error.get("hint"))
+    return HocketError(f"unexpected response from server{about}", "see: hocket doctor")
 
 
 def _too_large(what: str) -> HocketError:

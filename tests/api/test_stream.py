@@ -12,6 +12,8 @@ import pytest
 from api.serving import Server, wait_for
 
 from hocket.api.stream import Flow
+from hocket.client import sse_events
+from hocket.errors import HocketError, StoreError
 
 SLOW_TELLER = """
 import sys
@@ -135,8 +137,8 @@ class Reader:
         self.heard.append(dict(message))
 
 
-async def _flow(reader: Reader, pieces: AsyncIterator[bytes]) -> None:
-    await asyncio.wait_for(Flow(pieces, "text/event-stream")({"type": "http"}, reader.receive, reader.send), 10)
+async def _flow(reader: Reader, pieces: AsyncIterator[bytes], media_type: str = "text/event-stream") -> None:
+    await asyncio.wait_for(Flow(pieces, media_type)({"type": "http"}, reader.receive, reader.send), 10)
 
 
 def test_an_answer_that_flows_has_every_piece_and_an_end() -> None:
@@ -176,7 +178,7 @@ def test_who_hangs_up_is_not_waited_for() -> None:
     assert ended == [True]
 
 
-def test_an_error_among_the_pieces_is_no_end_in_good_order() -> None:
+def test_an_error_among_bytes_is_no_end_in_good_order() -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"one"
         raise RuntimeError("half-way")
@@ -184,7 +186,31 @@ def test_an_error_among_the_pieces_is_no_end_in_good_order() -> None:
     async def main() -> None:
         reader = Reader()
         with pytest.raises(RuntimeError, match="half-way"):
-            await _flow(reader, pieces())
+            await _flow(reader, pieces(), "application/octet-stream")
         assert reader.heard[-1]["more_body"] is True
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code"), [(StoreError("half-way", "do this"), "store"), (RuntimeError("half-way"), "error")]
+)
+def test_an_error_among_events_is_the_last_event(trouble: Exception, code: str) -> None:
+    """A stream that broke off would be opened again without end."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'id: 1\ndata: {"seq": 1}\n\n'
+        raise trouble
+
+    async def main() -> list[bytes]:
+        reader = Reader()
+        await _flow(reader, pieces())
+        assert reader.heard[-1]["more_body"] is False
+        return [one["body"] for one in reader.heard[1:]]
+
+    events = sse_events(iter(asyncio.run(main())))
+    assert next(events) == [{"seq": 1}]
+    assert next(events) == []
+    with pytest.raises(HocketError) as caught:
+        next(events)
+    assert caught.value.code == code

@@ -205,6 +205,42 @@ def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
     wait_for(lambda: not processes_of(home), "the end of the server that refused")
 
 
+def garble_page(path: Path, word: bytes) -> None:
+    """Overwrite the page of the database that has this word in it."""
+    content = path.read_bytes()
+    begin = content.index(word) // 4096 * 4096
+    with path.open("r+b") as file:
+        file.seek(begin)
+        file.write(b"\x07" * 4096)
+
+
+@pytest.mark.timeout(60)  # eight commands and two servers, on a busy machine
+def test_a_corrupt_page_of_events_is_told_once(ground: Ground, hocket: Hocket, home: Path, agent: Bin) -> None:
+    """Torture row 55."""
+    agent("talker", "for n in range(3000): print(f'line {n:04} of a long story')")
+    torn, whole = ground.ended(ground.spawn("talker")), ground.ended(ground.spawn("/bin/echo", "whole"))
+    ground.kill_server(signal.SIGTERM)
+    wait_for(lambda: not processes_of(home), "the end of the zygote")
+    garble_page(home / "hocket.db", b"line 1500 of a long story")
+    sizes = []
+    for arguments in (["logs"], ["logs", "-f"], ["logs", "--json"]):
+        done = hocket(*arguments, str(torn["number"]))
+        assert done.returncode == 2
+        assert 0 < done.stdout.count("of a long story") < 3000
+        assert done.stderr.count("malformed") == 1
+        assert "hocket doctor --restore" in done.stderr
+        sizes.append((home / "server.log").stat().st_size)
+    assert sizes[0] == sizes[1] == sizes[2], "the log does not grow with each attempt"
+    assert (home / "server.log").read_text().count("malformed") == 1
+    assert "whole" in hocket("logs", str(whole["number"])).stdout
+    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+    assert hocket("server", "stop").returncode == 0
+    restored = hocket("doctor", "--restore")
+    assert restored.returncode == 0, restored.stderr
+    ground.ended(torn["id"])
+    assert hocket("logs", str(torn["number"])).stdout.count("of a long story") == 3000
+
+
 @pytest.mark.parametrize("stays", [False, True], ids=["closes", "stays"])
 def test_a_foreign_reader_does_not_keep_a_server_from_starting(stays: bool, ground: Ground, home: Path) -> None:
     """Torture row 57."""

@@ -373,7 +373,7 @@ async def _broken_off(request: Request, error: ClientDisconnect) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    return wire.error_response(HocketError("the server made a mistake", "Its log, server.log in HOCKET_HOME, has more"))
+    return wire.error_response(wire.internal_error())
 
 
 _HANDLERS: dict[Any, Any] = {

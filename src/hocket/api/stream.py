@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -10,13 +11,18 @@ from types import MappingProxyType
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from hocket.api import wire
 from hocket.engine.engine import Engine
 from hocket.engine.lines import read_at
+from hocket.errors import HocketError
 from hocket.model import Run
+from hocket.store import Line
 
 HEARTBEAT = 15.0
 EVENTS = "text/event-stream"
 CHUNK = 256 * 1024
+
+log = logging.getLogger("hocket")
 
 
 class Flow(Response):
@@ -50,9 +56,25 @@ class Flow(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async for piece in self._pieces:
+        pieces = _with_error(self._pieces) if self.media_type == EVENTS else self._pieces
+        async for piece in pieces:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _with_error(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of an event stream, and as its last event the error that ends it: the status has been sent by then.
+
+    A stream that just broke off would be opened again, for ever.
+    """
+    try:
+        async for piece in pieces:
+            yield piece
+    except HocketError as error:
+        yield b"event: error\ndata: %b\n\n" % wire.error_body(error)
+    except Exception:
+        log.exception("an event stream failed")
+        yield b"event: error\ndata: %b\n\n" % wire.error_body(wire.internal_error())
 
 
 async def _hung_up(receive: Receive) -> None:
@@ -69,9 +91,13 @@ async def events(engine: Engine, run: Run, after: int, follow: bool) -> AsyncIte
             yield b": still here\n\n"
 
 
-async def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
+def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
     """The file as it is, and, following, as it grows until the run has ended."""
     news = engine.follow(run, engine.read.last_seq(), wait=follow, heartbeat=HEARTBEAT)
+    return _output(news, path, offset, follow)
+
+
+async def _output(news: AsyncIterator[list[Line]], path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
     open_ = True
     while open_:
         while chunk := _read(path, offset):

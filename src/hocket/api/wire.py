@@ -533,7 +533,17 @@ def answer(data: Any, status: int = 200, **about: Any) -> Response:
 
 def error_response(error: HocketError) -> Response:
     """A failure."""
-    return _json({"error": {"code": error.code, "message": error.message, "hint": error.hint}}, error.status)
+    return Response(error_body(error), error.status, media_type="application/json")
+
+
+def error_body(error: HocketError) -> bytes:
+    """What is said of a failure, in a response of its own or at the end of a stream."""
+    return encoded({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
+
+
+def internal_error() -> HocketError:
+    """What is said of a fault of the server's own."""
+    return HocketError("internal server error", "See server.log in HOCKET_HOME")
 
 
 def encoded(body: Any) -> bytes:

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from hocket.errors import NewerStore, StoreError
+from hocket.store.connection import ReadConnection
 from hocket.store.schema import MIGRATIONS, Migration
 from hocket.store.sidecar import read_state
 from hocket.store.store import Store
@@ -26,7 +27,7 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
         writer = connect(path)
         try:
             _migrate(writer, path, migrations)
-            return Store(path, writer, connect(path, reading=True))
+            return Store(path, writer, connect(path, reading=True, kind=ReadConnection))
         except BaseException:
             writer.close()
             raise
@@ -38,10 +39,12 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
         raise _not_writable(path, error) from error
 
 
-def connect(path: Path, reading: bool = False) -> sqlite3.Connection:
+def connect(
+    path: Path, reading: bool = False, kind: type[sqlite3.Connection] = sqlite3.Connection
+) -> sqlite3.Connection:
     """One connection; writes are transactions that the caller opens itself."""
     uri = f"{path.absolute().as_uri()}?mode={'ro' if reading else 'rwc'}"
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=kind)
     try:
         if not reading:
             path.chmod(0o600)

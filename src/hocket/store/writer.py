@@ -17,6 +17,7 @@ import msgspec
 
 from hocket.errors import DiskLow, HocketError, StoreError
 from hocket.model import CHANGING, Event, Run, apply
+from hocket.store.connection import RESTORE
 from hocket.store.tasks import carry_out, is_open
 from hocket.wanted import COMPLETED, Change, Create, Handoff, Order, Task, closing
 
@@ -245,4 +246,5 @@ def _explained(error: Exception) -> HocketError:
         return error  # An order that cannot be carried out says why.
     if isinstance(error, sqlite3.Error) and "full" in str(error):
         return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs go on meanwhile")
-    return StoreError(f"this could not be recorded: {error}")
+    is_damaged = type(error) is sqlite3.DatabaseError
+    return StoreError(f"this could not be recorded: {error}", RESTORE if is_damaged else None)
