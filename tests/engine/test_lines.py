@@ -54,7 +54,7 @@ class Ingest:
         while more:
             piece = read_lines(self.path, self.offset, self.scanned, final, self.longest)
             for line in piece.lines:
-                self.state, said = read(self.state, "out", line.head, line.size)
+                self.state, said = read(self.state, "out", line.head, line.whole_size)
                 self.events += said
             self.lines += piece.lines
             self.offset, self.scanned, more = piece.offset, piece.scanned, piece.more
@@ -112,7 +112,7 @@ def test_any_partition_and_any_restart_gives_the_same_events(
         read, events = executable.reader(SPEC), []
         state: dict[str, Any] = {}
         for line in whole:
-            state, said = read(state, "out", line.head, line.size)
+            state, said = read(state, "out", line.head, line.whole_size)
             events += said
         assert grown.events == events
         assert grown.state == state

@@ -670,10 +670,10 @@ def test_a_line_too_long_to_be_read_whole_is_kept_with_its_size() -> None:
     assert (raw["oversize"], raw["bytes"]) == (True, 20_000_000)
 
 
-def test_a_line_read_whole_is_understood_whether_its_end_was_counted_or_not() -> None:
+def test_a_line_read_whole_is_understood_with_its_end_or_without() -> None:
     whole = assistant(text("x")) + b"\r\n"
     for each in (whole, whole[:-1], whole[:-2]):
-        assert texts(reader(spec())({}, "out", each, len(each))[1]) == ["x"]
+        assert texts(reader(spec())({}, "out", each, None)[1]) == ["x"]
 
 
 JSON = st.recursive(

@@ -136,7 +136,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 
 @pytest.mark.parametrize("stream", ["out", "err"])
 def test_a_long_line_is_cut_and_says_how_long_it_was(stream: str) -> None:
-    exact = reader(spec())({}, stream, b"x" * RESULT_LIMIT, RESULT_LIMIT)[1]
+    exact = reader(spec())({}, stream, b"x" * RESULT_LIMIT, None)[1]
     assert "oversize" not in exact[0][1]
     ((_, data),) = reader(spec())({}, stream, b"x" * (RESULT_LIMIT + 5), None)[1]
     assert (len(data["text"]), data["oversize"], data["bytes"]) == (RESULT_LIMIT, True, RESULT_LIMIT + 5)

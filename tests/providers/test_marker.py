@@ -134,8 +134,8 @@ class Hearing:
         self.state: State = {}
         self.said: list[Said] = []
 
-    def line(self, content: bytes, size: int | None = None) -> None:
-        state, said = self._read(self.state, self._stream, content, size)
+    def line(self, content: bytes, whole_size: int | None = None) -> None:
+        state, said = self._read(self.state, self._stream, content, whole_size)
         self.state = json.loads(json.dumps(state))
         self.said += said
 
@@ -160,7 +160,7 @@ class Hearing:
         while more:
             piece = read_lines(path, offset, 0, final, 1 << 20)
             for one in piece.lines:
-                self.line(one.head, one.size)
+                self.line(one.head, one.whole_size)
             offset, more = piece.offset, piece.more
         return offset
 

@@ -85,6 +85,7 @@ class Engine:
         self.inbox = Inbox(self._journal)
         self.serving = Serving(self._journal)
         self._processes = Processes(home, socket, secret, self._journal, self._talk, self.serving, limits)
+        self._talk.redacted = self._processes.redacted
         self.serving.need_server = partial(self._processes.need_server, "calls")
         self._chains = Chains(self._journal, self._bear, self._bring_forth, self._processes, home)
         self._budgets = Budgets(self._journal, self._ask_to_stop)

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.engine.lines import read_at, read_tail
-from hocket.engine.secrets import covered, secrets_of
+from hocket.engine.secrets import secrets_of
 from hocket.engine.serving import Line
 from hocket.engine.talk import ends_at_once
 from hocket.keeper import files
 from hocket.model import RESULT_LIMIT, Event, Run, Spec
 from hocket.providers import PROVIDERS
+from hocket.redaction import Redactor
 from hocket.store import Offsets
 
 PACE = 0.05
@@ -41,11 +42,11 @@ class Leaf:
         self.held: list[Event] = []
         """What was read up to there and is not recorded yet: its end is about to come, and tells it all at once."""
         self.provider = PROVIDERS[spec.provider]
-        self.reader = self.provider.reader(spec)
+        self.redactor = Redactor(secrets_of({**spec.env, "HOCKET_TOKEN": token}))
+        self.reader = self.provider.reader(spec, self.redactor)
         conversation = self.provider.conversation
         self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
         """Where it speaks with our MCP server; None if it does not."""
-        self.secrets = secrets_of({**spec.env, "HOCKET_TOKEN": token})
         self.scanned = {"out": 0, "err": 0}
         self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
         self.glanced = 0
@@ -107,10 +108,13 @@ class Leaf:
         return written
 
     def last_output(self) -> bytes:
-        return covered(read_tail(self.out, RESULT_LIMIT), self.secrets)
+        return self._masked_tail(self.out, RESULT_LIMIT)
 
     def last_words(self) -> str:
-        return covered(read_tail(self.err, COMPLAINT), self.secrets).decode(errors="replace")
+        return self._masked_tail(self.err, COMPLAINT).decode(errors="replace")
+
+    def _masked_tail(self, path: str, limit: int) -> bytes:
+        return self.redactor.tail(read_tail(path, limit + self.redactor.longest), limit)
 
 
 def _size(path: str) -> int:

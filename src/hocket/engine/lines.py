@@ -20,6 +20,11 @@ class Line(NamedTuple):
     head: bytes
     size: int
 
+    @property
+    def whole_size(self) -> int | None:
+        """The size of a line that was too long to be read whole; None of any other."""
+        return self.size if self.size > len(self.head) else None
+
 
 class Piece(NamedTuple):
     """Some lines, the offset behind them, how far the next one has been searched, and whether more can be read now."""
@@ -81,11 +86,15 @@ def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int
 
 
 def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
-    """Where to go on in a file of which too much is unread: at the beginning of one of its last lines."""
+    """Where to go on in a file of which too much is unread: at the beginning of one of its last lines, else at its end.
+
+    The rest of a line could begin with the rest of a secret, which cannot be recognised.
+    """
     if final - offset <= UNREAD:
         return offset
     begin = final - TAIL
-    return begin + read_at(path, begin, TAIL).find(b"\n") + 1
+    line_end = read_at(path, begin, TAIL).find(b"\n")
+    return final if line_end < 0 else begin + line_end + 1
 
 
 def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:

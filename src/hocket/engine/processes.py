@@ -30,7 +30,6 @@ from hocket.engine.leaf import Leaf
 from hocket.engine.limits import Limits
 from hocket.engine.lines import near_the_end, read_lines
 from hocket.engine.runs import directory, filled, run_token
-from hocket.engine.secrets import covered
 from hocket.engine.serving import Serving
 from hocket.engine.spares import Spares
 from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
@@ -207,6 +206,11 @@ class Processes:
             self._spawn(self._launch(leaf))
         else:
             self._touch(leaf, 0)
+
+    def redacted(self, run_id: str, text: str) -> str:
+        """A text with the secrets of a run that goes on masked."""
+        leaf = self._leaves.get(run_id)
+        return text if leaf is None else leaf.redactor.text(text)
 
     # Starting
 
@@ -502,7 +506,7 @@ class Processes:
             for line in piece.lines:
                 if stream == "out" and finals[index] is None:
                     self._serve(leaf, line.head)
-                state, said = leaf.reader(state, stream, covered(line.head, leaf.secrets), line.size)
+                state, said = leaf.reader(state, stream, line.head, line.whole_size)
                 events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
         return Offsets(ends[0], ends[1], state), more
 

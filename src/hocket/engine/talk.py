@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -109,6 +109,8 @@ class Talk:
         self.unheard: set[str] = set()
         """Runs that were told something after their last turn began: that turn may not be the last one."""
         self._queues: dict[str, _Queue] = {}
+        self.redacted: Callable[[str, str], str] = lambda run, text: text
+        """A text with the secrets of a run, which is given by its id, masked."""
 
     async def send(self, run: Run, text: str, key: str) -> int:
         """One more message. A key that was used before says the same thing, so nothing is said twice.
@@ -123,7 +125,7 @@ class Talk:
                 queue.length = 0  # Several were answered together.
             ahead = queue.ahead_of.get(key, queue.length)
             self.unheard.add(run.id)
-            data = {"kind": "message", "id": key, "text": text}
+            data = {"kind": "message", "id": key, "text": self.redacted(run.id, text)}
             if await self._say(now, f"message:{key}", line, "input", data) == "added":
                 queue.add(key)
             return ahead
@@ -154,6 +156,7 @@ class Talk:
         A key that was used before asks nothing new. Where nobody is there to answer, that is the answer.
         """
         identity = _identity(run, key)
+        text, options = self.redacted(run.id, text), [self.redacted(run.id, option) for option in options]
         async with self._turn(run):
             now = self._journal.live.get(run.id)
             if now is None:
@@ -191,6 +194,7 @@ class Talk:
             if now.kind is Kind.LEAF and not _is_own(asked):
                 _, conversation = self._listener(run)
                 line = conversation.answer(asked, reply)
+                data["text"] = None if text is None else self.redacted(run.id, text)
                 if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                     return await self._given_before(now, asked["id"], key)
             else:

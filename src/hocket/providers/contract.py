@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hocket.config.settings import ClaudeConfig
 from hocket.model import Agent, Reason, Spec, Status
+from hocket.redaction import Redactor
 
 State = dict[str, Any]
 """What a reader remembers between two lines: a small JSON value, committed together with the events."""
@@ -19,8 +20,9 @@ Said = tuple[str, dict[str, Any]]
 """The type and the data of one event."""
 
 Reader = Callable[[State, str, bytes, int | None], tuple[State, list[Said]]]
-"""``(state, "out" or "err", line, its whole size or None) -> (state, events)``. The size is above the line's
-length when the line was too long to be read whole. Pure: the state it is given stays as it was."""
+"""``(state, "out" or "err", line, size or None) -> (state, events)``. A size says that the line was too long to be read
+whole: it is the whole line's, and ``line`` only its beginning. Pure: the state it is given stays as it was. Neither the
+new state nor an event contains a secret."""
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -163,7 +165,7 @@ class Provider(Protocol):
     def prompted(self, spec: Spec, prompt: str) -> Spec:
         """The same start with another prompt, where it has one; an error where that cannot be delivered."""
 
-    def reader(self, spec: Spec) -> Reader: ...
+    def reader(self, spec: Spec, redactor: Redactor = ...) -> Reader: ...
 
     def last_said(self, state: State) -> list[Said]:
         """What only the end of the output tells."""

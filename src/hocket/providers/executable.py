@@ -15,6 +15,7 @@ from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
 from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
 from hocket.providers.limits import STDIN_PROMPT_LIMIT, bytes_of, check_argument, check_total
+from hocket.redaction import NO_SECRETS, Redactor
 
 PROMPT_LIMIT = 64 * 1024
 """Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
@@ -82,17 +83,17 @@ def _way(via_stdin: bool) -> str:
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
-def reader(spec: Spec) -> Reader:
+def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
     """The pure function that turns this run's lines into events."""
     # Looking for the marker's bytes first keeps the ordinary line free of any further work.
     needle = bare_marker(spec.marker).encode() if spec.loop else b""
 
-    def read(state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
-        line = _without_newline(line)
+    def read(state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[Said]]:
+        line = redactor.line(_without_newline(line), cut=whole_size is not None)
         text = line[:RESULT_LIMIT].decode("utf-8", "replace")
         data: dict[str, Any] = {"text": text}
-        if len(line) > RESULT_LIMIT or (size is not None and size > RESULT_LIMIT):
-            data |= {"oversize": True, "bytes": max(size or 0, len(line))}
+        if len(line) > RESULT_LIMIT or whole_size is not None:
+            data |= {"oversize": True, "bytes": whole_size or len(line)}
         if stream != "out":
             return state, [("raw", {"stream": _STREAM_NAMES[stream], **data})]
         if not needle or state.get("marker") or not (needle in line or may_matter(text, state.get("fence"))):

@@ -9,6 +9,7 @@ from hocket.providers.claude import serving, words
 from hocket.providers.claude.members import who_is
 from hocket.providers.claude.shapes import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.providers.contract import Said, State
+from hocket.redaction import MASK
 
 _SENTENCE_LIMIT = 2000
 _SENTENCES: dict[str, tuple[str, str]] = {
@@ -81,7 +82,8 @@ def _suggestions(request: dict[str, Any]) -> list[Any]:
 def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
     """The first rule by which nobody would be asked the like again: in words, and as the program wants it back.
 
-    For its session alone, wherever it would rather write it down: what is allowed here is allowed to this agent.
+    For its session alone, wherever it would rather write it down: what is allowed here is allowed to this agent. A rule
+    with a masked secret would match nothing.
     """
     for one in suggestions:
         rules = list_in(one, "rules")
@@ -90,8 +92,9 @@ def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
         tools = [text_in(rule, words.RULE_TOOL) for rule in rules]
         if all(tools):
             contents = [text_in(rule, words.RULE_CONTENT) for rule in rules]
-            told = (f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True))
-            return ", ".join(told), {**one, "destination": "session"}
+            told = [f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True)]
+            if not any(MASK in rule for rule in told):
+                return ", ".join(told), {**one, "destination": "session"}
     return None
 
 

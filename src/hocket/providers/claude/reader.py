@@ -25,18 +25,20 @@ from hocket.providers.claude.saying import Voice, message_key
 from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
 from hocket.providers.claude.transcript import likeliest
 from hocket.providers.contract import Reader, Said, State
+from hocket.redaction import NO_SECRETS, Redactor
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 _SYNTHETIC = "<synthetic>"
+_PART = "stream_event"
 _ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
 
 Handler = Callable[[State, dict[str, Any]], list[Said] | None]
 """Takes a state of its own to change and a decoded line. None: this line is not understood."""
 
 
-def reader(spec: Spec) -> Reader:
+def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
     """The pure function that turns this run's lines into events."""
-    return _Reading(spec).read
+    return _Reading(spec, redactor).read
 
 
 def _nothing(state: State, line: dict[str, Any]) -> list[Said]:
@@ -68,9 +70,10 @@ _SYSTEM: dict[str, Handler] = {
 class _Reading:
     """What is known of a run before its first line. All that is learned later is in the state."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, redactor: Redactor) -> None:
         self._spec = spec
-        self._voice = Voice(spec)
+        self._redactor = redactor
+        self._voice = Voice(spec, redactor)
         self._types: dict[str, Handler] = {
             "assistant": self._assistant,
             "control_cancel_request": questions.withdrawn,
@@ -79,15 +82,17 @@ class _Reading:
             "conversation_reset": _cleared,
             "rate_limit_event": notices.rate_limit,
             "result": self._result,
-            "stream_event": self._stream_event,
+            _PART: self._stream_event,
             "system": self._system,
             "tool_progress": _nothing,
             "user": self._user,
         }
 
-    def read(self, state: State, stream: str, line: bytes, size: int | None) -> tuple[State, list[Said]]:
-        if stream != "out" or (size is not None and size > len(line)):
-            return state, [_raw(stream, line, size=size), *(notices.too_old(line) if stream == "err" else ())]
+    def read(self, state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[Said]]:
+        if stream != "out" or whole_size is not None:
+            masked = self._redactor.line(line, cut=whole_size is not None)
+            raw = _raw(stream, masked, whole_size=whole_size)
+            return state, [raw, *(notices.too_old(line) if stream == "err" else ())]
         if line.startswith(streamed.BEGINNING):
             part = streamed.part_of(line)
             if part is not None:
@@ -101,15 +106,18 @@ class _Reading:
         return own, self._said_in_part(own, part)
 
     def _decoded(self, state: State, line: bytes) -> tuple[State, list[Said]]:
-        value = decoded(line)
+        masked = self._redactor.line(line)
+        value = decoded(masked)
         if value is None:
-            return state, [_raw("out", line)]
+            return state, [_raw("out", masked)]
         kind = text_in(value, "type")
+        if kind == _PART and masked is not line:
+            value = decoded(line) or value  # A secret may go on in the next part, so the parts are masked together.
         handler = self._types.get(kind)
         own = self._begun(state)
         said = handler(own, value) if handler else None
         if said is None:
-            return state, [_raw("out", line, kind)]
+            return state, [_raw("out", masked, kind)]
         return own, said
 
     def _begun(self, state: State) -> State:
@@ -297,8 +305,7 @@ def _texts(blocks: list[Any]) -> list[str]:
     return [text for block in blocks if (text := text_in(block, "text"))]
 
 
-def _raw(stream: str, line: bytes, kind: str = "", *, size: int | None = None) -> Said:
-    missing = max(0, (size or 0) - len(line))
+def _raw(stream: str, line: bytes, kind: str = "", *, whole_size: int | None = None) -> Said:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     data: dict[str, Any] = {
         "stream": _STREAM_NAMES.get(stream, stream),
@@ -306,6 +313,6 @@ def _raw(stream: str, line: bytes, kind: str = "", *, size: int | None = None) -
     }
     if kind:
         data["type"] = kind[:100]
-    if missing or len(line) > RESULT_LIMIT:
-        data |= {"oversize": True, "bytes": len(line) + missing}
+    if whole_size is not None or len(line) > RESULT_LIMIT:
+        data |= {"oversize": True, "bytes": whole_size or len(line)}
     return "raw", data

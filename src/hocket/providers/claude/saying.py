@@ -1,7 +1,8 @@
 """What an agent says, line by line: parts of messages as they arrive, whole messages for what is still missing.
 
 A part is kept until its line is complete. Of what was said already, only its length and a checksum are remembered:
-enough to see that a whole message begins with it, and small however long the message is.
+enough to see that a whole message begins with it, and small however long the message is. Secrets are masked in parts
+as they are in the whole, also where a part ends in the middle of one.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
 from hocket.providers.claude.shapes import cut, with_newest
 from hocket.providers.contract import Said, State
+from hocket.redaction import Redactor
 
 Block = list[Any]
 """Of one block of a message: how many characters were said, their checksum, what is kept back, whether the line that is
-kept back has lost its beginning, and whether the whole block has been seen."""
+kept back has lost its beginning, whether the whole block has been seen, and what is held that may begin a secret."""
 
-_NEW: Block = [0, 0, "", False, False]
+_NEW: Block = [0, 0, "", False, False, None]
 _MOST_BLOCKS = 64
 _LONGEST_KEPT = RESULT_LIMIT // 4
 """Characters of a line that are kept back; with up to four bytes each, what is said then fits into one event."""
@@ -28,7 +30,8 @@ _LONGEST_KEPT = RESULT_LIMIT // 4
 class Voice:
     """Turns texts into events, for one run. It has no memory of its own: that is the state it is handed."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, redactor: Redactor) -> None:
+        self._redactor = redactor
         self._marker_text = spec.marker
         # Looking for the marker's text first keeps ordinary lines free of any further work.
         self._needle = bare_marker(spec.marker) if spec.loop else ""
@@ -36,18 +39,19 @@ class Voice:
     def part(self, state: State, key: str, text: str, who: Mapping[str, Any]) -> list[Said]:
         """One more piece of a block, whose key ``block_key`` makes."""
         blocks = state.get("blocks") or {}
-        sent, checksum, kept, headless, complete = blocks.get(key, _NEW)
+        sent, checksum, kept, headless, complete, held = self._known(blocks.get(key, _NEW))
         if complete:
             return []
-        kept += text
+        masked, held = self._redactor.feed(held, text)
+        kept += masked
         end = kept.rfind("\n") + 1
         if not end and len(kept) <= _LONGEST_KEPT:
-            state["blocks"] = with_newest(blocks, key, [sent, checksum, kept, headless, False], _MOST_BLOCKS)
+            state["blocks"] = with_newest(blocks, key, [sent, checksum, kept, headless, False, held], _MOST_BLOCKS)
             return []
         # A line of this length is said in pieces, for a state must stay small.
         end = end or len(kept)
         now, rest = kept[:end], kept[end:]
-        block = [sent + end, _checksum(now, checksum), rest, not now.endswith("\n"), False]
+        block = [sent + end, _checksum(now, checksum), rest, not now.endswith("\n"), False, held]
         state["blocks"] = with_newest(blocks, key, block, _MOST_BLOCKS)
         return self.lines(state, now, who, headless=headless, block=key)
 
@@ -57,8 +61,8 @@ class Voice:
         key = _key_of(state, blocks, message, text)
         if key is None:
             return self.lines(state, text, who) + self._end_of_block(state, who)
-        sent, checksum, _kept, headless, _complete = blocks[key]
-        state["blocks"] = {**blocks, key: [0, 0, "", False, True]}
+        sent, checksum, _kept, headless, *_ = blocks[key]
+        state["blocks"] = {**blocks, key: [0, 0, "", False, True, None]}
         begun = len(text) >= sent and _checksum(text[:sent]) == checksum
         rest = text[sent:] if begun else text
         said = self.lines(state, rest, who, headless=begun and headless, block=key if begun else "")
@@ -72,11 +76,19 @@ class Voice:
         ended = [key for key in blocks if key.startswith(f"{speaker}/")]
         said = []
         for key in ended:
-            _sent, _checksum, kept, headless, _complete = blocks[key]
-            said += self.lines(state, kept, who, headless=headless, block=key)
+            _sent, _checksum, kept, headless, _complete, held = self._known(blocks[key])
+            said += self.lines(state, kept + self._redactor.flush(held), who, headless=headless, block=key)
         said += self._end_of_block(state, who)
         state["blocks"] = {key: block for key, block in blocks.items() if key not in ended}
         return said
+
+    def _known(self, block: Block) -> Block:
+        """A block as it is now. Earlier versions kept lines back as they came, with nothing masked."""
+        if len(block) == len(_NEW):
+            return block
+        sent, checksum, kept, headless, complete = block
+        masked, held = self._redactor.feed(None, kept)
+        return [sent, checksum, masked, headless, complete, held]
 
     def lines(
         self, state: State, text: str, who: Mapping[str, Any], *, headless: bool = False, block: str = ""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from hocket.errors import UsageError
 from hocket.model import SESSION, Spec
 from hocket.providers.claude import words
@@ -21,6 +23,7 @@ from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
 from hocket.providers.contract import Reply, State
 from hocket.providers.limits import bytes_of
+from hocket.redaction import MASK
 
 __all__ = [
     "answer",
@@ -60,13 +63,15 @@ def _denied(text: str | None) -> dict[str, Any]:
 
 
 def _allowed(question: Mapping[str, Any], text: str | None) -> dict[str, Any]:
-    """Without an input the program takes the one it asked about, so what was too large to keep need not be sent."""
+    """Without an input the program takes the one it asked about: also where what we know of it is not all of it."""
     response: dict[str, Any] = {"behavior": "allow"}
     given = question.get("input")
     if not isinstance(given, dict):
         return response
     if question.get("kind") == "choice":
         given = {**given, "answers": _answers(given, text or "")}
+    elif MASK.encode() in msgspec.json.encode(given):
+        return response
     return {**response, words.UPDATED_INPUT: given}
 
 
