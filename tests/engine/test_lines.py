@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hocket.engine import lines
-from hocket.engine.lines import CHUNK, SCAN, Line, read_lines, read_tail
+from hocket.engine.lines import CHUNK, SCAN, Line, near_the_end, read_lines, read_tail
 from hocket.model import Spec
 from hocket.providers import executable
 
@@ -185,3 +185,13 @@ def test_the_tail_is_the_end_of_the_file(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789")
     assert read_tail(path, 4) == b"6789"
     assert read_tail(path, 99) == b"0123456789"
+
+
+def test_a_long_file_is_read_on_from_the_beginning_of_a_line(tmp_path: Path) -> None:
+    """Never from the middle of one: that could be the middle of a secret."""
+    path = tmp_path / "out"
+    content = b"x" * lines.UNREAD + b"\n" + b"y" * 100 + b"\n" + b"z" * 100
+    path.write_bytes(content)
+    assert near_the_end(path, 0, len(content)) == len(content) - 201
+    path.write_bytes(b"x" * (lines.UNREAD + 1))
+    assert near_the_end(path, 0, lines.UNREAD + 1) == lines.UNREAD + 1

@@ -49,3 +49,41 @@ def test_an_agent_that_prints_its_environment_publishes_no_secret(ground: Ground
     log = (ground.home / "server.log").read_text()
     assert token not in log
     assert KEY not in log
+
+
+ODD = 'p"ss\\w/rd-ünïcode-' + "0123456789" * 6
+"""So long that the masks of a line of 256 KiB fit into one event."""
+REPEATER = """
+import json, os, sys
+key = os.environ["MY_API_KEY"]
+print(json.dumps({"ascii": key}))
+print(json.dumps({"text": key}, ensure_ascii=False))
+print(json.dumps({"nested": json.dumps({"key": key})}).replace("/", "\\\\/"))
+print(json.dumps({"error": key}), file=sys.stderr)
+begin = 256 * 1024 - 5
+print(key * (begin // len(key.encode())) + "." * (begin % len(key.encode())) + key + "z" * 1000)
+last = 64 * 1024 - len(key.encode()) // 2
+print("before " + key + "y" * (last - 1))
+"""
+
+
+def test_a_plain_program_s_secrets_are_masked_where_its_output_is_cut(ground: Ground, agent: Bin) -> None:
+    """Torture row 46: JSON stays JSON, and neither a line's beginning nor a result's begins or ends inside a secret."""
+    agent("repeater", REPEATER)
+    (ground.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
+    run = ground.ended(ground.spawn("repeater", env={**environment(), "MY_API_KEY": ODD}))
+    assert run["status"] == "done"
+    events = ground.events(run["id"])
+    ascii_line, text_line, nested, long_line, last = [
+        event["data"]["text"] for event in events if event["type"] == "text"
+    ]
+    (error,) = [event["data"]["text"] for event in events if event["type"] == "raw"]
+    assert json.loads(ascii_line) == {"ascii": "[redacted]"}
+    assert json.loads(text_line) == {"text": "[redacted]"}
+    assert json.loads(json.loads(nested)["nested"]) == {"key": "[redacted]"}
+    assert json.loads(error) == {"error": "[redacted]"}
+    assert long_line.rstrip(".").replace("[redacted]", "") == "", "its beginning ends inside the secret"
+    assert last.startswith("before [redacted]y")
+    assert run["result"].strip("y\n") == "", "the last 64 KiB begin inside the secret"
+    assert run["result"].startswith("y")
+    assert len(run["result"]) > 60_000
