@@ -151,6 +151,18 @@ def test_a_question_in_an_agent_s_own_words_is_masked(claude: Stage, hocket: Hoc
     check_masked(hocket, home, run_id)
 
 
+def test_a_message_with_a_secret_arrives_and_is_recorded_masked(claude: Stage, hocket: Hocket, home: Path) -> None:
+    claude.plays({"when": {"turn": 2}, "do": [{"say": "noted"}]}, {"do": [{"say": "hello"}]})
+    run_id = spawn(hocket, "claude", "-p", "hello", "--session")
+    wait_for(hocket, run_id, "turn.ended")
+    assert hocket("send", run_id, f"use {KEY}").returncode == 0
+    assert wait_for(hocket, run_id, "turn.ended", lambda data: data["turn"] == 2)["data"]["result"] == "noted"
+    assert f"use {KEY}" in claude.model.heard()
+    (message,) = data_of(hocket, run_id, "input")
+    assert message["text"] == f"use {MASK}"
+    check_masked(hocket, home, run_id)
+
+
 # --- A server that dies between two deltas ---
 
 HALF = len(KEY) // 2
