@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from engine.desk import until
@@ -16,10 +17,10 @@ COOKIE = f"rgate{os.getpid()}"
 """Of this process alone: a sweep ends whatever carries it, also what a test beside us has started."""
 
 
-async def ask(command: str, cwd: Path, limit: float = 10.0) -> Verdict | None:
+async def ask(command: str, cwd: Path, limit: float = 10.0, env: Mapping[str, str] = ENV) -> Verdict | None:
     gates = Gates()
     try:
-        return await gates.run(COOKIE, command, str(cwd), ENV, limit)
+        return await gates.run(COOKIE, command, str(cwd), env, limit)
     finally:
         await gates.close()
 
@@ -38,6 +39,18 @@ def test_of_a_flood_of_words_the_last_ones_are_kept(project: Path) -> None:
     assert verdict is not None
     assert len(verdict.output) == OUTPUT
     assert verdict.output.endswith("100000\nend\n")
+
+
+def test_a_gate_s_secrets_are_masked_where_its_output_is_cut(project: Path) -> None:
+    """Torture row 46: the last bytes begin in the middle of the secret."""
+    secret = "sk-test-0123456789abcdef"
+    env = {**ENV, "MY_API_KEY": secret}
+    verdict = asyncio.run(ask(f"echo $MY_API_KEY; seq -s '' {OUTPUT} | head -c {OUTPUT - 10}", project, env=env))
+    assert verdict is not None
+    assert verdict.output.startswith("\n123")
+    verdict = asyncio.run(ask('echo "{\\"key\\": \\"$MY_API_KEY\\"}"', project, env=env))
+    assert verdict is not None
+    assert verdict.output == '{"key": "[redacted]"}\n'
 
 
 def test_a_directory_that_is_gone_is_a_gate_that_did_not_pass(project: Path) -> None:

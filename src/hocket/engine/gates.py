@@ -12,7 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from hocket.engine.secrets import secrets_of
 from hocket.keeper import tools, tree
+from hocket.redaction import Redactor
 
 TIMEOUT = 600.0
 OUTPUT = 64 * 1024
@@ -51,9 +53,10 @@ class Gates:
         self._gates: dict[str, _Gate] = {}
 
     async def run(self, cookie: str, command: str, cwd: str, env: Mapping[str, str], limit: float) -> Verdict | None:
-        """What the command says, or None when it was called off."""
-        marked = {**env, tree.COOKIE: cookie}
-        call = partial(tools.run_tool, ["/bin/sh", "-c", command], cwd, marked, limit, output_limit=OUTPUT)
+        """What the command says, with secrets of its environment masked, or None when it was called off."""
+        marked, redactor = {**env, tree.COOKIE: cookie}, Redactor(secrets_of(env))
+        most = OUTPUT + redactor.longest
+        call = partial(tools.run_tool, ["/bin/sh", "-c", command], cwd, marked, limit, output_limit=most)
         gate = self._gates[cookie] = _Gate()
         began = time.monotonic()
         try:
@@ -71,7 +74,8 @@ class Gates:
         if gate.called_off:
             return None
         seconds = round(time.monotonic() - began, 3)
-        return Verdict(said.code, said.output.decode(errors="replace"), said.timed_out, seconds)
+        output = redactor.tail(said.output, OUTPUT).decode(errors="replace")
+        return Verdict(said.code, output, said.timed_out, seconds)
 
     async def call_off(self, cookie: str) -> None:
         """End a gate: also one that is only about to begin, and one that a server before us began."""
