@@ -80,9 +80,13 @@ def cookie_of(directory: str) -> str:
     return str(spec["env"]["HOCKET_RUN"])
 
 
-def out_of(directory: str) -> bytes:
-    path = Path(directory, files.OUT)
+def out_of(directory: str, name: str = files.OUT) -> bytes:
+    path = Path(directory, name)
     return path.read_bytes() if path.exists() else b""
+
+
+def err_of(directory: str) -> bytes:
+    return out_of(directory, files.ERR)
 
 
 def wait_ended(directory: str) -> files.Exit:

@@ -17,7 +17,6 @@ from torture.ground import Ground, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.errors import DiskLow
-from hocket.keeper import files
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and make control groups")
 
@@ -28,12 +27,11 @@ import os, sys
 os.write(1, b"ready\\n")
 with open(sys.argv[1]) as gate:
     gate.read()
-try:
-    while True:
-        os.write(1, b"x" * 8191 + b"\\n")
-except OSError:
-    os._exit(int(sys.argv[2]))
+for _ in range(128):
+    os.write(1, b"x" * 8191 + b"\\n")
+os._exit(int(sys.argv[2]))
 """
+"""Writes a megabyte."""
 
 
 @contextlib.contextmanager
@@ -53,9 +51,10 @@ def tmpfs(place: Path, options: str) -> Iterator[Callable[[str], None]]:
 
 @needs_root
 @pytest.mark.timeout(60)  # twenty runs fill a disk, and all they wrote is read once there is room again
-def test_a_full_disk_costs_no_exit_status_and_heals_without_a_restart(
+def test_a_full_disk_costs_no_output_and_heals_without_a_restart(
     hocket: Hocket, agent: Bin, home: Path, project: Path
 ) -> None:
+    """Agents wait for room. Nothing of what they write is lost, and each ends with its own code."""
     agent("filler", FILLER)
     with tmpfs(home, "size=8m,mode=700") as remount:
         (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
@@ -64,27 +63,48 @@ def test_a_full_disk_costs_no_exit_status_and_heals_without_a_restart(
         for gate in gates:
             os.mkfifo(gate)
         runs = [ground.spawn("filler", str(gate), str(number % 7)) for number, gate in enumerate(gates)]
-        folders = [ground.folder(run) for run in runs]
         for run in runs:
             ground.said(run, b"ready")
         server = ground.server_pid()
         for gate in gates:
             gate.open("w").close()
-        records = [wait_for(lambda: files.read_exit(str(folder)), "its exit record") for folder in folders]  # noqa: B023 - called at once
-        assert [record.code for record in records] == [number % 7 for number in range(20)]
-        written = [(folder / "out").read_bytes() for folder in folders]
-        assert os.statvfs(home).f_bavail == 0
+        wait_for(lambda: os.statvfs(home).f_bavail == 0, "a full disk")
         with pytest.raises(DiskLow) as refused:
             ground.spawn("/bin/true")
         assert refused.value.status == 507
         remount("size=64m")
         ended = [ground.ended(run, 30) for run in runs]
         assert [run["exit_code"] for run in ended] == [number % 7 for number in range(20)]
-        assert [ground.out(run) for run in runs] == written
+        assert [len(ground.out(run)) for run in runs] == [len(b"ready\n") + 128 * 8192] * 20
         assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
         assert ground.server_pid() == server
         assert integrity(home) == "ok"
         ground.kill_server(signal.SIGTERM)
+
+
+FILE_LIMIT = 8 * 2**20
+TOO_MUCH = f"""
+import os
+for _ in range(10):
+    rest = memoryview(b"x" * {2**20})
+    while rest:
+        rest = rest[os.write(1, rest):]
+"""
+
+
+def test_lost_output_is_told_with_the_end(home: Path, project: Path, agent: Bin, hocket: Hocket) -> None:
+    """Torture row 45: what the disk does not take is counted, and the user is told how much it was."""
+    agent("writer", TOO_MUCH)
+    ground = Ground(home, project, ["prlimit", f"--fsize={FILE_LIMIT}"])
+    run = ground.spawn("writer")
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    lost = 10 * 2**20 - FILE_LIMIT
+    events = ground.events(run)
+    (text,) = [event["data"]["text"] for event in events if event["type"] == "notice"]
+    assert text.startswith(f"{lost} bytes of its output are lost")
+    assert events[-1]["data"]["lost_bytes"] == lost
+    assert text in hocket("logs", run).stdout
+    ground.kill_server(signal.SIGTERM)
 
 
 def integrity(home: Path) -> str:

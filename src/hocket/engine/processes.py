@@ -472,6 +472,10 @@ class Processes:
             extra["swept"] = record.swept
         if record.survivors:
             extra["survivors"] = list(record.survivors)
+        if record.lost_bytes:
+            extra["lost_bytes"] = record.lost_bytes
+            text = f"{record.lost_bytes} bytes of its output are lost: they could not be written to the disk"
+            events.append(self._event(leaf, "notice", {"kind": "output", "text": text}))
         if transient:
             extra["transient"] = True
         if status is Status.FAILED and not record.error:

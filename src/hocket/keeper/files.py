@@ -66,6 +66,8 @@ class Exit(NamedTuple):
     duration: float
     pid: int | None = None
     """Of the agent, which may be gone before anybody could read its `pid` file."""
+    lost_bytes: int = 0
+    """Output of the agent that could not be written to `out` or `err`."""
 
 
 class AgentPid(NamedTuple):

@@ -21,7 +21,8 @@ from hocket.keeper import files, tree
 from hocket.keeper.absence import Absence, wake_server
 from hocket.keeper.feed import Feed
 from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
-from hocket.keeper.platform import become_subreaper, boot_id, start_time
+from hocket.keeper.output import RETRY
+from hocket.keeper.platform import become_subreaper, boot_id, start_time, wait_gone
 
 if TYPE_CHECKING:
     import signal
@@ -35,8 +36,13 @@ LEFTOVER_GRACE = 1.0
 _LOCK_PATIENCE = 1.0
 _LOOK_PATIENCE = 1.0
 _RECORD_PATIENCE = 10.0
+# How long output is kept for a disk that refuses it, once the agent has ended; and after a stop, beyond its grace.
+_OUTPUT_PATIENCE = 10.0
+_STOPPED_PATIENCE = 2.0
 _RETRY = 0.01
 _KILL_ROUND = 0.05
+# How long output alone is waited for before another look at the processes that are to end.
+_COPY_ROUND = 0.05
 # An agent that ends sooner is named in the exit record alone: a file more costs as much as a small agent does.
 _ANNOUNCE = 0.003
 # A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
@@ -130,10 +136,11 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     try:
         with _woken_by_children() as wakeup:
-            watch = Watch(here, spec, streams, wakeup, Absence(spec, streams.out, umask))
+            watch = Watch(here, spec, streams, wakeup, Absence(spec, streams.out.file, umask))
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
             swept = watch.end_leftovers()
+            watch.finish_output()
     except ForkRefusedError:
         raise
     except LaunchError as error:
@@ -146,12 +153,13 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
 
 
 class Watch:
-    """The keeper's wait: one poll over its children, its bell and the agent's full pipe."""
+    """The keeper's wait: one poll over its children, its bell and the agent's pipes."""
 
     def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, absence: Absence) -> None:
         self._here = here
         self._absence = absence
         self._streams = streams
+        self._outputs = (streams.out, streams.err)
         self._wakeup = wakeup
         self._agent = self._agent_started = 0
         self._cookie = _cookie(spec)
@@ -192,7 +200,28 @@ class Watch:
         grace = min(self._grace, LEFTOVER_GRACE)
         if self._kill_at is not None:
             grace = max(0.0, min(grace, self._kill_at - time.monotonic()))
-        return tree.end_all(self._leftovers, grace, self._reap)
+        return tree.end_all(self._leftovers, grace, self._reap, self._copy_until_gone)
+
+    def finish_output(self) -> None:
+        """Copy what is left in the pipes. What the disk does not take in time is given up and counted.
+
+        A stop shortens the wait, so that the run ends before its keeper is taken for dead.
+        """
+        give_up_at = time.monotonic() + _OUTPUT_PATIENCE
+        if self._kill_at is not None:
+            give_up_at = min(give_up_at, self._kill_at + _STOPPED_PATIENCE)
+        for output in self._outputs:
+            output.seal()
+        while unfinished := [output for output in self._outputs if not output.is_complete]:
+            for output in unfinished:
+                output.copy()
+            if all(output.retry_at is None for output in unfinished):
+                continue
+            if time.monotonic() >= give_up_at:
+                for output in unfinished:
+                    output.give_up()
+            elif _asks_for_end(self._hear_bell(RETRY)):
+                give_up_at = min(give_up_at, time.monotonic() + _STOPPED_PATIENCE)
 
     def ending(self, swept: tree.Sweep, duration: float) -> files.Exit:
         status = None if self._status is None else os.waitstatus_to_exitcode(self._status)
@@ -201,13 +230,14 @@ class Watch:
             signal=-status if status is not None and status < 0 else None,
             error=None,
             stopped=self._kill_at is not None,
-            out=os.fstat(self._streams.out).st_size,
-            err=os.fstat(self._streams.err).st_size,
+            out=os.fstat(self._streams.out.file).st_size,
+            err=os.fstat(self._streams.err.file).st_size,
             survivors=swept.survivors,
             swept=swept.swept,
             ended_at=time.time(),
             duration=duration,
             pid=self._agent,
+            lost_bytes=sum(output.lost for output in self._outputs),
         )
 
     def _leftovers(self) -> tree.Found:
@@ -233,7 +263,7 @@ class Watch:
             poll.register(self._feed.pending, select.POLLOUT)
         if self._absence.watched is not None:
             poll.register(self._absence.watched, 0)
-        ready = dict(poll.poll(self._patience()))
+        ready = self._poll_output(poll, self._patience())
         if self._wakeup in ready:
             os.read(self._wakeup, 4096)
         if self._absence.watched in ready:
@@ -241,10 +271,37 @@ class Watch:
         self._do_what_is_due()
         return os.read(self._bell, 4096) if self._bell in ready else b""
 
+    def _poll_output(self, poll: select.poll, timeout: float | None) -> dict[int, int]:
+        """What is ready. Of the output one chunk of each stream is copied, so that a flood delays nothing else."""
+        for output in self._outputs:
+            if output.source is not None:
+                poll.register(output.source, select.POLLIN)
+        ready = dict(poll.poll(timeout))
+        now = time.monotonic()
+        for output in self._outputs:
+            if output.source in ready or (output.retry_at is not None and now >= output.retry_at):
+                output.copy()
+        return ready
+
+    def _copy_until_gone(self, found: tree.Found, timeout: float) -> None:
+        """Wait until these processes have ended, or for so long, and copy meanwhile what they write."""
+        deadline = time.monotonic() + timeout
+        while not wait_gone(found, 0) and (left := deadline - time.monotonic()) > 0:
+            poll = select.poll()
+            poll.register(self._wakeup, select.POLLIN)
+            if self._wakeup in self._poll_output(poll, min(left, _COPY_ROUND) * 1000):
+                os.read(self._wakeup, 4096)
+
+    def _hear_bell(self, timeout: float) -> bytes:
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        return os.read(self._bell, 4096) if poll.poll(timeout * 1000) else b""
+
     def _patience(self) -> float | None:
         """Milliseconds until something is due by itself, or None to wait for ever."""
         now = time.monotonic()
-        due = [at for at in (self._announce_at, self._settle_at, self._absence.due) if at is not None]
+        retries = (output.retry_at for output in self._outputs)
+        due = [at for at in (self._announce_at, self._settle_at, self._absence.due, *retries) if at is not None]
         if self._kill_at is not None:
             due.append(self._kill_at if now < self._kill_at else now + _KILL_ROUND)
         return max(0.0, min(due) - now) * 1000 + 1 if due else None
@@ -322,6 +379,10 @@ def _woken_by_children() -> Iterator[int]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
     yield readable
+
+
+def _asks_for_end(heard: bytes) -> bool:
+    return files.BELL_STOP in heard or files.BELL_KILL in heard
 
 
 def _never_ran(error: Exception, began: float) -> files.Exit:

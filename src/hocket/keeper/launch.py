@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from hocket.keeper import files
+from hocket.keeper.output import Output
 from hocket.keeper.platform import die_with_parent
 
 CODE_NOT_FOUND = 127
@@ -33,11 +34,11 @@ class ForkRefusedError(LaunchError):
 
 
 class Streams:
-    """The three descriptors that the agent gets, and the write end of its input if it is talked to."""
+    """The agent's standard input and both of its outputs, and the write end of its input if it is talked to."""
 
     def __init__(self, directory: str, spec: Mapping[str, Any]) -> None:
-        self.out = _open(os.path.join(directory, files.OUT), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self.err = _open(os.path.join(directory, files.ERR), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.out = Output(_open(os.path.join(directory, files.OUT), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
+        self.err = Output(_open(os.path.join(directory, files.ERR), os.O_WRONLY | os.O_APPEND | os.O_CREAT))
         self.pipe: int | None = None
         kind = spec.get("stdin", "empty")
         if kind == "lines":
@@ -102,7 +103,7 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
             os._exit(CODE_NOT_STARTED)
         _default_ignored_signals()
         os.umask(umask)
-        for target, descriptor in enumerate((streams.stdin, streams.out, streams.err)):
+        for target, descriptor in enumerate((streams.stdin, streams.out.sink, streams.err.sink)):
             os.dup2(descriptor, target)
         os.chdir(program.cwd)
         subject = program.argv[0]

@@ -74,11 +74,17 @@ def has_own_child(keeper_pid: int, cookie: str) -> bool:
     return any(not _is_spared(platform.environ_of(pid), cookie) for pid in platform.children_of(keeper_pid))
 
 
-def end_all(find: Callable[[], Found], grace: float, reap: Callable[[], None] = lambda: None) -> Sweep:
+def end_all(
+    find: Callable[[], Found],
+    grace: float,
+    reap: Callable[[], None] = lambda: None,
+    wait: Callable[[Found, float], object] = platform.wait_gone,
+) -> Sweep:
     """End everything that `find` finds: SIGTERM, a time of grace, then SIGKILL until a look finds nothing.
 
     `find` is asked again after every round, so what is forked meanwhile is caught too. `reap` lets a caller
-    that is the parent of some of them collect their statuses on the way.
+    that is the parent of some of them collect their statuses on the way. `wait` waits until they have ended, or
+    for so many seconds; a caller that has other work to do meanwhile brings its own.
     """
     found = _look(find)
     seen = set(found)
@@ -86,7 +92,7 @@ def end_all(find: Callable[[], Found], grace: float, reap: Callable[[], None] = 
     fresh = found
     while found and (left := deadline - time.monotonic()) > 0:
         ask_to_end(fresh)
-        platform.wait_gone(found, left)
+        wait(found, left)
         reap()
         found = _look(find)
         fresh = {pid: started for pid, started in found.items() if pid not in seen}
@@ -94,7 +100,7 @@ def end_all(find: Callable[[], Found], grace: float, reap: Callable[[], None] = 
     deadline = time.monotonic() + KILL_PATIENCE
     while found and time.monotonic() < deadline:
         signal_all(found, signal.SIGKILL)
-        platform.wait_gone(found, _KILL_ROUND)
+        wait(found, _KILL_ROUND)
         reap()
         found = _look(find)
         seen |= found.keys()

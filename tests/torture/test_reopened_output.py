@@ -1,0 +1,86 @@
+"""An agent opens its own output anew, as `> /dev/stdout` does: nothing is cut off, and no marker is made up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, wait_for
+from world import Bin, Hocket
+
+pytestmark = pytest.mark.shared_server
+
+MARKER = "FORKHESTRA_COMPLETE"
+
+
+def start_loop(ground: Ground, agent: str) -> str:
+    body = {"dsl": f"{agent}:1", "cwd": str(ground.cwd), "env": {"PATH": os.environ["PATH"]}}
+    return str(ground.client.request("POST", "/api/runs", body)["id"])
+
+
+def only_pass(ground: Ground, chain: str) -> str | None:
+    """The one process that the loop has started, once it is there."""
+    run = ground.run(chain)
+    while run["kind"] != "leaf":
+        if not run["children"]:
+            return None
+        run = ground.run(run["children"][0]["id"])
+    return str(run["id"])
+
+
+def test_loop_is_not_complete_when_only_a_sentence_names_the_marker(ground: Ground, hocket: Hocket, agent: Bin) -> None:
+    """Torture row 45: the loop as it was seen, on the command line."""
+    agent("worker", f'#!/bin/sh\necho working; sleep 1; echo "I will not write {MARKER}" > /dev/stdout\n')
+    done = hocket("run", "worker:1")
+    assert done.returncode == 1
+    assert "max_iterations" in done.stdout + done.stderr
+    assert "✓" not in done.stdout + done.stderr
+
+
+def test_reopened_output_does_not_forge_the_marker(ground: Ground, agent: Bin, project: Path) -> None:
+    """Torture row 45: were the file cut off, the reader would go on in the middle of the second line."""
+    first, second = "1234567890123456", f"I will not write {MARKER}"
+    assert second[len(first) + 1 :] == MARKER
+    os.mkfifo(project / "gate")
+    agent("forger", f'#!/bin/sh\necho {first}\nread x < gate\necho "{second}" > /dev/stdout\n')
+    chain = start_loop(ground, "forger")
+    leaf = wait_for(lambda: only_pass(ground, chain), "the first pass")
+    wait_for(lambda: any(event["type"] == "text" for event in ground.events(leaf)), "the first line to be read")
+    (project / "gate").write_text("go\n")
+    ended = ground.ended(chain)
+    assert (ended["status"], ended["reason"]) == ("failed", "max_iterations")
+    assert ground.out(leaf) == f"{first}\n{second}\n".encode()
+    assert [event for event in ground.events(leaf) if event["type"] == "marker"] == []
+
+
+WITH_MARKER = {
+    "before stdout": (f"echo {MARKER}; echo more > /dev/stdout", f"{MARKER}\nmore\n", ""),
+    "into stdout": (f"echo more; echo {MARKER} > /dev/stdout", f"more\n{MARKER}\n", ""),
+    "after stdout": (f"echo more > /dev/stdout; echo {MARKER}", f"more\n{MARKER}\n", ""),
+    "before stderr": (f"echo {MARKER}; echo one >&2; echo two > /dev/stderr", f"{MARKER}\n", "one\ntwo\n"),
+    "after stderr": (f"echo one >&2; echo two > /dev/stderr; echo {MARKER}", f"{MARKER}\n", "one\ntwo\n"),
+    "through tee": (f"echo one >&2; echo {MARKER} | tee /dev/stderr", f"{MARKER}\n", f"one\n{MARKER}\n"),
+}
+WITHOUT_MARKER = {
+    "into stderr": (f"echo one; echo {MARKER} > /dev/stderr", "one\n", f"{MARKER}\n"),
+    "split by a reopening": (
+        f"printf {MARKER[:5]}; echo x > /dev/stdout; echo {MARKER[5:]}",
+        f"{MARKER[:5]}x\n{MARKER[5:]}\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", [*WITH_MARKER, *WITHOUT_MARKER])
+def test_marker_is_judged_on_all_of_reopened_output(name: str, ground: Ground, agent: Bin) -> None:
+    """Torture row 45."""
+    script, out, err = (WITH_MARKER | WITHOUT_MARKER)[name]
+    agent("worker", f"#!/bin/sh\n{script}\n")
+    chain = ground.ended(start_loop(ground, "worker"))
+    leaf = only_pass(ground, chain["id"])
+    assert leaf is not None
+    expected = ("done", "marker") if name in WITH_MARKER else ("failed", "max_iterations")
+    assert (chain["status"], chain["reason"]) == expected
+    assert ground.out(leaf) == out.encode()
+    assert b"".join(ground.client.output(leaf, "err")) == err.encode()
