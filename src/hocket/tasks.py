@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.config import caller_environment
+from hocket.config.loading import is_trusted
 from hocket.engine.bind import StartRequest, check_directory
 from hocket.engine.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.engine.engine import Assignment, Engine
+from hocket.engine.git import Git
 from hocket.engine.journal import RETRY_AFTER
 from hocket.engine.ledger import FOLDER, Ledger
 from hocket.engine.progress import UNREADABLE, Evidence, look
@@ -323,7 +325,9 @@ class Tasks:
         return _kept(now)
 
     async def _look(self, seen_from: Sight) -> Evidence:
-        return await asyncio.get_running_loop().run_in_executor(self._looking, look, *seen_from)
+        trusts = partial(is_trusted, home=str(self._engine.home), environ=seen_from.env)
+        git = Git(seen_from.env, seen_from.cwd, trusts)
+        return await asyncio.get_running_loop().run_in_executor(self._looking, look, seen_from.cwd, git)
 
     async def _note(self, record: Handoff, seen_from: Sight) -> None:
         """How things stood when an agent began, for the case that the task comes back to it."""

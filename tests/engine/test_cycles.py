@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.engine.cycles import HINT, MOST_EQUAL, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
+from hocket.engine.git import Git
 from hocket.engine.progress import UNREADABLE, Evidence, look
 from hocket.errors import Cycle
 
@@ -105,9 +106,9 @@ def test_a_written_file_is_something_new_and_one_that_was_only_read_is_not(proje
     if kind == "git":
         subprocess.run(["git", "init", "-q"], cwd=project, check=True, env={**os.environ, "HOME": str(project.parent)})
     (project / "a").write_text("a")
-    stack = [Open("dev", look(str(project), dict(os.environ)))]
+    stack = [Open("dev", look(str(project), Git(os.environ)))]
     (project / "a").read_text()
-    assert is_cycle(stack, "dev", look(str(project), dict(os.environ))) is not None
+    assert is_cycle(stack, "dev", look(str(project), Git(os.environ))) is not None
     (project / "a").write_text("b")
-    now = look(str(project), dict(os.environ))
+    now = look(str(project), Git(os.environ))
     assert (now.kind, is_cycle(stack, "dev", now)) == (kind, None)

@@ -39,6 +39,10 @@ print(json.dumps({"cwd": os.getcwd(), "files": sorted(f for f in os.listdir() if
 MARKER = "print('FORKHESTRA_COMPLETE')\n"
 
 
+def trust(home: Path, folder: Path) -> None:
+    (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(folder))}]\n")
+
+
 @pytest.fixture
 def project(world: Path) -> Path:
     make_repository(world / "p", readme="hello\n", sub__code="x\n")
@@ -181,6 +185,7 @@ def test_no_hook_of_the_repository_s_runs_by_our_doing(
 ) -> None:
     trap(project, tmp_path)
     programs("quiet", "print('hello')")
+    trust(home, project)
 
     async def scene(yard: Yard) -> None:
         run = await yard.done("quiet -> quiet:1", until="true", no_progress=1)
@@ -471,6 +476,7 @@ def test_one_that_is_half_made_when_the_chain_is_stopped_is_cleared_away(
     git(project, "add", ".")
     git(project, "commit", "--quiet", "--message", "One that takes long")
     git(project, "config", "filter.door.smudge", f"touch {arrived}; cat {world / 'door'}")
+    trust(home, project)
 
     async def scene(yard: Yard) -> None:
         run = await yard.chain("reader")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.engine import progress
+from hocket.engine.git import Git
 from hocket.engine.progress import Evidence, changed, look
 
 ENV = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -32,7 +33,7 @@ def repository(project: Path) -> Path:
 
 
 def at(place: Path) -> Evidence:
-    return look(str(place), ENV)
+    return look(str(place), Git(ENV))
 
 
 def touch_later(path: Path) -> None:
@@ -106,7 +107,8 @@ def test_nothing_of_the_repository_runs_while_it_is_looked_at(repository: Path) 
     trap.write_text("#!/bin/sh\ntouch trapped\n")
     trap.chmod(0o755)
     git(repository, "config", "core.fsmonitor", str(trap))
-    assert at(repository).kind == "git"
+    assert at(repository).kind == "files"
+    assert look(str(repository), Git(ENV, str(repository), lambda _: True)).kind == "git"
     assert not (repository / "trapped").exists()
 
 
@@ -156,7 +158,7 @@ def test_a_folder_with_too_many_files_is_looked_at_in_part_and_says_so(
 
 
 def test_a_place_that_cannot_be_looked_at_says_so_and_counts_as_changed(project: Path) -> None:
-    gone = look(str(project / "gone"), ENV)
+    gone = look(str(project / "gone"), Git(ENV))
     assert gone.kind == "unreadable"
     assert "gone" in gone.detail
     assert changed(gone, gone)
@@ -164,7 +166,7 @@ def test_a_place_that_cannot_be_looked_at_says_so_and_counts_as_changed(project:
 
 
 def test_without_git_the_files_are_looked_at(repository: Path) -> None:
-    assert look(str(repository), {"PATH": "/nonexistent"}).kind == "files"
+    assert look(str(repository), Git({"PATH": "/nonexistent"})).kind == "files"
 
 
 def test_a_folder_that_became_a_repository_has_changed(project: Path) -> None:

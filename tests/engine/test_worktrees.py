@@ -12,9 +12,9 @@ import pytest
 from engine.repositories import branches, commit_all, git, make_repository, picture, trap, worktrees
 
 from hocket.engine import worktrees as rules
+from hocket.engine.git import QUICK, Git
 from hocket.engine.worktrees import (
     Beginning,
-    Git,
     Standing,
     beginning,
     ensure,
@@ -55,16 +55,16 @@ def made(repository: Path, step: int = 1, base: str = "HEAD") -> Worktree:
 
 
 def test_a_repository_is_found_from_a_folder_in_it_with_the_way_to_that_folder(repository: Path) -> None:
-    assert find_repository(str(repository), ENV) == (str(repository), "")
-    assert find_repository(str(repository / "sub"), ENV) == (str(repository), "sub")
+    assert find_repository(str(repository), ASK) == (str(repository), "")
+    assert find_repository(str(repository / "sub"), ASK) == (str(repository), "sub")
     (repository.parent / "link").symlink_to(repository / "sub")
-    assert find_repository(str(repository.parent / "link"), ENV) == (str(repository), "sub")
+    assert find_repository(str(repository.parent / "link"), ASK) == (str(repository), "sub")
 
 
 def test_the_caller_s_word_for_another_repository_does_not_count(repository: Path, world: Path) -> None:
     make_repository(world / "other")
     lies = {"GIT_DIR": str(world / "other/.git"), "GIT_WORK_TREE": str(world / "other"), "GIT_INDEX_FILE": "/x"}
-    assert find_repository(str(repository), {**ENV, **lies}) == (str(repository), "")
+    assert find_repository(str(repository), Git({**ENV, **lies})) == (str(repository), "")
 
 
 def _plain(folder: Path) -> Path:
@@ -104,20 +104,20 @@ def _taken(folder: Path) -> Path:
         (_plain, "is in none"),
         (_bare, "is a bare one"),
         (_unborn, "has no commit yet"),
-        (_inner, "none that could be used"),
+        (_inner, "is a bare one"),
         (_uncommitted, "is not part of the last commit"),
         (_taken, "has a branch 'hocket'"),
     ],
 )
 def test_where_no_worktree_can_be_made_it_is_said_why(make: Callable[[Path], Path], words: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        find_repository(str(make(tmp_path)), ENV)
+        find_repository(str(make(tmp_path)), ASK)
     assert caught.value.hint
 
 
 def test_without_git_that_is_what_is_said(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(ProgramNotFound, match="git is not there"):
-        find_repository(str(repository), {"PATH": str(tmp_path)})
+        find_repository(str(repository), Git({"PATH": str(tmp_path)}))
 
 
 # --- Names --------------------------------------------------------------------------------------------------
@@ -151,9 +151,10 @@ def test_a_worktree_has_its_own_branch_and_the_user_s_tree_stays_as_it_was(repos
 
 def test_nothing_of_the_repository_s_own_is_run(repository: Path, tmp_path: Path) -> None:
     trap(repository, tmp_path)
-    tree = made(repository)
-    look(tree, ASK)
-    assert remove(tree, ASK)
+    trusted, tree = Git(ENV, str(repository), lambda _: True), worktree(repository)
+    ensure(tree, trusted, fresh=True)
+    look(tree, trusted)
+    assert remove(tree, trusted)
     assert list(tmp_path.iterdir()) == []
     git(repository, "checkout", "--quiet", "-b", "probe")
     assert (tmp_path / "post-checkout").exists(), "the traps work"
@@ -459,7 +460,7 @@ class Counted(Git):
 
     lists = 0
 
-    def __call__(self, cwd: str, *words: str, patience: float = rules.QUICK, may_be_ended: bool = False) -> ToolResult:
+    def __call__(self, cwd: str, *words: str, patience: float = QUICK, may_be_ended: bool = False) -> ToolResult:
         self.lists += words[0] == "rev-list"
         return super().__call__(cwd, *words, patience=patience, may_be_ended=may_be_ended)
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, Catalog, Entry
-from hocket.catalog.explained import APPROVED, CHANGED, Explanation, explain_file, explain_folder, pins_of
+from hocket.catalog.explained import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder, pins_of
 from hocket.catalog.fields import read_definition
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.resolve import Sight, resolve
@@ -38,7 +40,8 @@ from hocket.config.pins import (
     withdraw,
 )
 from hocket.config.settings import Config, approval, edge_command, meant
-from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, UsageError
+from hocket.engine.git import Git
+from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
 
 DECLINED = 1
@@ -149,7 +152,7 @@ class Desk:
             if not os.path.exists(path):
                 raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", meant(target, catalog.ranked))
         if os.path.isdir(path):
-            return explain_folder(path, self.config(path))
+            return self._of_folder(path)
         return self._of_file(path)
 
     def resolved(self, name: str, settings: Config) -> Resolved:
@@ -157,6 +160,14 @@ class Desk:
         catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings))
         agent = resolve(name, self.cwd, self.env, settings, Sight(catalog))
         return Resolved(agent, known_agent(name, agent, settings, catalog))
+
+    def _of_folder(self, path: str) -> list[Explanation]:
+        """A folder with those above it, the nearest one with what the repository's own configuration lets git run."""
+        found = explain_folder(path, self.config(path))
+        if not found:
+            return found
+        first, *others = found
+        return [replace(first, asks=(*first.asks, *_asks_of_git(path, self.env))), *others]
 
     def _of_file(self, path: str) -> list[Explanation]:
         file = path if path.endswith(".md") or os.path.exists(path) else f"{path}.md"
@@ -171,6 +182,19 @@ class Desk:
         if entry is None:
             return _explained(Needed(file, False, _wishes(file, settings), False), settings)
         return [one for one in _of_entry(entry, catalog, settings) if one.kind == FILE]
+
+
+def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Ask]:
+    try:
+        settings = Git(env).risky_settings(folder)
+    except NotTrusted as error:
+        yield Ask(error.message)
+    except (ProgramNotFound, UsageError):
+        return
+    else:
+        for file, found in groupby(settings, key=lambda one: one.file):
+            details = tuple(f"{one.key}: {one.value}" if one.key else one.value for one in found)
+            yield Ask(f"{file}: settings by which git may run programs; they are not covered", details)
 
 
 def _entry_of(file: str, catalog: Catalog) -> Entry | None:

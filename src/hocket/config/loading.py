@@ -57,6 +57,19 @@ def load(cwd: str, home: str, environ: Environ | None = None, *, check: bool = T
     return config
 
 
+def users_own(home: str, environ: Environ | None = None) -> Config:
+    """What the user's own files say about trust; nothing of a project's is read for it."""
+    return load(home, home, environ, check=False)
+
+
+def is_trusted(folder: str, home: str, environ: Environ | None = None) -> bool:
+    """Whether the user trusts a folder as it is now. Nothing is trusted where the user's files cannot be read."""
+    try:
+        return users_own(home, environ).trusts(folder)
+    except ConfigError:
+        return False
+
+
 class Look(Record):
     """The chains that files name, for whoever only wants to see them."""
 

@@ -25,6 +25,7 @@ from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is_wider, meant
 from hocket.engine import ceilings
 from hocket.engine.ceilings import Ceiling, Granted, Wanted
+from hocket.engine.git import Git
 from hocket.engine.handing import filled
 from hocket.engine.isolation import approval_of, in_a_worktree, untrusted
 from hocket.engine.offer import own_server
@@ -234,7 +235,7 @@ class _Finding:
         self.mode: tuple[Vouched, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
-        self.repository = cache(partial(find_repository, env=request.env))
+        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.env, cwd, config.trusts)))
         """The repository that a directory lies in."""
         self.fingerprint = cache(config.pins.cover.fingerprint) if config.pins is not None else str
         """Of what a folder brings along."""

@@ -536,9 +536,9 @@ class Chains:
             await self._advance(course)
 
     async def _look(self, course: Course, step: int) -> progress.Evidence:
-        cwd, env = course.cwd(step), course.chain.steps[step].spec.env
+        cwd, git = course.cwd(step), self._trees.git(course.chain.steps[step])
         try:
-            return await self._loop.run_in_executor(self._looks, progress.look, cwd, env)
+            return await self._loop.run_in_executor(self._looks, progress.look, cwd, git)
         except Exception as error:  # noqa: BLE001 - no thread, no memory: work is not ended for want of evidence
             return progress.Evidence("", progress.UNREADABLE, f"{cwd} cannot be looked at: {error}")
 

@@ -17,8 +17,7 @@ import msgspec
 
 from hocket.catalog.trust import check_again, check_strangers
 from hocket.chain import parse, render
-from hocket.config.loading import load
-from hocket.config.settings import Config
+from hocket.config.loading import users_own
 from hocket.engine.bind import check_directory
 from hocket.engine.ceilings import check_leave
 from hocket.engine.course import tree_of
@@ -80,7 +79,7 @@ def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
 
 def _check_vouched(spec: Spec, home: str) -> None:
     if spec.vouched or spec.leave:
-        config = _users_own(spec, home)
+        config = users_own(home, spec.env)
         for one in spec.vouched:
             check_directory(one.folder)
             check_again(one, config)
@@ -90,13 +89,8 @@ def _check_vouched(spec: Spec, home: str) -> None:
 def _check_around(step: Step, home: str) -> None:
     """Raise if an agent that is trusted would find servers around its worktree that nobody vouches for."""
     if step.isolation is not None and step.isolation.strangers is not None:
-        config = _users_own(step.spec, home)
+        config = users_own(home, step.spec.env)
         check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, config)
-
-
-def _users_own(spec: Spec, home: str) -> Config:
-    """What is trusted is for the user's own files to say, so nothing of the project's is read for it."""
-    return load(home, home, spec.env, check=False)
 
 
 def _check_ended(run: Run) -> None:

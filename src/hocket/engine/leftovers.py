@@ -19,8 +19,9 @@ import msgspec
 
 from hocket.engine import worktrees
 from hocket.engine.course import tree_of
+from hocket.engine.git import Git
 from hocket.engine.trees import Trees
-from hocket.engine.worktrees import Git, Holding, Removal
+from hocket.engine.worktrees import Holding, Removal
 from hocket.errors import HocketError, NotFound
 from hocket.model import BoundChain, Kind, Run, Worktree
 from hocket.store import Reading
@@ -98,13 +99,13 @@ class Leftovers:
         last = run
         while (later := self._read.last_resuming(last)) is not None:
             last = later
-        git = Git(_chain_spec.decode(self._read.spec(run.id)).env)
+        steps = _chain_spec.decode(self._read.spec(run.id)).steps
         for data in [event.data for event in self._read.each_event(run.id, "worktree")]:
             tree = tree_of(data)
             # A chain that goes on with another tells of the same ones again.
             is_own = f"/{run.number}-{run.id[-6:]}/" in tree.branch
             if is_own and os.path.basename(tree.path) in names:
-                yield Leftover(run, last, str(data.get("agent", "?")), tree, git)
+                yield Leftover(run, last, str(data.get("agent", "?")), tree, self._trees.git(steps[data["step"]]))
 
     async def _looked_at(self, one: Leftover) -> Leftover:
         try:

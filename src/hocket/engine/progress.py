@@ -1,8 +1,9 @@
 """Whether work leaves a trace: how a directory stands now, as a value that can be compared with an earlier one.
 
-In a git repository that is its HEAD, its status and the contents of what the status lists; elsewhere the files
-themselves. Both are bounded, nothing is written, and nothing raises: what cannot be looked at counts as changed,
-because work must not be ended for want of evidence. What follows from the comparison is the chain's business.
+In a git repository that is its HEAD, its status and the contents of what the status lists; elsewhere, and where the
+repository's configuration would have to be approved first, the files themselves. Both are bounded, nothing is written,
+and nothing raises: what cannot be looked at counts as changed, because work must not be ended for want of evidence.
+What follows from the comparison is the chain's business.
 """
 
 from __future__ import annotations
@@ -11,22 +12,20 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from hocket.keeper.tools import ToolResult, run_tool
+from hocket.engine.git import QUICK, Git
+from hocket.errors import NotTrusted, ProgramNotFound, UsageError
 
-GIT_PATIENCE = 30.0
 MOST_FILES = 2_000
 MOST_BYTES = 64 * 1024**2
 """Contents that are read in one look; of what is beyond only size and time of change count."""
 MOST_ENTRIES = 50_000
 WALK_PATIENCE = 20.0
-STATUS_LIMIT = 16 * 1024**2
 
 UNREADABLE = "unreadable"
 _PIECE = 1024**2
-_QUIET_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 _BY_PRODUCTS = frozenset(
     {
         *(".git", ".hg", ".svn", ".jj"),
@@ -53,10 +52,10 @@ class Evidence(NamedTuple):
     """For people: what was looked at, or why it could not be."""
 
 
-def look(cwd: str, env: Mapping[str, str]) -> Evidence:
+def look(cwd: str, git: Git) -> Evidence:
     """How a directory stands now. Blocks for as long as the looking takes: call it from a thread."""
     try:
-        return _look_with_git(cwd, env) or _look_at_files(cwd)
+        return _look_with_git(cwd, git) or _look_at_files(cwd)
     except (OSError, ValueError) as error:
         return Evidence("", UNREADABLE, f"{cwd} cannot be looked at: {error}")
 
@@ -71,31 +70,28 @@ def changed(before: Evidence, now: Evidence) -> bool:
 # --- Git ----------------------------------------------------------------------------------------------------
 
 
-def _look_with_git(cwd: str, env: Mapping[str, str]) -> Evidence | None:
-    """None where this is no repository, or git is not there."""
-    where = _git(cwd, env, "rev-parse", "--show-toplevel")
-    if where is None or where.code != 0 or not where.output.startswith(b"/"):
+def _look_with_git(cwd: str, git: Git) -> Evidence | None:
+    """None where git is not there, this is no repository, or it is one that git may not be run in."""
+    try:
+        where = git(cwd, "rev-parse", "--show-toplevel")
+        if where.code != 0 or not where.output.startswith(b"/"):
+            return None
+        top = where.output.removesuffix(b"\n")
+        if not git.is_trusted and os.path.lexists(os.path.join(top, b".gitmodules")):
+            return None  # Changes within submodules would go unseen.
+        head = git(cwd, "rev-parse", "--verify", "--quiet", "HEAD")
+        status = git.status(cwd)
+    except (ProgramNotFound, NotTrusted, UsageError):
         return None
-    head = _git(cwd, env, "rev-parse", "--verify", "--quiet", "HEAD")
-    status = _git(cwd, env, "status", "--porcelain=v1", "-z", "--untracked-files=all")
-    if head is None or status is None or status.code != 0:
-        slow = status is not None and status.timed_out
-        why = f"took longer than {GIT_PATIENCE:.0f} s" if slow else "failed"
+    if status.code != 0:
+        why = f"took longer than {QUICK:.0f} s" if status.timed_out else "failed"
         return Evidence("", UNREADABLE, f"{cwd}: git status {why}")
-    top, listed = where.output.removesuffix(b"\n"), _listed(status.output)
+    listed = _listed(status.output)
     state, reading = hashlib.sha256(head.output + b"\0" + status.output), _Reading()
     for path in listed:
         state.update(b"\0" + path + b"\0" + _trace(os.path.join(top, path), reading))
     commit = head.output.decode(errors="replace")[:12] if head.code == 0 else "none yet"
     return Evidence(state.hexdigest(), "git", f"HEAD {commit}, {len(listed)} changed paths{reading.remark}")
-
-
-def _git(cwd: str, env: Mapping[str, str], *words: str) -> ToolResult | None:
-    """None where it cannot be started at all."""
-    try:
-        return run_tool([*_QUIET_GIT, *words], cwd, {**env, "LC_ALL": "C"}, GIT_PATIENCE, STATUS_LIMIT)
-    except OSError:
-        return None
 
 
 def _listed(status: bytes) -> list[bytes]:

@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from hocket.config.loading import is_trusted
 from hocket.engine import worktrees
+from hocket.engine.git import Git
 from hocket.engine.isolation import placed
-from hocket.engine.worktrees import Beginning, Git, Standing
+from hocket.engine.worktrees import Beginning, Standing
 from hocket.errors import UsageError
 from hocket.keeper import tree as processes
 from hocket.model import Spec, Step, Worktree
@@ -43,24 +45,29 @@ class Trees:
         self._locks: dict[str, asyncio.Lock] = {}
         self._busy: set[str] = set()
 
+    def git(self, step: Step, cookie: str | None = None) -> Git:
+        """Git for a step, as far as the folder is trusted that the step was asked for in."""
+        trusts = partial(is_trusted, home=self._home, environ=step.spec.env)
+        return Git(step.spec.env, step.spec.cwd, trusts, cookie)
+
     async def beginning(self, step: Step, before: Sequence[Sequence[Worktree]]) -> Beginning:
         """Where a new worktree of a step is to begin."""
         repository = step.isolation.repository if step.isolation else ""
-        return await self.ask(worktrees.beginning, repository, before, Git(step.spec.env))
+        return await self.ask(worktrees.beginning, repository, before, self.git(step))
 
     def named(self, step: Step, base: str, chain: tuple[int, str], number: int) -> Worktree:
         repository = step.isolation.repository if step.isolation else ""
         return worktrees.named(self._home, repository, base, chain, number, step.agent)
 
     async def exists(self, step: Step, tree: Worktree) -> bool:
-        return await self.ask(worktrees.exists, tree, Git(step.spec.env))
+        return await self.ask(worktrees.exists, tree, self.git(step))
 
     async def prepare(self, cookie: str, step: Step, tree: Worktree, *, fresh: bool) -> Prepared:
         """Have the worktree there, and the step's process made for it. Carries the cookie while git is at work."""
         self._busy.add(cookie)
         try:
             async with self.alone(tree):
-                return await self.ask(_prepare, step, tree, Git(step.spec.env, cookie), fresh)
+                return await self.ask(_prepare, step, tree, self.git(step, cookie), fresh)
         finally:
             self._busy.discard(cookie)
 
@@ -71,7 +78,7 @@ class Trees:
     async def look(self, step: Step, tree: Worktree, *, tidy: bool) -> Standing:
         """How a worktree stands. With ``tidy`` one that is spent is taken away, and is None afterwards."""
         async with self.alone(tree):
-            return await self.ask(_look, tree, Git(step.spec.env), tidy)
+            return await self.ask(_look, tree, self.git(step), tidy)
 
     def alone(self, tree: Worktree) -> asyncio.Lock:
         """To be held while something is asked about a worktree's repository."""

@@ -1,8 +1,8 @@
 """Git worktrees for the steps of chains: finding a repository, making one there, looking at one, taking one away.
 
-Only git is asked, and it is asked to run nothing of the repository's own: no hook, no monitor. The user's own working
-tree is never written to. What was made is never taken away when anything could be lost with it. Functions here block:
-call them from a thread. When a step gets a worktree, and where it begins, is decided in ``isolation``.
+Only git is asked, by way of ``git``. The user's own working tree is never written to. What was made is never taken
+away when anything could be lost with it. Functions here block: call them from a thread. When a step gets a worktree,
+and where it begins, is decided in ``isolation``.
 """
 
 from __future__ import annotations
@@ -11,82 +11,31 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from hocket.engine.git import Git, complaint, text_of
 from hocket.engine.progress import is_by_product
-from hocket.errors import ProgramNotFound, UsageError
-from hocket.keeper import tree as processes
-from hocket.keeper.tools import ToolResult, run_tool
+from hocket.errors import NotTrusted, ProgramNotFound, UsageError
+from hocket.keeper.tools import ToolResult
 from hocket.model import Worktree
 
 FOLDER = "worktrees"
 """In HOCKET_HOME."""
 BRANCHES = "hocket"
 """What the names of our branches begin with."""
-QUICK = 30.0
 PATIENCE = 600.0
 """Seconds for a checkout, which may be a large one."""
 ATTEMPTS = 8
 AT_ONCE = 1000
 """So many commits fit into one command line."""
-OUTPUT_LIMIT = 16 * 1024**2
 
-_OWN_WORDS = (
-    *("git", "--no-optional-locks", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
-    *("-c", "submodule.recurse=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
-)
-_COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
 _LOCKED = re.compile(
     r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*/worktrees/",
     re.IGNORECASE,
 )
 """Git's words when somebody else is at work in the same repository, or half-way through adding to it; it passes."""
-_COMPLAINT = 400
-
-
-class Git:
-    """Git for one caller: with that one's environment, but nothing in it that says which repository is meant."""
-
-    def __init__(self, env: Mapping[str, str], cookie: str | None = None) -> None:
-        clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
-        self._env = {**clean, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
-        self._mark = {} if cookie is None else {processes.COOKIE: cookie}
-
-    def __call__(self, cwd: str, *words: str, patience: float = QUICK, may_be_ended: bool = False) -> ToolResult:
-        """``may_be_ended``: it carries the cookie, by which whoever no longer wants it ends it."""
-        env = self._env | self._mark if may_be_ended else self._env
-        try:
-            return run_tool([*_OWN_WORDS, *words], cwd, env, patience, OUTPUT_LIMIT)
-        except FileNotFoundError:
-            if not os.path.isdir(cwd):
-                raise UsageError(f"{cwd} is gone") from None
-            raise ProgramNotFound("git is not there: no program 'git' on PATH", "install git") from None
-        except OSError as error:
-            raise UsageError(f"git cannot be run in {cwd}: {error.strerror}") from error
-
-    def commit(self, cwd: str, name: str) -> str | None:
-        """The commit that a name stands for."""
-        said = self(cwd, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        found = _COMMIT.search(_text(said))
-        return found[0] if said.code == 0 and found else None
-
-    def succeeds(self, cwd: str, *words: str) -> bool:
-        return self(cwd, *words).code == 0
-
-
-def _text(said: ToolResult) -> str:
-    return said.output.decode(errors="surrogateescape")
-
-
-def complaint(said: ToolResult) -> str:
-    """What git had against it, in its own words."""
-    if said.timed_out:
-        return "git took too long"
-    lines = [line for line in said.output.decode(errors="replace").splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:"))] or lines
-    return " ".join(told)[-_COMPLAINT:] or f"git ended with exit code {said.code}"
 
 
 # --- Repositories -------------------------------------------------------------------------------------------
@@ -99,11 +48,10 @@ class Place(NamedTuple):
     inside: str
 
 
-def find_repository(cwd: str, env: Mapping[str, str]) -> Place:
+def find_repository(cwd: str, git: Git) -> Place:
     """The repository that a directory lies in. Raises where no worktree could be made of it."""
-    git = Git(env)
     said = git(cwd, "rev-parse", "--show-toplevel")
-    top = _text(said).removesuffix("\n")
+    top = text_of(said).removesuffix("\n")
     if said.code != 0 or not os.path.isdir(top):
         raise UsageError(_no_repository(git, cwd, said), 'without a repository: isolation = "none"')
     if git.commit(cwd, "HEAD") is None:
@@ -122,7 +70,8 @@ def find_repository(cwd: str, env: Mapping[str, str]) -> Place:
 
 def _no_repository(git: Git, cwd: str, said: ToolResult) -> str:
     need = "a worktree of its own needs a git repository with a working tree"
-    if git(cwd, "rev-parse", "--is-bare-repository").output.strip() == b"true":
+    is_bare = git(cwd, "rev-parse", "--is-bare-repository").output.strip() == b"true"
+    if is_bare or b"cannot use bare repository" in said.output:
         return f"{need}, and {cwd} is a bare one"
     if b"not a git repository" in said.output:
         return f"{need}, and {cwd} is in none"
@@ -155,7 +104,7 @@ def exists(tree: Worktree, git: Git) -> bool:
 
 def is_worktree(tree: Worktree, git: Git) -> bool:
     said = git(tree.path, "rev-parse", "--show-toplevel")
-    return said.code == 0 and os.path.realpath(_text(said).removesuffix("\n")) == os.path.realpath(tree.path)
+    return said.code == 0 and os.path.realpath(text_of(said).removesuffix("\n")) == os.path.realpath(tree.path)
 
 
 def _insist(tree: Worktree, git: Git, *words: str) -> None:
@@ -165,7 +114,7 @@ def _insist(tree: Worktree, git: Git, *words: str) -> None:
         if said.code == 0:
             return
         _discard(tree, git, branch="-b" in words)
-        if not _LOCKED.search(_text(said)):
+        if not _LOCKED.search(text_of(said)):
             break
         time.sleep(0.05 * 2**attempt)
     raise UsageError(f"no worktree can be made of {tree.repository}: {complaint(said)}")
@@ -263,14 +212,14 @@ def _branch_of(tree: Worktree, git: Git) -> str | None:
     if not is_worktree(tree, git):
         return tree.branch
     said = git(tree.path, "symbolic-ref", "--quiet", "HEAD")
-    return _text(said).strip().removeprefix("refs/heads/") if said.code == 0 else None
+    return text_of(said).strip().removeprefix("refs/heads/") if said.code == 0 else None
 
 
 def _branch_having(tree: Worktree, git: Git, commit: str) -> str | None:
     """A branch that has a commit, at best as its last one. No step's: those go when their worktrees are spent."""
     for how in ("--points-at", "--contains"):
         said = git(tree.repository, "for-each-ref", how, commit, "--format=%(refname)", "refs/heads")
-        names = [line.removeprefix("refs/heads/") for line in _text(said).splitlines()] if said.code == 0 else []
+        names = [line.removeprefix("refs/heads/") for line in text_of(said).splitlines()] if said.code == 0 else []
         found = next((name for name in names if not name.startswith(f"{BRANCHES}/")), None)
         if found:
             return found
@@ -294,11 +243,10 @@ def _commits(number: int | None) -> str:
 
 def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
     """Paths that are not committed, and those that git ignores; None when git cannot tell."""
-    words = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--ignored=matching", "--no-renames")
-    said = git(tree.path, *words, patience=PATIENCE)
+    said = git.status(tree.path, "--ignored=matching", "--no-renames", patience=PATIENCE)
     if said.code != 0 or said.timed_out:
         return None
-    entries = [entry for entry in _text(said).split("\0") if entry]
+    entries = [entry for entry in text_of(said).split("\0") if entry]
     ignored = [entry[3:] for entry in entries if entry.startswith("!! ")]
     return [entry[3:] for entry in entries if not entry.startswith("!! ")], ignored
 
@@ -306,7 +254,7 @@ def changes(tree: Worktree, git: Git) -> tuple[list[str], list[str]] | None:
 def _ever_at(tree: Worktree, git: Git) -> set[str] | None:
     """Every commit that its HEAD was at: one that no branch has would be lost with the worktree."""
     said = git(tree.path, "log", "--walk-reflogs", "--format=%H", "HEAD")
-    return set(_text(said).split()) if said.code == 0 else None
+    return set(text_of(said).split()) if said.code == 0 else None
 
 
 class Holding(NamedTuple):
@@ -384,7 +332,7 @@ def prune(tree: Worktree, git: Git) -> Removal:
 
 def _drop_branch(tree: Worktree, git: Git) -> bool:
     tip = git.commit(tree.repository, _ref(tree))
-    if tip is None or _text(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", _ref(tree))).strip():
+    if tip is None or text_of(git(tree.repository, "for-each-ref", "--format=%(worktreepath)", _ref(tree))).strip():
         return False
     if _count(git, tree.repository, [tip], f"--exclude={tree.branch}", "--branches", "--remotes") != 0:
         return False
@@ -470,5 +418,5 @@ def _plain(agent: str) -> str:
 
 def discard_unused(tree: Worktree, git: Git) -> None:
     """Take away a worktree that turned out to be of no use before anybody worked in it."""
-    with suppress(UsageError, ProgramNotFound):
+    with suppress(UsageError, ProgramNotFound, NotTrusted):
         _discard(tree, git)
