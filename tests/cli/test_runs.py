@@ -120,7 +120,8 @@ def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) ->
     assert hocket("logs", ref, "--raw").stdout == "--flag the prompt\n"
     assert hocket("logs", ref, "--raw", "--err").stdout == "aside\n"
     said = [line.split(" ", 1)[1] for line in hocket("logs", ref).stdout.splitlines()]
-    assert sorted(said) == ["echo ! aside", "echo --flag the prompt", "echo failed: exit 4"]
+    assert said[0] == "echo > the prompt"
+    assert sorted(said[1:]) == ["echo ! aside", "echo --flag the prompt", "echo failed: exit 4"]
     assert [line.split(" ", 1)[1] for line in hocket("logs", ref, "--err").stdout.splitlines()] == ["echo ! aside"]
     events = [json.loads(line) for line in hocket("logs", ref, "--json").stdout.splitlines()]
     assert (events[0]["type"], events[-1]["type"]) == ("run.created", "run.ended")

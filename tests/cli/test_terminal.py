@@ -150,10 +150,12 @@ def terminal(home: Path, project: Path, agent: Bin) -> Iterator[Start]:
 
 
 def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start, hocket: Hocket) -> None:
-    view = terminal("run", "quick -> forever:3 -> loud")
+    view = terminal("run", "quick -> forever:3 -> loud", "-p", f"Mend all of it,\n{'and say so ' * 20}")
     view.wait_for("hammering")
-    lines = view.text().splitlines()
-    assert lines[0].startswith(f"● run {hocket.number()}  quick → forever:3 → loud")
+    asked, *lines = view.text().splitlines()
+    assert asked.startswith(f"● run {hocket.number()}  > Mend all of it, and say so and")
+    assert asked.endswith("…")
+    assert lines[0] == "  quick → forever:3 → loud"
     assert lines[1].split()[:3] == ["✓", "quick", "1/1"]
     assert lines[1].endswith("a plan of six steps")
     assert lines[2].split()[1:3] == ["forever", "1/3"]

@@ -26,7 +26,7 @@ def damaged(hocket: Hocket, agent: Bin, home: Path) -> Path:
     """A home with two finished runs whose database has been overwritten."""
     agent("talker", "import sys\nprint('said', sys.argv[1])\nsys.exit(int(sys.argv[2]))")
     for word, code in (("one", "0"), ("two", "7")):
-        hocket("run", "talker", "--", word, code)
+        hocket("run", "talker", "-p", "hurry", "--", word, code)
     assert hocket("server", "stop").returncode == 0
     database = home / DATABASE
     database.write_bytes(GARBAGE)
@@ -51,7 +51,7 @@ def test_every_run_comes_back_with_its_output_and_its_exit_code(hocket: Hocket, 
     for word, code in (("one", 0), ("two", 7)):
         run = next(run for run in listed if hocket("logs", run["id"], "--raw").stdout == f"said {word}\n")
         ended = json.loads(hocket("wait", run["id"], "--json").stdout)
-        assert (ended["exit_code"], ended["result"]) == (code, f"said {word}\n")
+        assert (ended["exit_code"], ended["result"], ended["prompt"]) == (code, f"said {word}\n", "hurry")
         assert hocket("wait", run["id"]).returncode == (0 if code == 0 else 1)
 
 

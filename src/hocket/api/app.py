@@ -238,6 +238,7 @@ async def show_run(request: Request, ref: str) -> Response:
         "questions": wire.questions_out(_asking(engine, run)),
         "children": [_face(engine, child) for child in engine.read.children(run.id)],
         "dir": str(engine.directory(run)),
+        "prompt": engine.read.shown_prompt(run.id),
         "steps": [dict(step) for step in run.steps],
     }
     return wire.answer(_face(engine, run) | more)

@@ -242,4 +242,4 @@ def _detail(tasks: Tasks, record: Handoff) -> dict[str, Any]:
     run = tasks.read.run(record.run) if record.run else None
     if run is None:
         return names.handoff_detail(record, None, record.prompt, record.session)
-    return names.handoff_detail(record, run.status, tasks.read.prompt(run.id) or record.prompt, run.session_id)
+    return names.handoff_detail(record, run.status, tasks.read.shown_prompt(run.id) or record.prompt, run.session_id)

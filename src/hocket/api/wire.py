@@ -186,6 +186,8 @@ class RunDetail(RunOut):
 
     children: list[RunOut]
     dir: str
+    prompt: str | None
+    """What was asked, as it was sent, with secrets covered; of a chain what was asked of all of it."""
     steps: list[StepOut]
     questions: list[QuestionOut]
     seq: int

@@ -36,6 +36,8 @@ def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -
         return []
     if event["type"] == "run.ended" and event["run"] not in progress.leaves:
         return []
+    if event["type"] == "run.created" and event["run"] not in progress.asked_anew:
+        return []
     said = way.words(event["data"])
     head = f"{clock(event['ts'])} {progress.named_speaker(event)}"
     return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]

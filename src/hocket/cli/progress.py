@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table, uttered
-from hocket.cli.words import deed, gate_at_work, gate_verdict, parking
+from hocket.cli.words import asked, deed, gate_at_work, gate_verdict, parking
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
@@ -156,6 +156,12 @@ class Progress:
         self.budget_tokens: int | None = None
         self.started_at: float | None = None
         self.ended: Event | None = None
+        self.prompt: str | None = None
+        """What the root was asked, on one line."""
+        self.asked_anew: set[str] = set()
+        """Runs whose prompt is worth a line: it is neither the root's nor that of the pass before."""
+        self._prompts: dict[object, str | None] = {}
+        """What each step was asked last."""
 
     def add(self, event: Event) -> None:
         """One more thing happened."""
@@ -206,7 +212,8 @@ class Progress:
         data = event["data"]
         judged = data.get("run") if event["type"] in ("gate", "gate.started", "progress") else None
         speaker = self.speaker(judged or event["run"])
-        return f"{speaker}/{one_line(str(data['agent']))}" if data.get("agent") else speaker
+        helper = data.get("agent") if event["type"] != "run.created" else None
+        return f"{speaker}/{one_line(str(helper))}" if helper else speaker
 
     def fate_of(self, event: Event) -> str:
         """What becomes of a question that nobody is to answer, ``deny`` or ``fail``; nothing of any other.
@@ -270,6 +277,9 @@ class Progress:
         run, data = event["run"], event["data"]
         if run == self.root:
             self.number = data.get("number")
+            self.prompt = asked(data)
+            if self.prompt:
+                self.asked_anew.add(run)
             self.budget_usd, self.budget_tokens = data.get("budget_usd"), data.get("budget_tokens")
             if not self.steps:
                 self.steps = [_step_view(step) for step in data.get("steps") or ()]
@@ -282,11 +292,18 @@ class Progress:
             return
         leaf = self.leaves[run] = LeafView({**event, "data": data})
         self._make_room(leaf)
+        self._note_prompt(run, leaf, asked(data))
         if (step := self.step_of(run)) is not None:
             step.run = run
             step.iteration = leaf.iteration or 1
             step.status, step.gate, step.helpers, step.said_at = "starting", "", {}, None
             step.started_at = step.started_at or event["ts"]
+
+    def _note_prompt(self, run: str, leaf: LeafView, prompt: str | None) -> None:
+        place = run if self.step_of(run) is None else leaf.step
+        if prompt and prompt not in (self.prompt, self._prompts.get(place)):
+            self.asked_anew.add(run)
+        self._prompts[place] = prompt
 
     def _inner(self, run: str, data: dict[str, Any]) -> None:
         """A loop or a group of the chain's own."""

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     Run = dict[str, Any]
 
 AGENT_COLUMNS = 24
+PROMPT_LINES, PROMPT_LETTERS = 6, 480
+"""How much of a prompt ``show`` prints: six lines of a terminal with 80 columns."""
 PIPE_LAST = 200
 """How much of a last line is shown where no terminal limits it."""
 
@@ -193,26 +195,42 @@ def in_tree_order(runs: list[Run]) -> list[tuple[Run, int]]:
     return ordered
 
 
-@command(REF, JSON, examples=("hocket show 42", "hocket show 42 --json"), quick=True)
-def show(ref: str, as_json: bool) -> None:
+@command(
+    REF,
+    Option("--full", kind=FLAG, help="Print the whole prompt, not only its head."),
+    JSON,
+    examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --json"),
+    quick=True,
+)
+def show(ref: str, full: bool, as_json: bool) -> None:
     """Show everything about one run. REF is its number, its id or the beginning of its id."""
     run = access.connect().run(ref)
     if as_json:
         access.write_json(run)
     else:
-        access.write("".join(f"{line}\n" for line in shown(run, time.time(), access.terminal_width())))
+        access.write("".join(f"{line}\n" for line in shown(run, time.time(), access.terminal_width(), full)))
 
 
-def shown(run: Run, now: float, columns: int | None) -> list[str]:
+def shown(run: Run, now: float, columns: int | None, full: bool = False) -> list[str]:
     """The lines of ``show``."""
     lines = table([[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None])
-    lines += _asked(run) + _trees(run)
+    lines += _prompt(run, full) + _asked(run) + _trees(run)
     children = run.get("children") or []
     if children:
         lines += ["", *ps_table(children, now, columns)]
     if run.get("result"):
         lines += ["", uttered(str(run["result"])).rstrip("\n")]
     return lines
+
+
+def _prompt(run: Run, full: bool) -> list[str]:
+    """What was asked; the head of it, unless all is wanted, with the command that prints the rest."""
+    text = harmless(str(run.get("prompt") or "")).strip("\n")
+    if not text.strip():
+        return []
+    head = text if full else "\n".join(text[:PROMPT_LETTERS].split("\n")[:PROMPT_LINES])
+    more = f"… {len(text)} characters in all: hocket show {run.get('number')} --full"
+    return ["", "prompt", *(f"  {line}".rstrip() for line in [*head.split("\n"), *([] if head == text else [more])])]
 
 
 def _trees(run: Run) -> list[str]:

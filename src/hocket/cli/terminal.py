@@ -77,7 +77,8 @@ class LiveView:
         """One event has been added."""
         if not self._headed and progress.steps:
             self._headed = True
-            self._print(heading(progress))
+            for line in heading(progress):
+                self._print(line)
         for step in progress.finish_earlier_steps():
             self._print(step_line(progress, step, time.time(), self._console.width))
         self._tell(progress, event)
@@ -88,6 +89,8 @@ class LiveView:
         tone = tone_of(event)
         if event["type"] == "question":
             self._ask(progress, event)
+        elif event["type"] == "run.created" and event["run"] == progress.root:
+            pass  # the heading has said what was asked
         elif tone is not None and (self._verbose or tone in UNASKED):
             if event["type"] == "answer":
                 self._recall(event["run"], event["data"]["id"])
@@ -165,10 +168,12 @@ class LiveView:
         return lines
 
 
-def heading(progress: Progress) -> Text:
-    """The first line: which run, which chain."""
-    name = str(progress.number or progress.root)
-    return Text.assemble(("● ", "blue"), (f"run {name}", "bold"), f"  {arrows(progress)}")
+def heading(progress: Progress) -> list[Text]:
+    """The first lines: which run, what was asked, which chain."""
+    run = Text.assemble(("● ", "blue"), (f"run {progress.number or progress.root}", "bold"), "  ")
+    if progress.prompt is None:
+        return [run.append(arrows(progress))]
+    return [run.append(progress.prompt), Text(f"  {arrows(progress)}", "dim")]
 
 
 def question(what: str, command: str, columns: int) -> Text:

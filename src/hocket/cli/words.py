@@ -178,6 +178,12 @@ def _input(data: Data) -> str | None:
     return f"> {_shortened(one_line(_text(data)), DEED_LIMIT)}" if data.get("kind") == "message" else None
 
 
+def asked(data: Data) -> str | None:
+    """What an agent, or a chain, was asked, on one line; None where it has no prompt."""
+    text = one_line(str(data.get("prompt") or ""))
+    return f"> {_shortened(text, DEED_LIMIT)}" if text else None
+
+
 def _turn_ended(data: Data) -> str | None:
     """Of a run that ends with its turn, its own end tells the same."""
     if not data.get("is_error") or not data.get("idle"):
@@ -193,6 +199,7 @@ def _with(head: str, data: Data) -> str:
 
 
 WAYS: dict[str, Way] = {
+    "run.created": Way(ASIDE, asked),
     "text": Way(SAID, _text),
     "raw": Way(SAID, _error_output),
     "gate": Way(SAID, _gate),

@@ -341,11 +341,11 @@ class Chains:
         parent = _started(root, births)
         if (first := course.group_of(start.step)) is not None:
             parent = self._inner(course, Kind.GROUP, first, parent, births, inner)
+        spec, error = self._spec(course, start)
         if step.loop:
-            parent = self._inner(course, Kind.LOOP, start.step, parent, births, inner)
+            parent = self._inner(course, Kind.LOOP, start.step, parent, births, inner, spec.prompt)
         if start.step in course.evidence and not course.history[start.step].started:
             births.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
-        spec, error = self._spec(course, start)
         iteration = start.iteration if step.loop else None
         where = {"step": start.step, "stage": stage_number(course.chain.steps, start.step)}
         leaf = self._bear(births, Kind.LEAF, spec, parent, root.depth, **where, iteration=iteration, error=error)
@@ -359,14 +359,15 @@ class Chains:
         parent: Run,
         births: Births,
         inner: dict[tuple[Kind, int], str],
+        prompt: str | None = None,
     ) -> Run:
-        """The run of a loop or of a group, a new one if there is none yet."""
+        """The run of a loop or of a group, a new one if there is none yet; ``prompt`` is a loop's first one."""
         known = _inner_runs(course, kind).get(step)
         if known is not None:
             return _started(self._journal.live[known], births)
         spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
         stage = stage_number(course.chain.steps, step)
-        run = self._bear(births, kind, spec, parent, parent.depth, step=step, stage=stage)
+        run = self._bear(births, kind, replace(spec, prompt=prompt), parent, parent.depth, step=step, stage=stage)
         inner[kind, step] = run.id
         return _started(run, births)
 

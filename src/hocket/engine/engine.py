@@ -30,6 +30,7 @@ from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below, width
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.engine.secrets import masked_prompt
 from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
@@ -340,6 +341,7 @@ class Engine:
             "parent": parent.id if parent else None,
             "depth": depth,
             "cwd": spec.cwd,
+            "prompt": masked_prompt(spec),
             "step": step,
             "stage": stage,
             "iteration": iteration,

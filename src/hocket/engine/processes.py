@@ -30,6 +30,7 @@ from hocket.engine.leaf import Leaf
 from hocket.engine.limits import Limits
 from hocket.engine.lines import near_the_end, read_lines
 from hocket.engine.runs import directory, filled, run_token
+from hocket.engine.secrets import masked_prompt
 from hocket.engine.serving import Serving
 from hocket.engine.spares import Spares
 from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
@@ -317,6 +318,7 @@ class Processes:
                 "number": leaf.run.number,
                 "created_at": leaf.run.created_at,
                 "agent": leaf.spec.agent,
+                "prompt": masked_prompt(leaf.spec),
                 "provider": leaf.spec.provider,
                 "loop": leaf.spec.loop,
                 "marker": leaf.spec.marker,

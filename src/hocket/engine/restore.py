@@ -152,7 +152,7 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
     data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
-    data |= {"cwd": spec.cwd, "step": None, "iteration": None}
+    data |= {"cwd": spec.cwd, "prompt": record.get("prompt"), "step": None, "iteration": None}
     data |= {"budget_usd": spec.budget_usd, "budget_tokens": spec.budget_tokens, "idle_timeout": spec.idle_timeout}
     data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
     root = (turn.root if turn else None) or path.name

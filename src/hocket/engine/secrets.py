@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from hocket.model import BoundChain, Spec
+from hocket.redaction import Redactor
+
 _LEAST = 16
 """Shorter ones are no secrets worth the name, and would be found in the middle of honest words."""
 _TELLING = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|PAT|AUTH)(_|$)")
@@ -22,3 +25,14 @@ def secrets_of(env: Mapping[str, str]) -> dict[str, str]:
 
 def _is_secret(value: str) -> bool:
     return len(value) >= _LEAST and not value.startswith(("/", "~", "unix:")) and not any(map(str.isspace, value))
+
+
+def masked_prompt(bound: Spec | BoundChain) -> str | None:
+    """What a run or a chain was asked, without the secrets that its agents get."""
+    text = bound.prompt if isinstance(bound, Spec) else bound.task
+    if not text:
+        return None
+    env = dict(bound.env)
+    for step in bound.steps if isinstance(bound, BoundChain) else ():
+        env |= step.spec.env
+    return Redactor(secrets_of(env)).text(text)

@@ -20,7 +20,7 @@ _any = msgspec.json.Decoder()
 
 
 class _Asked(msgspec.Struct):
-    """Of a spec the one thing that is often of interest."""
+    """Of a spec, or of a run's first event, the one thing that is often of interest."""
 
     prompt: str | None = None
 
@@ -139,6 +139,13 @@ class Reading:
     def prompt(self, run_id: str) -> str | None:
         """What a run was asked, as far as it knows."""
         return _asked.decode(self.spec(run_id)).prompt
+
+    def shown_prompt(self, run_id: str) -> str | None:
+        """What a run was asked, by its first event, where secrets are covered; of a run that an earlier version
+        started, by its spec."""
+        sql = "SELECT data FROM events WHERE run = ? AND type = 'run.created' ORDER BY seq LIMIT 1"
+        row = self._connection.execute(sql, (run_id,)).fetchone()
+        return (_asked.decode(row[0]).prompt if row else None) or self.prompt(run_id)
 
     def offsets(self, run_id: str) -> Offsets:
         sql = "SELECT out_offset, err_offset, reader FROM offsets WHERE run = ?"
