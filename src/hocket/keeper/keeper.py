@@ -45,7 +45,7 @@ _KILL_ROUND = 0.05
 _COPY_ROUND = 0.05
 # An agent that ends sooner is named in the exit record alone: a file more costs as much as a small agent does.
 _ANNOUNCE = 0.003
-# A run that lives this long is worth an fsync of its directory, so that `started` survives a power cut.
+# A run that lives this long is worth an fsync of `pid`, which tells a restart of the machine from a killed keeper.
 _SETTLE = 0.05
 _UNCHANGEABLE = frozenset(range(1, signal.NSIG)) - {int(sig) for sig in signal.valid_signals()} | {
     signal.SIGKILL,
@@ -64,6 +64,9 @@ def keep(directory: str) -> None:
         return
     record = _preallocate_exit(here)
     if record is None or not files.claim_start(here):
+        return
+    if not _make_start_durable(here):
+        files.give_start_back(here)
         return
     spec = files.read_spec(here) or {}
     try:
@@ -121,6 +124,19 @@ def _preallocate_exit(here: str) -> int | None:
         return files.preallocate_exit(here)
     except OSError:
         return None
+
+
+def _make_start_durable(here: str) -> bool:
+    """Put `started` on the disk, so that a power cut cannot make the run start twice.
+
+    One flush is enough: file systems write changes of directories in their order, so what put this one in its place is
+    on the disk as well.
+    """
+    try:
+        _sync_directory(here)
+    except OSError as error:
+        return error.errno == errno.EINVAL  # A file system that cannot flush directories.
+    return True
 
 
 def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
@@ -313,6 +329,7 @@ class Watch:
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at = None
             with contextlib.suppress(OSError):
+                _sync(os.path.join(self._here, files.PID), os.O_RDONLY | os.O_NONBLOCK)
                 _sync_directory(self._here)
         if self._absence.due is not None and now >= self._absence.due:
             self._absence.look()
