@@ -14,7 +14,7 @@ from world import Bin, processes_of
 
 from hocket.engine import processes
 from hocket.engine.runs import run_token
-from hocket.errors import Conflict, Forbidden, ProgramNotFound, Unauthorized
+from hocket.errors import Conflict, Forbidden, Unauthorized, UnknownAgent
 from hocket.keeper import files
 from hocket.keeper.platform import Inotify
 from hocket.model import Kind, Reason, Run, Status
@@ -102,7 +102,7 @@ def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
 def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
-            with pytest.raises(ProgramNotFound):
+            with pytest.raises(UnknownAgent):
                 await kitchen.start("no-such-program")
             assert kitchen.engine.read.recent(10) == []
             assert not (home / "runs").exists()
@@ -130,7 +130,7 @@ def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Pa
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             refused = await asyncio.gather(*(kitchen.start("later", key="k") for _ in range(3)), return_exceptions=True)
-            assert [type(error) for error in refused] == [ProgramNotFound] * 3
+            assert [type(error) for error in refused] == [UnknownAgent] * 3
             agent("later", "print('now')")
             assert (await kitchen.wait(await kitchen.start("later", key="k"))).result == "now\n"
 
