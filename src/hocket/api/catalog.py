@@ -6,10 +6,9 @@ it never becomes part of a path.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, NamedTuple, cast
 
@@ -107,25 +106,33 @@ def _shelf(request: Request) -> Shelf:
     return cast(Shelf, request.app.state.shelf)
 
 
+async def _looked_up(request: Request, see: Callable[..., Table], asked: Asked, *words: str) -> Table:
+    """In a thread for this folder: finding agents reads what its author wrote."""
+    engine = cast(Engine, request.app.state.engine)
+    return await engine.look_in(asked.project or str(engine.home), see, asked, *words)
+
+
 async def list_agents(request: Request, project: Project = None) -> Response:
     """Every agent that can run: in ``project``, else for a run where it works, else what is no project's."""
-    table = await asyncio.to_thread(_shelf(request).table, _asked(request, project))
+    table = await _looked_up(request, _shelf(request).table, _asked(request, project))
     return wire.answer([wire.agent_out(row) for row in table["by_name"].values()])
 
 
 async def show_agent(request: Request, name: str, project: Project = None) -> Response:
     """One agent, by its name or its address."""
-    row = await asyncio.to_thread(_shelf(request).row, _asked(request, project), name)
+    row = await _looked_up(request, _shelf(request).row, _asked(request, project), name)
     return wire.answer(wire.agent_detail(row))
 
 
 async def show_catalog(request: Request, project: Project = None) -> Response:
     """The routing table: agents by name, tag and place, what they override, and which files have something wrong."""
-    return wire.answer(await asyncio.to_thread(_shelf(request).table, _asked(request, project)))
+    return wire.answer(await _looked_up(request, _shelf(request).table, _asked(request, project)))
 
 
 async def list_chains(request: Request, project: Project = None) -> Response:
     """The chains that have a name in ``project``, for a run where it works, else the user's own."""
     asked = _asked(request, project)
-    home = str(cast(Engine, request.app.state.engine).home)
-    return wire.answer(await asyncio.to_thread(survey, asked.project or home, home, asked.env))
+    engine = cast(Engine, request.app.state.engine)
+    home = str(engine.home)
+    folder = asked.project or home
+    return wire.answer(await engine.look_in(folder, survey, folder, home, asked.env))

@@ -7,6 +7,7 @@ from typing import Any
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
+from hocket.config.structure import excess
 from hocket.errors import ConfigError
 from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
 
@@ -202,6 +203,8 @@ class Part(Record):
 
 
 def parse(place: Place, text: str, user: str) -> Part:
+    if (reason := excess(text)) is not None:
+        raise ConfigError(f"{place.path}: {reason}")
     raw = _decode_json(place.path, text) if place.json else _decode_toml(place.path, text)
     spell = _camel if place.json else _as_it_is
     if place.json and isinstance(raw, dict):
@@ -302,29 +305,25 @@ def _decode_toml(path: str, text: str) -> Any:
 
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         # The decoder's own message ends with the line and the column.
-        raise ConfigError(f"{path}: {_nesting(error)}") from error
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def _decode_json(path: str, text: str) -> Any:
     import json
 
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(pairs)
-        if len(table) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ConfigError(f'{path}: "{twice}" is there twice')
+        table: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in table:
+                raise ConfigError(f'{path}: "{name}" is there twice')
+            table[name] = value
         return table
 
     try:
         return json.loads(text, object_pairs_hook=no_duplicates, parse_float=lambda digits: whole(float(digits)))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path}: {error.msg} (at line {error.lineno}, column {error.colno})") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: {_nesting(error)}") from error
-
-
-def _nesting(error: Exception) -> str:
-    return "is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from error

@@ -256,9 +256,16 @@ def _standing(target: str, config: Config | None) -> str:
     return f"{target} is not approved"
 
 
+_LONGEST_COMPARED, _MOST_COMPARED = 64, 1000
+
+
 def meant(name: str, known: Iterable[str]) -> str | None:
     """The question that helps whoever misspelled a name; None when nothing is near."""
     import difflib
+    from itertools import islice
 
-    near = difflib.get_close_matches(name, list(known), n=1)
+    # Both may be a project's, and comparing takes the product of their lengths.
+    near = difflib.get_close_matches(
+        name[:_LONGEST_COMPARED], (one for one in islice(known, _MOST_COMPARED) if len(one) <= _LONGEST_COMPARED), n=1
+    )
     return f'did you mean "{near[0]}"?' if near else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from hocket.engine.births import Births
 from hocket.engine.budgets import Budgets
 from hocket.engine.ceilings import Ceiling
 from hocket.engine.chains import Chains
+from hocket.engine.folder_threads import FolderThreads
 from hocket.engine.hub import Hub
 from hocket.engine.inbox import Inbox, outcome
 from hocket.engine.isolation import placed
@@ -98,7 +98,7 @@ class Engine:
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
-        self._finding = ThreadPoolExecutor(1, "hocket-find")
+        self._folders = FolderThreads()
         self._expected: dict[str, _Expected] = {}
         """Runs that are being created: they count before they are committed."""
         self._once = Once()
@@ -115,7 +115,7 @@ class Engine:
         self._silence.open()
         self._journal.listen(self._on_commit)
         self._processes.open()
-        self._finding.submit(int)  # Its thread exists from now on: later there might be no room for one.
+        self._folders.open()
         live = list(self._journal.live.values())
         self._note_restart([run for run in live if run.kind is Kind.LEAF])
         for run in live:
@@ -153,7 +153,7 @@ class Engine:
         await self.serving.close()
         await self._budgets.close()
         await self._silence.close()
-        self._finding.shutdown(wait=False, cancel_futures=True)
+        self._folders.close()
         await self._chains.close()
         await self._processes.close(self._chains.due)
         for future in (f for waiting in self._waiting.values() for f in waiting):
@@ -205,16 +205,16 @@ class Engine:
             # Who is not there for a run is not there for what it starts either.
             request = replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
-        bound = await self._look(self._bind, request, ceiling)
+        bound = await self.look_in(request.cwd, self._bind, request, ceiling)
         return ceilings.in_time(bound, ceiling, time.monotonic())
 
     async def check(self, request: StartRequest) -> Mapping[str, str]:
         """Raise unless this could be started now, by a person; what it would get of that person's environment."""
-        return (await self._look(self._bind, request, ceilings.NONE)).env
+        return (await self.look_in(request.cwd, self._bind, request, ceilings.NONE)).env
 
-    async def _look(self, see: Callable[..., T], *words: Any) -> T:
-        """What somebody sees who reads files, some of them perhaps on a disk that takes its time."""
-        return await asyncio.get_running_loop().run_in_executor(self._finding, partial(see, *words))
+    async def look_in(self, folder: str, see: Callable[..., T], *words: Any) -> T:
+        """What a function returns that reads files of a folder, which may take its time."""
+        return await self._folders.run(folder, see, *words)
 
     def tree_of(self, run: Run) -> list[Run]:
         """A run and all below it, as they stand."""
@@ -236,7 +236,7 @@ class Engine:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
             bound = going_on.bound(self.read, run, wish)
-            bound = await self._look(going_on.vouched_for, bound, str(self.home))
+            bound = await self.look_in(bound.cwd, going_on.vouched_for, bound, str(self.home))
             if isinstance(bound, Spec):
                 await self._come_home(bound)
             return await self._begin(bound, key, None, 0, assignment)
@@ -258,11 +258,11 @@ class Engine:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
         home = going_on.home_of(self.read, spec)
         if home is not None:
-            home = await self._look(going_on.home_now, home, spec, str(self.home))
+            home = await self.look_in(spec.cwd, going_on.home_now, home, spec, str(self.home))
         if home is not None and home.is_lost():
             await self._chains.restore_home(home, spec)
         elif home is not None:
-            going_on.check_home(home, spec, await self._look(placed, home.step, home.tree))
+            going_on.check_home(home, spec, await self.look_in(spec.cwd, placed, home.step, home.tree))
         check_directory(spec.cwd)
 
     async def _begin(

@@ -1,0 +1,52 @@
+"""How deep and how large the structure of a TOML or JSON text may be, found out before a parser sees it.
+
+A parser's time and stack grow faster than the text: with the parts of a dotted key squared, with each bracket a frame.
+One pass over the text, in linear time, counts brackets, the parts of keys and the values. It sees strings and comments
+as the parser does, up to the first mistake in the text, where the parser stops.
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_DEPTH = 32
+MAX_KEY_PARTS = 16
+MAX_TOKENS = 20_000
+"""Brackets, keys, values and lines: more than anyone writes, and what a parser reads in a tenth of a second."""
+
+# Possessive repetition: nothing is tried twice, whatever the text is.
+_TOKEN = re.compile(
+    r'"""(?:[^"\\]++|\\.|"(?!""))*+"{0,5}'
+    r"|'''(?:[^']++|'(?!''))*+'{0,5}"
+    r'|"(?:[^"\\\n]++|\\.)*+"?'
+    r"|'[^'\n]*+'?"
+    r"|\#[^\n]*+"
+    r"|[.\[\]{},=:\n]",
+    re.DOTALL,
+)
+
+
+def excess(text: str) -> str | None:
+    """What a text has too much of, with its line; None where it may be parsed."""
+    depth = dots = 0
+    for number, found in enumerate(_TOKEN.finditer(text)):
+        mark = found[0]
+        if mark in "[{":
+            depth += 1
+        elif mark in "]}":
+            depth = max(0, depth - 1)
+        if mark == ".":
+            dots += 1
+        elif mark[0] not in "\"'":  # a part of a key may be quoted
+            dots = 0
+        if depth > MAX_DEPTH:
+            return f"is nested too deeply: more than {MAX_DEPTH} levels ({_line(text, found.start())})"
+        if dots >= MAX_KEY_PARTS:
+            return f"has a key of more than {MAX_KEY_PARTS} parts ({_line(text, found.start())})"
+        if number >= MAX_TOKENS:
+            return f"has more than {MAX_TOKENS} keys, values and lines ({_line(text, found.start())})"
+    return None
+
+
+def _line(text: str, position: int) -> str:
+    return f"at line {text.count(chr(10), 0, position) + 1}"
