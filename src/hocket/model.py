@@ -146,6 +146,8 @@ class Agent:
     allowed_tools: str | None = None
     alias: str | None = None
     """The configuration file that gives it this name, if one does."""
+    alias_project: str | None = None
+    """The folder whose own configuration has the alias; None where it is the user's, or there is none."""
     strangers: tuple[str, ...] = ()
     """Servers that its CLI would find around a trusted folder and that nobody trusts."""
     changed: str | None = None

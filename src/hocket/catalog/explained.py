@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -19,7 +19,7 @@ from hocket.catalog.trust import Reasons
 from hocket.catalog.wishes import own_permission_mode, widening
 from hocket.config import Place
 from hocket.config.pins import FILE, FOLDER, MAX_KEPT, MCP, Part, Pins, digest, joined, kept, repository
-from hocket.config.reading import read_bounded
+from hocket.config.reading import is_inside, read_bounded
 from hocket.config.schema import parse as parse_config
 from hocket.config.settings import AgentConfig, Config, is_wider
 from hocket.errors import BadDefinition, ConfigError, HomeError, NotTrusted
@@ -181,15 +181,24 @@ def _asks_of_config(name: str, raw: bytes, folder: str, config: Config) -> Itera
     if mode and is_wider(mode, config.ceiling):
         yield Ask(f"{name}: permission mode {mode} for every agent", (f"yours is {config.ceiling}",))
     for agent, alias in part.agents.items():
-        details = tuple(_of_alias(alias, config))
+        details = (*_of_alias(alias, config), *_prompt_files([alias.default_prompt_file], folder))
         if details:
             yield Ask(f'{name}: agent "{agent}"', details)
     for chain in part.chains.values():
         modes = [f"permission mode {chain.permission_mode}"] if chain.permission_mode else []
-        gates = [f"gate: {chain.until}"] if chain.until else []
+        gates = [f"gate: {command}" for command in (chain.until, *(step.until for step in chain.steps)) if command]
         args = [f"{step.agent} {' '.join(step.args)}" for step in chain.steps if step.args]
-        if modes or gates or args:
-            yield Ask(f'{name}: chain "{chain.name}"', (*modes, *gates, *args))
+        files = _prompt_files([chain.prompt_file, *(step.prompt_file for step in chain.steps)], folder)
+        if details := (*modes, *gates, *args, *files):
+            yield Ask(f'{name}: chain "{chain.name}"', details)
+
+
+def _prompt_files(files: Iterable[str | None], folder: str) -> Iterator[str]:
+    """Those outside of the project, which an approval does not let it read either."""
+    paths = (os.path.join(folder, file) for file in files if file)
+    for path in paths:
+        if not is_inside(path, folder):
+            yield f"prompt file {os.path.realpath(path)}: outside of the project, so it is refused"
 
 
 def _of_alias(alias: AgentConfig, config: Config) -> Iterator[str]:

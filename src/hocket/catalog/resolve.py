@@ -93,6 +93,7 @@ def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
         args=alias.args,
         default_prompt=alias.default_prompt,
         default_prompt_file=alias.default_prompt_file,
+        alias_project=alias.project,
         prompt_via=alias.prompt_via,
         model=alias.model,
         permission_mode=alias.permission_mode or found.permission_mode,

@@ -38,6 +38,8 @@ class PromptLevel(Record):
 
     text: str | None = None
     file: str | None = None
+    project: str | None = None
+    """The folder whose own configuration names the file, and that the file must lie in; None for the user's word."""
 
 
 def choose_prompt(levels: Iterable[PromptLevel]) -> PromptLevel:
@@ -46,13 +48,29 @@ def choose_prompt(levels: Iterable[PromptLevel]) -> PromptLevel:
         if level.text:
             return PromptLevel(text=level.text)
         if level.file:
-            return PromptLevel(file=level.file)
+            return PromptLevel(file=level.file, project=level.project)
     return PromptLevel()
 
 
-def read_prompt(file: str, cwd: str) -> str:
-    """The text of a prompt file, whose name is relative to the directory that the work is done in."""
+def is_inside(path: str, folder: str) -> bool:
+    """Whether a path leads to something in a folder, links followed."""
+    return os.path.realpath(path).startswith(os.path.realpath(folder).rstrip("/") + "/")
+
+
+def read_prompt(file: str, cwd: str, project: str | None = None) -> str:
+    """The text of a prompt file, whose name is relative to the directory that the work is done in.
+
+    ``project`` is the folder whose own configuration names it: a clone must not choose which of the user's files an
+    agent is given.
+    """
     path = os.path.join(cwd, file)
+    if project is not None and "\0" not in path:
+        if not is_inside(path, project):
+            raise PromptError(
+                f"the prompt file {path} is outside of {project}, whose own configuration names it{_target(path)}",
+                "name it with --prompt-file or in your own config.toml; a project names only files of its own",
+            )
+        path = os.path.realpath(path)
     content = read_bounded(path, MAX_PROMPT, PromptError)
     if content is None:
         raise PromptError(f"the prompt file {path} does not exist")
@@ -60,3 +78,8 @@ def read_prompt(file: str, cwd: str) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise PromptError(f"the prompt file {path} is not UTF-8 text (byte {error.start})") from error
+
+
+def _target(path: str) -> str:
+    real = os.path.realpath(path)
+    return "" if real == os.path.normpath(path) else f" (it leads to {real})"

@@ -301,7 +301,7 @@ def _of_text(text: str, request: StartRequest) -> list[_Wish]:
 
 
 def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
-    whole = PromptLevel(chain.prompt, chain.prompt_file)
+    whole = PromptLevel(chain.prompt, chain.prompt_file, chain.project)
     return [
         _Wish(
             f"{chain.source}: chain {chain.name!r}: {place.words}",
@@ -309,7 +309,7 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
             step.iterations or 1,
             step.iterations is not None,
             step.args,
-            (PromptLevel(step.prompt, step.prompt_file), whole),
+            (PromptLevel(step.prompt, step.prompt_file, chain.project), whole),
             chain.project,
             place.group,
             # What somebody types counts for every step, also for one that has a gate of its own.
@@ -558,7 +558,8 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None
     """
     alone = task is None
     task = task or _task(request, None)
-    own = choose_prompt([*wish.prompts, PromptLevel(agent.default_prompt, agent.default_prompt_file)])
+    default = PromptLevel(agent.default_prompt, agent.default_prompt_file, agent.alias_project)
+    own = choose_prompt([*wish.prompts, default])
     if task.callers and not _is_form(own, request):
         return _Prompt(task.text, task.blanks)
     if own.text:
@@ -592,7 +593,8 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
     if callers:
         return _Task(callers, True, () if level.file else (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
-        whole = _read(choose_prompt([PromptLevel(chain.prompt, chain.prompt_file)]), request) if chain else None
+        level = PromptLevel(chain.prompt, chain.prompt_file, chain.project) if chain else PromptLevel()
+        whole = _read(choose_prompt([level]), request)
         return _Task(None if whole and has_blanks(whole) else whole)
     return _Task()
 
@@ -600,7 +602,7 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
 def _read(level: PromptLevel, request: StartRequest) -> str | None:
     """The prompt that a level gives. A file's content is left alone: what looks like a variable in it is none."""
     if level.file:
-        return read_prompt(substitute(level.file, request.variables), request.cwd)
+        return read_prompt(substitute(level.file, request.variables), request.cwd, level.project)
     return substitute(level.text, request.variables) if level.text else None
 
 
