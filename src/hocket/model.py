@@ -314,6 +314,15 @@ class BoundChain:
     """Those of the members in ``kept``."""
 
 
+def environments_of(bound: Spec | BoundChain) -> Iterator[Mapping[str, str]]:
+    """The environments of all processes that a start may come to."""
+    yield bound.env
+    for step in bound.steps if isinstance(bound, BoundChain) else ():
+        yield step.spec.env
+        if step.approval is not None:
+            yield step.approval.without.env
+
+
 class Grouped(Protocol):
     """A step, bound or not."""
 

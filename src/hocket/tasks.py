@@ -47,6 +47,7 @@ from hocket.errors import (
     ValidationError,
 )
 from hocket.model import Run, Status
+from hocket.secret_files import public_part
 from hocket.store import Committed
 from hocket.wanted import (
     QUEUED,
@@ -253,16 +254,22 @@ class Tasks:
         return self._begun(task, run, seen_from)
 
     async def resume(
-        self, run: Run, prompt: str | None, key: str | None, session: bool, start_at: int | str | None
+        self,
+        run: Run,
+        prompt: str | None,
+        key: str | None,
+        session: bool,
+        start_at: int | str | None,
+        env: Mapping[str, str],
     ) -> Run:
         """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
-        going_on = partial(self._engine.resume, run, prompt, key, session, start_at)
+        going_on = partial(self._engine.resume, run, prompt, key, session, start_at, env)
         task = self.read.task(run.task) if run.task and run.handoff else None
         if task is None or (key is not None and self.read.by_request(key) is not None):
             return await going_on()
         check_free(task, self.read.open_handoffs(task.id), None)
         self._check_lingering(task, None)
-        resumed = await going_on(Assignment(task.id, _id("h")))
+        resumed = await going_on(assignment=Assignment(task.id, _id("h")))
         self._begun(task, resumed, Sight(resumed.cwd, self._engine.environment(resumed)))
         return resumed
 
@@ -411,13 +418,15 @@ class Tasks:
                 "hand it over now, or queue it without an agent for whoever takes it",
             )
         item = Queued(f"q{_digest(key)}" if key else _id("q"), prompt, None, time.time())
+        env: Mapping[str, str] = {}
         if wish is not None:
             # Better now than when its turn comes, and nobody is there to be told.
             request = self.request(task, wish, None)
             env = await self._naming(wish.agent, self._engine.check(request))
-            item = replace(item, agent=wish.agent, cwd=request.cwd, env=env)
+            item = replace(item, agent=wish.agent, cwd=request.cwd, env=public_part(env))
         if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, item.id))):
-            await self._ordered(Enqueue(task.id, item))
+            async with self._engine.secrets.holding(item.id, [env]):
+                await self._ordered(Enqueue(task.id, item))
         return item
 
     async def take(self, task: Task, item: str | None, key: str | None = None) -> Queued:
@@ -461,7 +470,8 @@ class Tasks:
         if task is None or item is None or item.agent is None:
             return False
         try:
-            request = self.request(task, Wish(item.agent, item.prompt, item.cwd, env=item.env), None)
+            env = None if item.env is None else {**item.env, **self._engine.secrets.values(item.id)}
+            request = self.request(task, Wish(item.agent, item.prompt, item.cwd, env=env), None)
             await self.hand_off(task, request, None, None, item)
         except (DiskLow, StoreError):
             await asyncio.sleep(RETRY_AFTER)

@@ -71,7 +71,8 @@ class Queued:
     created_at: float
     cwd: str | None = None
     env: Mapping[str, str] | None = None
-    """Where the agent is to work, and what it gets of the environment of whoever queued it."""
+    """Where the agent is to work, and what it gets of the environment of whoever queued it. The values of secret
+    variables are not here: `secret_files` has them, under this item's id."""
 
     @property
     def size(self) -> int:

@@ -19,6 +19,8 @@ import httpx
 import jsonschema_rs
 from world import Bin, clean_environment, make_root, processes_of, remove_root
 
+from hocket.engine.runs import run_token
+
 PATIENCE = 10.0
 STARTING = 30.0
 """A server imports much, and on a busy machine that takes its time."""
@@ -298,7 +300,6 @@ def _is_whole(answer: bytes) -> bool:
 
 def token_of(server: Server, run: Mapping[str, Any]) -> str:
     """The capability that a run's own process got."""
-    spec: Path = Path(server.show(run["id"])["dir"]) / "spec.json"
-    wait_for(spec.exists, "the run's own files")
-    token: str = json.loads(spec.read_text())["env"]["HOCKET_TOKEN"]
-    return token
+    folder = Path(server.show(run["id"])["dir"])
+    wait_for((folder / "spec.json").exists, "the run's own files")
+    return run_token((folder.parents[2] / "secret").read_text().strip().encode(), str(run["id"]))

@@ -654,7 +654,7 @@ def test_time_is_over_when_the_first_above_has_none_left(
 ) -> None:
     runs = [msgspec.structs.replace(run, id=f"r{number}") for number, (run, _) in enumerate(line)]
     specs = {run.id: json.dumps({"timeout": timeout}).encode() for run, (_, timeout) in zip(runs, line, strict=True)}
-    assert ceilings.above(runs, specs.__getitem__, 100.0).deadline == deadline
+    assert ceilings.above(runs, lambda run: specs[run.id], 100.0).deadline == deadline
 
 
 def test_nothing_starts_where_no_time_is_left() -> None:

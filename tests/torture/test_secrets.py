@@ -28,11 +28,12 @@ def test_an_agent_that_prints_its_environment_publishes_no_secret(ground: Ground
     body = {"agentName": "shouter", "prompt": "x", "env": sent}
     answer = ground.client.exchange("POST", f"/api/tasks/{task}/handoff", body)
     run = ground.ended(answer["meta"]["run"])
-    spec = json.loads((ground.folder(run["id"]) / "spec.json").read_text())["env"]
-    token = spec["HOCKET_TOKEN"]
-    assert spec["MY_API_KEY"] == KEY, "what the user passes on arrives"
-    assert "AWS_SECRET_ACCESS_KEY" not in spec
-    assert "ANTHROPIC_API_KEY" not in spec, "another CLI's key reaches that CLI alone"
+    printed = ground.out(run["id"]).decode().splitlines()
+    given = dict(line.split("=", 1) for line in printed)
+    token = given["HOCKET_TOKEN"]
+    assert given["MY_API_KEY"] == KEY, "what the user passes on arrives"
+    assert "AWS_SECRET_ACCESS_KEY" not in given
+    assert "ANTHROPIC_API_KEY" not in given, "another CLI's key reaches that CLI alone"
     told = json.dumps(
         [
             *(run, ground.events(run["id"])),

@@ -318,7 +318,8 @@ async def resume_run(
     engine = _engine(request)
     wanted = body or wire.ResumeBody()
     tasks = cast(Tasks, request.app.state.tasks)
-    resumed = await tasks.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at)
+    env = config.caller_environment() if wanted.env is None else wanted.env
+    resumed = await tasks.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at, env)
     return _started(engine, resumed, follow)
 
 

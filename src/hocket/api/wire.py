@@ -474,6 +474,8 @@ class ResumeBody(Body, rename={"start_at": "from"}):
     start_at: int | Word | None = None
     """The step of a chain to begin with: its number, from 1, or its agent's name. Without it the first that is not
     complete."""
+    env: dict[str, str] | None = None
+    """The caller's environment: the values of secret variables are taken from it. Without it the server's own."""
 
 
 class Empty(Body):

@@ -295,11 +295,14 @@ def resume(ref: str, prompt: str | None, **options: Any) -> int:
     """Go on, in a new run, where an ended one stopped. Watched and ended like "hocket run".
 
     An agent goes on with its session, a chain with its first step that is not complete, as it was started. A chain of
-    one agent that neither loops nor has a gate is that agent.
+    one agent that neither loops nor has a gate is that agent. Keys and other secret variables are those of your
+    environment: an ended run has none.
     """
     from hocket.cli.run import start_and_watch
 
+    client = access.connect(talk=not options["as_json"] and not options["quiet"])
     body = {"prompt": access.pick_prompt(prompt, None, ""), "session": options["session"] or None}
     body["from"] = options["start_at"]
-    given = {name: value for name, value in body.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in body.items() if value is not None}
+    given["env"] = access.environment(client.run(ref)["cwd"])
     return start_and_watch(f"/api/runs/{quote(ref)}/resume", given, options)

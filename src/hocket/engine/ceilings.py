@@ -91,9 +91,9 @@ class _Written(msgspec.Struct):
 _written = msgspec.json.Decoder(_Written)
 
 
-def above(line: Sequence[Run], spec_of: Callable[[str], bytes], now: float) -> Ceiling:
+def above(line: Sequence[Run], spec_of: Callable[[Run], bytes], now: float) -> Ceiling:
     """The ceiling of what a run starts: ``line`` is that run and its ancestors, ``now`` monotonic time."""
-    specs = [(run, _written.decode(spec_of(run.id))) for run in line]
+    specs = [(run, _written.decode(spec_of(run))) for run in line]
     nearest = next(((run, spec) for run, spec in specs if run.kind in _AGENTS), None)
     ends = [end for run, spec in specs if (end := _end(run, spec, now)) is not None]
     return Ceiling(_caller(*nearest) if nearest else None, min(ends, default=None))

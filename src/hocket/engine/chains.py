@@ -420,7 +420,8 @@ class Chains:
         run = self._journal.run(run_id)
         if run is None or run.transcript is None or not os.path.exists(run.transcript):
             return None
-        before = _spec_of.decode(self._journal.read.spec(run_id))
+        # Its record has no values of secret variables; all iterations of a step have one environment.
+        before = replace(_spec_of.decode(self._journal.read.spec(run_id)), env=spec.env)
         if not has_restrictions(before, step.spec, spec):
             return None  # It had rights that this one is not to have.
         return handing.resumed(before, run)

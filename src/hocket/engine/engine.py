@@ -30,6 +30,7 @@ from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below, width
 from hocket.engine.processes import Processes
 from hocket.engine.runs import directory, new_id, run_of_token
+from hocket.engine.secret_store import SecretStore
 from hocket.engine.secrets import masked_prompt
 from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
@@ -37,7 +38,7 @@ from hocket.engine.talk import Talk
 from hocket.engine.tasks import Once, Tasks
 from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, restarts
-from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, fold
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.providers import Reply
 from hocket.store import Committed, Line, NewRun, Store
 from hocket.wanted import Begin, Order
@@ -82,10 +83,11 @@ class Engine:
         self.read = self._journal.read
         self.hub = Hub(self.read, self._journal.live)
         self._number = self.read.last_number()
+        self.secrets = SecretStore(home, self._journal)
         self._talk = Talk(home, self._journal)
         self.inbox = Inbox(self._journal)
         self.serving = Serving(self._journal)
-        self._processes = Processes(home, socket, secret, self._journal, self._talk, self.serving, limits)
+        self._processes = Processes(home, socket, secret, self.secrets, self._journal, self._talk, self.serving, limits)
         self._talk.redacted = self._processes.redacted
         self.serving.need_server = partial(self._processes.need_server, "calls")
         self._chains = Chains(self._journal, self._bear, self._bring_forth, self._processes, home)
@@ -108,6 +110,7 @@ class Engine:
 
     def open(self) -> None:
         """Start the machinery and take over every run that has not ended."""
+        self.secrets.open()
         self._journal.listen(self.hub.publish)
         self.inbox.open()
         # Before the chains: what is spent must be known when they start something.
@@ -120,10 +123,10 @@ class Engine:
         self._note_restart([run for run in live if run.kind is Kind.LEAF])
         for run in live:
             if run.kind is Kind.LEAF:
-                self._processes.adopt(run, _leaf_spec.decode(self.read.spec(run.id)))
+                self._processes.adopt(run, _leaf_spec.decode(self._record(run)))
         for run in live:
             if run.kind is Kind.CHAIN:
-                self._chains.adopt(run, _chain_spec.decode(self.read.spec(run.id)))
+                self._chains.adopt(run, _chain_spec.decode(self._record(run)))
         if untold := [run for run in live if run.stop_reason is None and self._is_below_a_stop(run)]:
             self._tasks.spawn(self._pass_on_stop(untold))
 
@@ -158,6 +161,7 @@ class Engine:
         await self._processes.close(self._chains.due)
         for future in (f for waiting in self._waiting.values() for f in waiting):
             future.cancel()
+        self.secrets.close()
         self._store.close()
 
     # Starting
@@ -179,10 +183,14 @@ class Engine:
         key: str | None = None,
         session: bool = False,
         start_at: int | str | None = None,
+        env: Mapping[str, str] | None = None,
         assignment: Assignment | None = None,
     ) -> Run:
-        """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain."""
-        wish = going_on.Wish(prompt, session, start_at)
+        """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain.
+
+        The values of its secret variables come from ``env``, the caller's environment.
+        """
+        wish = going_on.Wish(prompt, session, start_at, env or {})
         return await self._once(key, lambda: self._resume(run, wish, key, assignment), self.read.by_request)
 
     async def _start(
@@ -222,7 +230,7 @@ class Engine:
 
     def _ceiling(self, parent: Run | None) -> Ceiling:
         """What holds for a start below a run."""
-        return ceilings.above(self.above(parent), self.read.spec, time.monotonic()) if parent else ceilings.NONE
+        return ceilings.above(self.above(parent), self._record, time.monotonic()) if parent else ceilings.NONE
 
     def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
         if ceiling.caller is not None:
@@ -276,10 +284,11 @@ class Engine:
         run_id = self._reserve(parent, bound)
         births = Births()
         try:
-            kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
-            run = self._bear(births, kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
-            opening = None if isinstance(bound, Spec) else self._chains.prepare(run, bound, births)
-            born = await self._bring_forth(births)
+            async with self.secrets.holding(parent.root if parent else run_id, environments_of(bound)):
+                kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
+                run = self._bear(births, kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
+                opening = None if isinstance(bound, Spec) else self._chains.prepare(run, bound, births)
+                born = await self._bring_forth(births)
         finally:
             self._expected.pop(run_id, None)
         run = born[run_id]
@@ -366,7 +375,7 @@ class Engine:
             end = {"status": Status.FAILED, "reason": Reason.START_FAILED, "error": error}
             told.append(Event(0, event.ts, run_id, event.root, "run.ended", end))
         births.events += [event, *told]
-        births.new[run_id] = NewRun(msgspec.json.encode(spec), key)
+        births.new[run_id] = NewRun(self.secrets.conceal(event.root, msgspec.json.encode(spec)), key)
         births.orders += _orders(assignment, run_id, data["agent"], depth)
         return fold([event, *told])
 
@@ -404,8 +413,12 @@ class Engine:
 
     def environment(self, run: Run) -> dict[str, str]:
         """What a run was started with, before what we added: its children's, unless they bring their own."""
-        env: dict[str, str] = msgspec.json.decode(self.read.spec(run.id))["env"]
+        env: dict[str, str] = msgspec.json.decode(self._record(run))["env"]
         return env
+
+    def _record(self, run: Run) -> bytes:
+        """What a run was started with, with the values of its secret variables as long as its tree lives."""
+        return self.secrets.reveal(run.root, self.read.spec(run.id))
 
     def directory(self, run: Run) -> Path:
         return directory(self.home, run)

@@ -26,6 +26,8 @@ from hocket.engine.isolation import approved_anew, around_anew, folder, has_rest
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
+from hocket.providers.limits import check_total
+from hocket.secret_files import reveal, secret_names
 from hocket.store import Reading
 
 ResultOf = Callable[[str], str | None]
@@ -44,6 +46,8 @@ class Wish(NamedTuple):
     """Whether that one stays for more."""
     start_at: int | str | None = None
     """The step of a chain to begin with: its number, from 1, or its agent's name."""
+    env: Mapping[str, str] = MappingProxyType({})
+    """The caller's environment: it gives the values of secret variables, which an ended run has no more."""
 
     @property
     def is_talk(self) -> bool:
@@ -57,11 +61,14 @@ def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
         raise UsageError(f"run {run.number} is no chain; it has no steps to choose from")
     if run.kind is Kind.CHAIN:
         _check_ended(run)
-        chain = _chain_spec.decode(read.spec(run.id))
+        record = read.spec(run.id)
+        chain = _chain_spec.decode(_with_secrets(record, wish))
         sessions = _sessions(read, run)
         if _is_about_the_chain(run, chain, sessions, wish):
             _check_alone(read.last_resuming(run), run, wish)
-            return _left_of(read, run, chain, wish.start_at)
+            left = _left_of(read, run, chain, wish.start_at)
+            first = replace(left.steps[0], spec=_told_what_is_missing(left.steps[0].spec, record, wish))
+            return replace(left, steps=(first, *left.steps[1:]))
     return _session_again(read, _with_a_session(read, run), wish)
 
 
@@ -91,6 +98,21 @@ def _check_around(step: Step, home: str) -> None:
     if step.isolation is not None and step.isolation.strangers is not None:
         config = users_own(home, step.spec.env)
         check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, config)
+
+
+def _with_secrets(record: bytes, wish: Wish) -> bytes:
+    """The record of an ended run with the caller's values of its secret variables."""
+    given = {name: wish.env[name] for name in secret_names(record) & wish.env.keys()}
+    check_total("the resumed run", (), given)
+    return reveal(record, lambda name, _: given.get(name))
+
+
+def _told_what_is_missing(spec: Spec, record: bytes, wish: Wish) -> Spec:
+    missing = sorted(secret_names(record) - wish.env.keys())
+    if not missing:
+        return spec
+    notice = f"started without {', '.join(missing)}: set in the run it resumes, and not where it was resumed"
+    return replace(spec, notices=(*spec.notices, notice))
 
 
 def _check_ended(run: Run) -> None:
@@ -133,7 +155,8 @@ def _session_again(read: Reading, run: Run, wish: Wish) -> Spec:
     conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
     if conversation is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
-    before = _leaf_spec.decode(read.spec(run.id))
+    record = read.spec(run.id)
+    before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, wish)), record, wish)
     again = conversation.resumed(before, run.session_id, wish.prompt or "")
     return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None)
 

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from pathlib import Path
@@ -30,6 +30,7 @@ from hocket.engine.leaf import Leaf
 from hocket.engine.limits import Limits
 from hocket.engine.lines import near_the_end, read_lines
 from hocket.engine.runs import directory, filled, run_token
+from hocket.engine.secret_store import SecretStore
 from hocket.engine.secrets import masked_prompt
 from hocket.engine.serving import Serving
 from hocket.engine.spares import Spares
@@ -42,6 +43,7 @@ from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import Event, Reason, Run, Spec, Status, apply
 from hocket.providers import State
+from hocket.secret_files import public_part, secret_part
 from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
@@ -73,6 +75,7 @@ class Processes:
         home: Path,
         socket: str,
         secret: bytes,
+        secrets: SecretStore,
         journal: Journal,
         talk: Talk,
         serving: Serving,
@@ -81,6 +84,7 @@ class Processes:
         self._home = home
         self._socket = socket
         self._secret = secret
+        self._secrets = secrets
         self._journal = journal
         self._talk = talk
         self._serving = serving
@@ -287,35 +291,45 @@ class Processes:
         contents = {name: content.encode() for name, content in leaf.spec.files.items()} | first_input(leaf.spec)
         if leaf.spec.stdin == "file":
             contents[files.PROMPT] = (leaf.spec.prompt or "").encode()
-        files.create(leaf.place, self._keeper_spec(leaf), contents, self._spares.take())
+        env = self._environment(leaf)
+        files.create(leaf.place, self._keeper_spec(leaf, env), contents, self._spares.take())
         self._watch(leaf)
+        secrets = secret_part(env)
         try:
-            self._zygote.fork(leaf.place, FORK_PATIENCE)
+            self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
         except ZygoteGone:
             self._zygote.start()
-            self._zygote.fork(leaf.place, FORK_PATIENCE)
+            self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
 
-    def _keeper_spec(self, leaf: Leaf) -> dict[str, Any]:
-        ours = {
+    def _environment(self, leaf: Leaf) -> dict[str, str]:
+        """All that the agent gets: the caller's, what we add, and our own command behind everything on its PATH."""
+        given = leaf.spec.env.get("PATH")
+        return {
+            **leaf.spec.env,
             "HOCKET_URL": f"unix:{self._socket}",
             "HOCKET_HOME": str(self._home),
             "HOCKET_RUN": leaf.id,
             "HOCKET_TOKEN": run_token(self._secret, leaf.id),
             **({"HOCKET_TASK": leaf.run.task} if leaf.run.task else {}),
+            **({"PATH": f"{given}:{self._home / PROGRAMS}"} if given else {}),
         }
+
+    def _keeper_spec(self, leaf: Leaf, env: Mapping[str, str]) -> dict[str, Any]:
         return {
             "v": 1,
             "run": leaf.id,
             "home": str(self._home),
             "argv": [filled(argument, leaf.id, leaf.place) for argument in leaf.argv()],
             "cwd": leaf.spec.cwd,
-            "env": {**leaf.spec.env, **ours, **self._path(leaf)},
+            "env": public_part(env),
+            "secrets": self._secrets.references(leaf.root, env),
             "stdin": leaf.spec.stdin,
             "needs_server": leaf.spec.stdin == "lines" and not ends_at_once(leaf.spec),
             "stop_grace": leaf.spec.stop_grace,
             # Enough to write the run's record anew, should the database be lost one day.
             "record": {
                 "number": leaf.run.number,
+                "root": leaf.root,
                 "created_at": leaf.run.created_at,
                 "agent": leaf.spec.agent,
                 "prompt": masked_prompt(leaf.spec),
@@ -340,11 +354,6 @@ class Processes:
                 "leave": msgspec.to_builtins(leaf.spec.leave),
             },
         }
-
-    def _path(self, leaf: Leaf) -> dict[str, str]:
-        """The caller's, and behind everything on it our own command: agents are told to hand work over with it."""
-        given = leaf.spec.env.get("PATH")
-        return {"PATH": f"{given}:{self._home / PROGRAMS}"} if given else {}
 
     # Watching
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from hocket import secret_files
 from hocket.engine import ledger
 from hocket.engine.home import DATABASE
 from hocket.engine.ledger import Kept
@@ -157,7 +158,27 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
     root = (turn.root if turn else None) or path.name
     event = Event(0, record["created_at"], path.name, root, "run.created", data)
-    return event, NewRun(msgspec.json.encode(spec))
+    return event, NewRun(_stored(path, msgspec.to_builtins(spec), written, root))
+
+
+def _stored(path: Path, spec: dict[str, Any], written: dict[str, Any], root: str) -> bytes:
+    """The record of a run. If it has not ended, its secrets move to the root that it has from now on."""
+    found = secret_files.with_added({}, [spec["env"]])
+    if files.state(str(path)) != "finished":
+        folder = path.parents[2] / secret_files.FOLDER
+        with suppress(OSError, ValueError):
+            known = secret_files.read_values(folder, written["record"].get("root", path.name))
+            found = secret_files.with_added(known, [spec["env"]])
+        if found:
+            _write_secrets(folder, root, found)
+    return secret_files.conceal(msgspec.json.encode({**spec, "secrets": written.get("secrets") or {}}), found)
+
+
+def _write_secrets(folder: Path, root: str, values: secret_files.Values) -> None:
+    try:
+        secret_files.write_values(folder, root, values)
+    except OSError as error:
+        raise StoreError(f"the secrets of {root} cannot be written to {folder}: {error.strerror}") from error
 
 
 def _write(path: Path, births: list[Birth], tasks: list[Restore]) -> list[tuple[Batch, Exception]]:

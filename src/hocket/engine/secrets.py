@@ -7,20 +7,19 @@ run's own files, which only their owner can read, stay as the agent wrote them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from hocket.model import BoundChain, Spec
 from hocket.redaction import Redactor
+from hocket.secret_files import secret_part
 
 _LEAST = 16
 """Shorter ones are no secrets worth the name, and would be found in the middle of honest words."""
-_TELLING = re.compile(r"(^|_)(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|PAT|AUTH)(_|$)")
 
 
 def secrets_of(env: Mapping[str, str]) -> dict[str, str]:
     """What must not be repeated, by the names of the variables."""
-    return {name: env[name] for name in sorted(env) if _TELLING.search(name.upper()) and _is_secret(env[name])}
+    return {name: value for name, value in sorted(secret_part(env).items()) if _is_secret(value)}
 
 
 def _is_secret(value: str) -> bool:

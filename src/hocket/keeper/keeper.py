@@ -54,8 +54,11 @@ _UNCHANGEABLE = frozenset(range(1, signal.NSIG)) - {int(sig) for sig in signal.v
 _DISK_TROUBLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
-def keep(directory: str) -> None:
-    """Run this directory's agent to its end, unless it was ever started before. Meant for a fork's child."""
+def keep(directory: str, secrets: Mapping[str, str] | None = None) -> None:
+    """Run this directory's agent to its end, unless it was ever started before. Meant for a fork's child.
+
+    ``secrets`` are variables of the agent whose values are not in its `spec.json`.
+    """
     umask = _leave_everything_behind()
     os.chdir(directory)
     # From here on every path is relative to the run directory, which may be renamed above us.
@@ -68,7 +71,7 @@ def keep(directory: str) -> None:
     if not _make_start_durable(here):
         files.give_start_back(here)
         return
-    spec = files.read_spec(here) or {}
+    spec = _with_secrets(files.read_spec(here) or {}, secrets or {})
     try:
         ending = _live(here, spec, umask)
     except ForkRefusedError:
@@ -78,6 +81,12 @@ def keep(directory: str) -> None:
     if _write_exit(here, record, ending):
         _make_durable(here, record)
     wake_server(spec, umask)
+
+
+def _with_secrets(spec: dict[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+    """The same with these variables. A spec that cannot be used stays as it is: its launch says what is wrong."""
+    env = spec.get("env")
+    return {**spec, "env": {**env, **secrets}} if isinstance(env, dict) else spec
 
 
 def _leave_everything_behind() -> int:

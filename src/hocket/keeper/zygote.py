@@ -6,7 +6,8 @@ one that goes on purpose a child of the zygote's stays until the first of those 
 
 The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
 is answered by `{"pid": …}` or `{"errno": …}`; `{"wake": …}`, a home whose server must not stay away, or not longer than
-until `"at"`, is only told. What does not belong here: anything a keeper does.
+until `"at"`, is only told. With a `dir` come the secret variables of its agent, `"env"`: no file of the run holds them.
+What does not belong here: anything a keeper does.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ class Zygote:
             if self._needed_in:
                 self._send({"wake": self._needed_in})
 
-    def fork(self, directory: str, timeout: float) -> int:
+    def fork(self, directory: str, timeout: float, secrets: Mapping[str, str] | None = None) -> int:
         """The pid of a new keeper for this directory; OSError when the system refuses to fork."""
         with self._turn:
-            answer = self._ask({"dir": directory}, timeout)
+            answer = self._ask({"dir": directory, "env": dict(secrets or {})}, timeout)
         if "errno" in answer:
             raise OSError(answer["errno"], os.strerror(answer["errno"]), directory)
         return int(answer["pid"])
@@ -166,7 +167,7 @@ def main() -> None:
                 home, on_purpose = request["wake"], "at" in request
                 appointment = Appointment(home, request.get("at", 0.0)) if home else None
             else:
-                files.write_all(_SOCKET, json.dumps(_forked(request["dir"], keep)).encode() + b"\n")
+                files.write_all(_SOCKET, json.dumps(_forked(request["dir"], request["env"], keep)).encode() + b"\n")
     with contextlib.suppress(OSError):
         if appointment is not None and not (on_purpose and os.fork()):  # Who goes on purpose waits for our end.
             _wake(home, appointment, began)
@@ -183,7 +184,7 @@ def _wake(home: str, appointment: Appointment, began: float) -> None:
         wake_server({"home": home}, umask)
 
 
-def _forked(directory: str, keep: Callable[[str], None]) -> dict[str, int]:
+def _forked(directory: str, secrets: dict[str, str], keep: Callable[[str, dict[str, str]], None]) -> dict[str, int]:
     try:
         pid = os.fork()
     except OSError as error:
@@ -191,7 +192,7 @@ def _forked(directory: str, keep: Callable[[str], None]) -> dict[str, int]:
     if pid == 0:
         # Whatever happens in the keeper, it must never come back into the zygote's loop.
         try:
-            keep(directory)
+            keep(directory, secrets)
         finally:
             os._exit(0)
     return {"pid": pid}
