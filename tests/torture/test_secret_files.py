@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill, wait_for
+from torture.ground import Ground, Run, environment, kill, wait_for
 from torture.test_machine import needs_root, tmpfs
 from world import Bin, Hocket
 
 from hocket.engine.runs import run_token
 from hocket.errors import DiskLow, StoreError
+from hocket.keeper import files
 
 KEY = "sk-test-0123456789abcdef0123456789"
 OTHER = "sk-other-fedcba9876543210fedcba98"
@@ -212,6 +216,8 @@ def test_start_is_refused_when_the_disk_has_no_room_for_secrets(ground: Ground, 
 
 def test_start_is_refused_when_secrets_cannot_be_written(ground: Ground, steps: None) -> None:
     ground.server_pid()
+    wait_for((ground.home / "secrets/.specs-are-clean").exists, "the first look through the home")
+    shutil.rmtree(ground.home / "secrets")
     (ground.home / "secrets").write_text("in the way")
     with pytest.raises(StoreError, match="secrets of this start cannot be written"):
         start(ground, agent="first")
@@ -309,3 +315,55 @@ def test_restored_run_is_redacted_and_its_secrets_are_removed(
     (ground.cwd / "gate").open("w").close()
     assert ground.ended(leaf)["result"] == "[redacted]\n"
     wait_for(lambda: not list((ground.home / "secrets").glob("r*")), "the removal of its secrets")
+
+
+# --- Upgrading ----------------------------------------------------------------------------------------------
+
+
+def write_as_before(ground: Ground) -> None:
+    """Make the home what the version before left: environments whole in the database and in every spec.json."""
+    with closing(sqlite3.connect(ground.home / "hocket.db")) as database, database:
+        for run, record in database.execute("SELECT id, spec FROM runs").fetchall():
+            spec = json.loads(record)
+            for part in (spec, *(step["spec"] for step in spec.get("steps", ()))):
+                part["env"] |= dict.fromkeys(part.pop("secrets", {}), KEY)
+            database.execute("UPDATE runs SET spec = ? WHERE id = ?", (json.dumps(spec), run))
+        for task, text in database.execute("SELECT id, state FROM tasks").fetchall():
+            state = json.loads(text)
+            for item in state["queue"]:
+                item["env"]["MY_API_KEY"] = KEY
+            database.execute("UPDATE tasks SET state = ? WHERE id = ?", (json.dumps(state), task))
+        database.execute("DELETE FROM migrations WHERE number = 3")
+    for path in (ground.home / "runs").glob("*/*/spec.json"):
+        spec = json.loads(path.read_text())
+        spec["env"] |= {**dict.fromkeys(spec.pop("secrets"), KEY), "HOCKET_TOKEN": token_of(ground, spec["run"])}
+        path.write_text(json.dumps(spec))
+    for path in (ground.home / "data/tasks").glob("*/task.json"):
+        path.write_text(path.read_text().replace('"env":{', f'"env":{{"MY_API_KEY":"{KEY}",'))
+    shutil.rmtree(ground.home / "secrets")
+
+
+def test_upgrade_removes_values_and_live_work_keeps_its_key(ground: Ground, steps: None) -> None:
+    ended: Run = ground.ended(start(ground, agent="third"))
+    gated(ground, "second")
+    root = start(ground, dsl="second -> third")
+    key_of(ground, "second")
+    item = queued(ground)
+    key_of(ground, "first")
+    ground.kill_server(signal.SIGTERM)
+    write_as_before(ground)
+    (ground.cwd / "third.has").unlink()
+    assert f"{os.path.relpath(ended['dir'], ground.home)}/spec.json" in holders(ground.home, KEY)
+    ground.server_pid()
+    live = {f"secrets/{root}", f"secrets/{item}"}
+    wait_for(lambda: holders(ground.home, KEY) == live, f"the removal of values, found in {holders(ground.home, KEY)}")
+    assert holders(ground.home, token_of(ground, ended["id"])) == set()
+    (ground.cwd / "second.gate").rename(ground.cwd / "old.gate")
+    (ground.cwd / "old.gate").open("w").close()
+    assert key_of(ground, "third") == KEY
+    assert ground.ended(root)["status"] == "done"
+    (ground.cwd / "second.has").unlink()
+    let_go(ground, "first")
+    assert key_of(ground, "second") == KEY
+    is_nowhere(ground)
+    assert files.read_spec(ended["dir"])["secrets"] == {"MY_API_KEY": 0}  # type: ignore[index]

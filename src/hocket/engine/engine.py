@@ -15,7 +15,7 @@ import msgspec
 from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
 from hocket.config.loading import load
-from hocket.engine import ceilings, going_on
+from hocket.engine import ceilings, going_on, spec_cleanup
 from hocket.engine.bind import StartRequest, bind, check_directory, describe
 from hocket.engine.births import Births
 from hocket.engine.budgets import Budgets
@@ -127,6 +127,9 @@ class Engine:
         for run in live:
             if run.kind is Kind.CHAIN:
                 self._chains.adopt(run, _chain_spec.decode(self._record(run)))
+        if spec_cleanup.is_due(self.home):
+            spec_cleanup.begin(self.home)
+            self._tasks.spawn(spec_cleanup.clean_specs(self.home, self._journal.live.__contains__))
         if untold := [run for run in live if run.stop_reason is None and self._is_below_a_stop(run)]:
             self._tasks.spawn(self._pass_on_stop(untold))
 

@@ -7,9 +7,11 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
+from hocket import secret_files
 from hocket.errors import NewerStore, StoreError
 from hocket.store.connection import ReadConnection
 from hocket.store.schema import MIGRATIONS, Migration
+from hocket.store.secret_migration import MOVED, clean_copy, move_secrets
 from hocket.store.sidecar import read_state
 from hocket.store.store import Store
 
@@ -167,6 +169,11 @@ def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migra
     missing = [migration for migration in migrations if migration.number > version]
     if not missing:
         return
+    if 0 < version < MOVED:
+        # Before a copy is kept, which would hold them for ever.
+        move_secrets(connection, path.parent / secret_files.FOLDER)
+        for copy in path.parent.glob(f"{path.name}.schema-*.copy"):
+            clean_copy(copy)
     if version:
         _keep_copy(connection, path, version)
     connection.execute("BEGIN IMMEDIATE")
