@@ -74,6 +74,22 @@ def test_a_missing_program_is_127_and_has_no_pid(runs: Runs) -> None:
     assert files.state(directory) == "finished"
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ("#!/no/such/python -u\n", "interpreter /no/such/python of {} not found"),
+        ("#! \t/no/such/python\t-u\n", "interpreter /no/such/python of {} not found"),
+        ("#!/bin/sh\r\n", "interpreter '/bin/sh\\r' of {} not found (its first line ends with a carriage return)"),
+    ],
+)
+def test_missing_interpreter_is_named(runs: Runs, tmp_path: Path, first: str, told: str) -> None:
+    script = tmp_path / "script"
+    script.write_text(f"{first}echo never\n", newline="")
+    script.chmod(0o755)
+    ending = runs.finish(runs.create(str(script)))
+    assert (ending.code, ending.error) == (127, told.format(script))
+
+
 def test_a_program_that_may_not_run_is_126(runs: Runs, tmp_path: Path) -> None:
     program = tmp_path / "plain"
     program.write_text("no program")

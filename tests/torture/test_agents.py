@@ -180,7 +180,7 @@ def test_an_interpreter_that_is_missing_is_a_start_that_failed(ground: Ground, a
     agent("orphan", "#!/no/such/interpreter\n")
     ended = ground.ended(ground.spawn("orphan"))
     assert verdict(ended) == ("failed", "start_failed", 127)
-    assert "ENOENT" in ended["error"]
+    assert ended["error"] == f"interpreter /no/such/interpreter of {agent.folder}/orphan not found"
 
 
 def test_a_file_that_is_no_program_is_a_start_that_failed(ground: Ground, agent: Bin) -> None:

@@ -19,13 +19,16 @@ from hocket.keeper.platform import die_with_parent
 
 CODE_NOT_FOUND = 127
 CODE_NOT_STARTED = 126
+_FIRST_LINE = 256
+"""Bytes of a script in which the kernel looks for its interpreter."""
 
 
 class LaunchError(Exception):
     """The agent never ran: which call failed on what, and the exit code a shell would give for it."""
 
     def __init__(self, number: int, subject: str, code: int = CODE_NOT_STARTED) -> None:
-        super().__init__(f"{errno.errorcode.get(number, number)}: {subject}")
+        missing = _missing_interpreter(subject) if number == errno.ENOENT and code == CODE_NOT_FOUND else None
+        super().__init__(missing or f"{errno.errorcode.get(number, number)}: {subject}")
         self.code = code
 
 
@@ -75,6 +78,25 @@ def launch(spec: Mapping[str, Any], streams: Streams, umask: int) -> int:
         number, code, subject = failure.split(b" ", 2)
         raise LaunchError(int(number), subject.decode("utf-8", "replace"), int(code))
     return pid
+
+
+def _missing_interpreter(program: str) -> str | None:
+    """Why a program that exists was not found: it needs another one to run. None if there is no such file."""
+    try:
+        descriptor = os.open(program, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        line = os.read(descriptor, _FIRST_LINE).split(b"\n", 1)[0]
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    if not line.startswith(b"#!"):
+        return f"the loader of {program} was not found: is it built for this system?"
+    name = line[2:].strip(b" \t").replace(b"\t", b" ").split(b" ")[0].decode("utf-8", "replace")
+    note = " (its first line ends with a carriage return)" if name.endswith("\r") else ""
+    return f"interpreter {name if name.isprintable() else repr(name)} of {program} not found{note}"
 
 
 class _Program(NamedTuple):
