@@ -126,6 +126,14 @@ class Hocket:
             check=False,
         )
 
+    def created(self, *args: str | Path, **more: Any) -> str:
+        """The id of the run or the task that a command creates."""
+        place = args.index("--") if "--" in args else len(args)
+        done = self(*args[:place], "--json", *args[place:], **more)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        told = json.loads(done.stdout)
+        return str(told.get("run") or told["id"])
+
     def start(
         self, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.Popen[str]:

@@ -154,7 +154,7 @@ def test_the_board_shows_who_is_at_work_who_needs_somebody_and_what_was_done_lat
     age(home, RECENT + 60)
     hocket("handoff", "sleeper", "Hammer at it", "--detach")
     hocket("task", "queue", "2", "echo", "then this")
-    asker = hocket("handoff", "asker", "Paint it", "--detach").stdout.strip()
+    asker = hocket.created("handoff", "asker", "Paint it", "--detach")
     hocket("task", "new", "Nobody has this")
     deadline = time.monotonic() + 15
     while not json.loads(hocket("inbox", "--json").stdout):

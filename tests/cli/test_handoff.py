@@ -69,7 +69,7 @@ def kill_server(hocket: Hocket) -> None:
 @pytest.mark.req("S2-71", "S2-72", "S2-57", "S2-60")
 def test_a_task_is_handed_over_and_the_final_message_is_all_that_is_printed(hocket: Hocket, agent: Bin) -> None:
     agent("noisy", "import sys; print('one\\ntwo', file=sys.stderr); print('the result')")
-    made = hocket("task", "new", "a wish").stdout.strip()
+    made = hocket.created("task", "new", "a wish")
     done = hocket("handoff", made, "noisy", "do it")
     assert (done.returncode, done.stdout, done.stderr) == (0, "the result\n", "")
     task = task_of(hocket, made)
@@ -151,7 +151,7 @@ def test_detached_it_prints_the_run_whose_result_can_be_had_again_and_again(
     hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     agent("slow", held(world))
-    run = hocket("handoff", "slow", "x", "--detach").stdout.strip()
+    run = hocket.created("handoff", "slow", "x", "--detach")
     assert task_of(hocket)["currentAgent"] == "slow"
     (world / "go").touch()
     for _ in range(2):
@@ -183,7 +183,7 @@ def test_a_failure_is_told_apart_from_a_message(hocket: Hocket, agent: Bin, body
 @pytest.mark.req("S2-73", "S2-37", "S2-39", "S2-40")
 def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
-    task = hocket("task", "new", "a wish").stdout.strip()
+    task = hocket.created("task", "new", "a wish")
     for words, told in [
         ((task, "nobody-here", "x"), "Unknown agent: nobody-here"),
         (("7777", "echo", "x"), "7777"),
@@ -213,7 +213,7 @@ def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project
 
 def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
-    run = hocket("spawn", "echo", "-p", "x").stdout.strip()
+    run = hocket.created("spawn", "echo", "-p", "x")
     hocket("wait", run)
     done = hocket("handoff", "--result", run)
     assert (done.returncode, done.stdout) == (2, "")
@@ -323,7 +323,7 @@ def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own
 
 def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, agent: Bin) -> None:
     agent("claude", PROGRAM)
-    run = hocket("handoff", "claude", "ask me", "--detach").stdout.strip()
+    run = hocket.created("handoff", "claude", "ask me", "--detach")
     until(lambda: json.loads(hocket("inbox", "--json").stdout))
     done = hocket("handoff", "--result", run, "--timeout", "0.6")
     assert (done.returncode, done.stdout) == (3, "")
@@ -443,7 +443,7 @@ def test_the_script_does_the_same_with_and_without_hocket(
         pytest.skip("needs curl")
     agent("echo", ECHO)
     agent("bad", "import sys; print('half'); sys.exit(3)")
-    task = hocket("task", "new", "a wish").stdout.strip()
+    task = hocket.created("task", "new", "a wish")
 
     def script(*args: str) -> subprocess.CompletedProcess[bytes]:
         env = {**os.environ, "HOCKET_URL": f"unix:{home / 'sock'}"}

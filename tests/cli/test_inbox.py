@@ -33,9 +33,7 @@ def claude(agent: Bin) -> Path:
 
 
 def spawned(hocket: Hocket, *words: str) -> str:
-    done = hocket("spawn", *words)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout.strip()
+    return hocket.created("spawn", *words)
 
 
 def until(hocket: Hocket, wanted: Callable[[list[dict[str, Any]]], bool]) -> list[dict[str, Any]]:

@@ -134,7 +134,7 @@ def test_the_life_of_a_spawned_run(hocket: Hocket, agent: Bin, project: Path) ->
 
 def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hocket, agent: Bin) -> None:
     agent("forever", "import time; time.sleep(600)")
-    ref = hocket("spawn", "forever").stdout.strip()
+    ref = hocket.created("spawn", "forever")
     done = hocket("stop", "nosuch", ref, "--json")
     assert done.returncode == 2
     assert "nosuch" in done.stderr
@@ -188,7 +188,7 @@ say(type="result", subtype="success", is_error=True, result="limit reached")
 
 def test_a_parked_chain_and_its_loop_say_until_when_they_wait_and_for_what(hocket: Hocket, agent: Bin) -> None:
     program = agent("limited-claude", LIMITED)
-    ref = hocket("run", "claude:3", "-p", "x", "--detach", env={"HOCKET_CLAUDE": str(program)}).stdout.strip()
+    ref = hocket.created("run", "claude:3", "-p", "x", "--detach", env={"HOCKET_CLAUDE": str(program)})
     parked = wait_for(lambda: [one for one in listed(hocket) if one["parked_until"]] or None, "a chain that waits")
     assert {(one["kind"], one["status"], one["reason"]) for one in parked} == {
         ("chain", "waiting", "rate_limited"),
@@ -209,7 +209,7 @@ def listed(hocket: Hocket) -> list[dict[str, Any]]:
 
 def test_a_gate_at_work_is_said(hocket: Hocket, agent: Bin) -> None:
     agent("quick", "print('there')")
-    ref = hocket("run", "quick", "--until", "sleep 600", "--detach").stdout.strip()
+    ref = hocket.created("run", "quick", "--until", "sleep 600", "--detach")
     (chain,) = wait_for(lambda: [one for one in listed(hocket) if "gate" in str(one["last"])], "the gate")
     assert (chain["kind"], chain["last"]) == ("chain", "gate: sleep 600")
     assert "gate: sleep 600" in hocket("ps").stdout
@@ -218,7 +218,7 @@ def test_a_gate_at_work_is_said(hocket: Hocket, agent: Bin) -> None:
 
 def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) -> None:
     agent("forever", "import time; print('up', flush=True); time.sleep(600)")
-    ref = hocket("spawn", "forever").stdout.strip()
+    ref = hocket.created("spawn", "forever")
     waited = hocket("wait", ref, "--timeout", "0.2", "--json")
     assert (waited.returncode, waited.stdout) == (3, "")
     following = hocket.start("logs", "-f", "--raw", ref)

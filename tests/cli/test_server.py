@@ -24,7 +24,7 @@ def test_looking_at_a_missing_server_starts_none(hocket: Hocket, home: Path) -> 
 
 def test_a_server_is_described_and_stopped_while_its_runs_live_on(hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("forever", "import time; print('up', flush=True); time.sleep(600)")
-    ref = hocket("spawn", "forever").stdout.strip()
+    ref = hocket.created("spawn", "forever")
     found = json.loads(hocket("server", "status", "--json").stdout)
     assert (found["running"], found["runs_live"], found["home"]) == (True, 1, str(home))
     assert stat.S_IMODE(os.stat(found["socket"]).st_mode) == 0o600

@@ -245,7 +245,7 @@ def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_se
     hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     agent("busy", "print('up', flush=True)\n__import__('signal').pause()\n")
-    run = hocket("spawn", "busy").stdout.strip()
+    run = hocket.created("spawn", "busy")
     wait_for_line(hocket, run)
     restart(hocket, run)
     told = hocket("ps", "--json")
@@ -258,7 +258,7 @@ def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_se
     assert (ended["status"], ended["error"]) == ("lost", "the machine was restarted")
     systemctl(agent, world)
     hocket("setup", "service")
-    again = hocket("spawn", "busy").stdout.strip()
+    again = hocket.created("spawn", "busy")
     wait_for_line(hocket, again)
     restart(hocket, again)
     third = hocket("ps").stderr

@@ -114,9 +114,7 @@ def claude(agent: Bin) -> Path:
 
 
 def spawned(hocket: Hocket, prompt: str, *options: str) -> str:
-    done = hocket("spawn", "claude", "-p", prompt, *options)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout.strip()
+    return hocket.created("spawn", "claude", "-p", prompt, *options)
 
 
 def until(hocket: Hocket, ref: str, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -275,9 +273,8 @@ def test_a_choice_is_answered_in_words_or_by_number(hocket: Hocket) -> None:
 
 def chained(hocket: Hocket, dsl: str, prompt: str, asked: int = 1) -> dict[str, Any]:
     """A chain, once so much is asked in it."""
-    done = hocket("run", dsl, "-p", prompt, "--on-question", "ask", "--detach")
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return until(hocket, done.stdout.strip(), lambda run: len(run["questions"]) == asked)
+    run = hocket.created("run", dsl, "-p", prompt, "--on-question", "ask", "--detach")
+    return until(hocket, run, lambda run: len(run["questions"]) == asked)
 
 
 @pytest.mark.usefixtures("claude")
@@ -462,7 +459,7 @@ def test_a_failed_chain_goes_on_from_its_first_incomplete_step_or_a_chosen_one(
 
 def test_plain_programs_are_not_talked_to(hocket: Hocket, agent: Bin) -> None:
     agent("tool", "import signal; signal.pause()")
-    ref = hocket("spawn", "tool").stdout.strip()
+    ref = hocket.created("spawn", "tool")
     refusals = {"hi": "does not read messages", "--interrupt": "does not read messages", "allow": "no open question"}
     for words, why in refusals.items():
         done = hocket("answer" if words == "allow" else "send", ref, words)

@@ -249,7 +249,7 @@ def test_keys_are_respelled_both_ways() -> None:
 @pytest.mark.req("S2-B01", "S2-14")
 def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
     made = hocket("task", "new", "Sessions", "expire")
-    assert (made.returncode, made.stderr) == (0, "")
+    assert (made.returncode, made.stdout, made.stderr) == (0, "task 1\n", "")
     (project / "sub").mkdir()
     second = json.loads(hocket("task", "new", "-", "--cwd", "sub", "--json", stdin="- from\n- standard input").stdout)
     assert (second["description"], second["cwd"]) == ("- from\n- standard input", str(project / "sub"))
@@ -263,7 +263,7 @@ def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
     human = hocket("task", "list", "--limit", "1")
     assert "· pending" in human.stdout
     assert "hocket task list --limit 5" in human.stderr
-    shown = hocket("task", "show", made.stdout.strip()[:8]).stdout
+    shown = hocket("task", "show", listed[1]["id"][:8]).stdout
     assert "wanted\n  Sessions expire\n" in shown
     assert json.loads(hocket("task", "show", "2", "--json").stdout) == second
 
@@ -311,7 +311,7 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
 def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path) -> None:
     wait = f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n"
     agent("slow", wait)
-    run = hocket("handoff", "slow", "x", "--detach").stdout.strip()
+    run = hocket.created("handoff", "slow", "x", "--detach")
     task = hocket.task_number()
     ids = [hocket("task", "queue", task, "slow", prompt).stdout.strip() for prompt in ("- one", "two", "three")]
     listed = json.loads(hocket("task", "queue", task, "--json").stdout)
@@ -369,7 +369,7 @@ def test_what_is_refused_uses_up_no_number(hocket: Hocket, agent: Bin, project: 
     agent("echo", "print('hello')")
     assert hocket("handoff", "nobody-at-all", "x").returncode == 2
     assert hocket("handoff", "echo", "x", "--cwd", project / "nowhere").returncode == 2
-    first = hocket("task", "new", "a wish").stdout.strip()
+    first = hocket.created("task", "new", "a wish")
     (project / "task.json").write_text(hocket("task", "export", first).stdout)
     assert hocket("task", "import", project / "task.json").returncode != 0
     assert hocket("handoff", "echo", "x").returncode == 0
@@ -380,7 +380,7 @@ def test_what_is_refused_uses_up_no_number(hocket: Hocket, agent: Bin, project: 
 @pytest.mark.req("S2-B04")
 @pytest.mark.shared_server
 def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) -> None:
-    task = hocket("task", "new", "a wish").stdout.strip()
+    task = hocket.created("task", "new", "a wish")
     content = bytes(range(256)) * 10
     (project / "data.bin").write_bytes(content)
     (project / "b.txt").write_text("b")
@@ -464,7 +464,7 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
     hocket: Hocket, agent: Bin, project: Path, world: Path
 ) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
-    plain = hocket("task", "new", 'Grüße\n𝄞 \\ "').stdout.strip()
+    plain = hocket.created("task", "new", 'Grüße\n𝄞 \\ "')
     hocket("handoff", "1", "echo", '- a\n\x01 "b" \\ 世界')
     hocket("handoff", "echo", "planned")
     agent("broken", "import sys; sys.exit(3)")
@@ -495,7 +495,9 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
     try:
         # Folders are read in the order of their names, which is that of nothing else.
         imported = hocket("task", "import", "out", env=elsewhere)
-        assert sorted(imported.stdout.split()) == sorted(one["id"] for one in before)
+        assert imported.stdout == "task 1\ntask 2\n"
+        listed = json.loads(hocket("task", "list", "--json", env=elsewhere).stdout)
+        assert sorted(one["id"] for one in listed) == sorted(one["id"] for one in before)
         assert "its 2 runs stayed where the task was" in imported.stderr
         assert "2 queued, which waits until you hand it over" in imported.stderr
         after = [json.loads(hocket("task", "export", one["id"], env=elsewhere).stdout) for one in before]
@@ -613,7 +615,7 @@ def test_malformed_values_are_refused_with_file_and_field_and_keep_no_other_out(
     (folder / "broken.json").write_text('{"id":\n "x')
     (folder / "zgood.json").write_text(json.dumps(good))
     done = hocket("task", "import", "in")
-    assert (done.returncode, done.stdout) == (2, "g1\n")
+    assert (done.returncode, done.stdout) == (2, "task 1\n")
     told = dict(
         line.removeprefix("hocket: in/").split(".json: ", 1) for line in done.stderr.splitlines() if ".json" in line
     )

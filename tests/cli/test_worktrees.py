@@ -114,7 +114,7 @@ def test_a_chain_goes_on_after_its_worktree_was_pruned(hocket: Hocket, agent: Bi
 def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository: Path) -> None:
     agent("claude", PROGRAM)
     assert hocket("run", "claude -> idle", "-p", "hello", *ISOLATED).returncode == 1
-    session = hocket("resume", "2", "-p", "wait", "--session", "--detach").stdout.strip()
+    session = hocket.created("resume", "2", "-p", "wait", "--session", "--detach")
     assert rows(hocket, "prune")["claude"]["why"] == "somebody works in it"
     hocket("stop", session)
     assert rows(hocket, "prune")["claude"]["removed"]
@@ -129,7 +129,7 @@ def test_one_that_somebody_works_in_stays_also_where_the_home_lies_behind_a_link
     agent("sleeper", "import signal; signal.pause()")
     leave(hocket, "idle")
     (path,) = worktrees(repository)
-    run = hocket("spawn", "sleeper", cwd=Path(path).resolve()).stdout.strip()
+    run = hocket.created("spawn", "sleeper", cwd=Path(path).resolve())
     assert rows(hocket, "prune")["idle"]["why"] == "somebody works in it"
     assert Path(path).is_dir()
     hocket("stop", run)

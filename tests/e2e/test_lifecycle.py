@@ -171,7 +171,7 @@ def test_what_a_gate_leaves_running_is_ended_with_it(hocket: Hocket, agent: Bin,
 def test_stopping_a_loop_during_its_gate_stops_the_chain(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("claims", "open('ledger', 'a').write('x')\nprint('FORKHESTRA_COMPLETE')")
     os.mkfifo(project / "at_gate")
-    chain = hocket("run", "claims:4", "--detach", "--until", "echo $$ > at_gate; sleep 300").stdout.strip()
+    chain = hocket.created("run", "claims:4", "--detach", "--until", "echo $$ > at_gate; sleep 300")
     gate = int((project / "at_gate").read_text())
     loop = shown(hocket, chain)["children"][0]["id"]
     assert hocket("stop", loop).returncode == 0
@@ -187,7 +187,7 @@ def test_a_server_that_is_stopped_takes_its_gates_along_and_the_next_one_asks_ag
     agent("quick", "print('done')")
     os.mkfifo(project / "at_gate")
     gate = "echo x >> asked; echo $$ > at_gate; test -e open || sleep 300"
-    chain = hocket("run", "quick", "--detach", "--until", gate).stdout.strip()
+    chain = hocket.created("run", "quick", "--detach", "--until", gate)
     first = int((project / "at_gate").read_text())
     assert hocket("server", "stop").returncode == 0
     assert not lives(first)

@@ -172,7 +172,7 @@ def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_hist
     # It goes on as if nothing had been: the next hand-off is the fifth, a new task has a number of its own.
     assert hocket("handoff", "1", "echo", "after all").stdout == "after all\n"
     assert len(json.loads(hocket("task", "show", "1", "--json").stdout)["agentChain"]) >= 5
-    new = hocket("task", "new", "New").stdout.strip()
+    new = hocket.created("task", "new", "New")
     assert json.loads(hocket("task", "show", new, "--json").stdout)["number"] == 4
 
 

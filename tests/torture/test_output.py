@@ -91,7 +91,7 @@ PROMPTS = {
 def test_a_prompt_reaches_its_agent_byte_for_byte(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
-        run = hocket("spawn", "echo", f"--prompt={prompt}").stdout.strip()
+        run = hocket.created("spawn", "echo", f"--prompt={prompt}")
         ground.ended(run)
         assert ground.out(run) == prompt.encode(), name
     assert list(project.iterdir()) == []
@@ -102,7 +102,7 @@ def test_a_prompt_that_is_piped_in_reaches_its_agent_byte_for_byte(
 ) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
-        chain = hocket("run", "echo", "--detach", "--prompt=-", stdin=prompt).stdout.strip()
+        chain = hocket.created("run", "echo", "--detach", "--prompt=-", stdin=prompt)
         ground.ended(chain)
         assert ground.out(ground.run(chain)["children"][0]["id"]) == prompt.encode(), name
     assert list(project.iterdir()) == []

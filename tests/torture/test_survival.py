@@ -159,8 +159,7 @@ def test_a_chain_goes_on_with_no_client_and_no_server_but_the_one_its_keeper_sta
     agent("middle", "print('middle')")
     agent("last", f"import os\nos.rename({str(project)!r} + '/before', {str(project)!r} + '/after')")
     (project / "before").touch()
-    started = hocket("run", "held -> middle -> last", "--detach", "--", gate, "0")
-    run = started.stdout.strip()
+    run = hocket.created("run", "held -> middle -> last", "--detach", "--", gate, "0")
     leaf = wait_for(lambda: ground.run(run)["children"], "the chain's first run")[0]["id"]
     ground.said(leaf, b"ready")
     ground.kill_server()

@@ -65,7 +65,7 @@ class Detaching(Signals):
 @command(
     Argument("words", "[TASK] AGENT PROMPT|-", many=True, required=False),
     Option("--timeout", kind=SECONDS, metavar="TIME", default=DEFAULT_WAIT, help="Wait no longer; 0 for no limit."),
-    Option("--detach", kind=FLAG, help="Print the run's id and come back at once."),
+    Option("--detach", kind=FLAG, help="Print the run's number and come back at once."),
     Option("--result", metavar="RUN", help="Wait for a hand-off that was made before, and print its result again."),
     CWD,
     JSON,
@@ -95,7 +95,7 @@ def handoff(words: tuple[str, ...], timeout: float, result: str | None, **option
         signals.install()
     made: dict[str, Any] = _known(client, words, result) if result else _make(client, words, options["cwd"])
     if options["detach"]:
-        return _tell_made(made, as_json)
+        return _tell_made(client, made, as_json)
     try:
         signals.watching(made["run"])
         is_over = _watched(client, made, deadline, signals, Teller(on_terminal, as_json))
@@ -156,11 +156,11 @@ def _known(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
     return {"task": run["task"], "handoff": record["id"], "run": run["id"], "agent": run["agent"]}
 
 
-def _tell_made(made: dict[str, Any], as_json: bool) -> int:
+def _tell_made(client: Client, made: dict[str, Any], as_json: bool) -> int:
     if as_json:
         access.write_json({name: made[name] for name in ("task", "handoff", "run")})
     else:
-        access.write(f"{made['run']}\n")
+        access.write(f"run {client.run(made['run'])['number']}\n")
     return 0
 
 

@@ -46,7 +46,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     CWD,
     Option("--dry-run", kind=FLAG, help="Show what would be started, and start nothing."),
     Option("-v", "--verbose", kind=FLAG, help="Show each step's program, arguments and directory."),
-    Option("--detach", kind=FLAG, help="Print the run's id and leave it to the server."),
+    Option("--detach", kind=FLAG, help="Print the run's number and leave it to the server."),
     UNTIL,
     TIMEOUT,
     MARKER,
@@ -169,8 +169,8 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
         signals.install()
     try:
         if options["detach"]:
-            id = client.request("POST", path, body)["id"]
-            access.write_json({"run": id}) if as_json else access.write(id + "\n")
+            started = client.request("POST", path, body)
+            access.write_json({"run": started["id"]}) if as_json else access.write(f"run {started['number']}\n")
             return 0
         id = client.start_followed(path, body)
         signals.watching(id)

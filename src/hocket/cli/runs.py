@@ -65,7 +65,7 @@ PIPE_LAST = 200
     ASKING,
     JSON,
     examples=(
-        'spawn_id=$(hocket spawn builder -p "Fix the flaky test")',
+        'hocket spawn builder -p "Fix the flaky test"',
         "hocket spawn ./tool --json -- --fast",
         'hocket spawn planner --session -p "Read the issue, then wait for me"',
     ),
@@ -73,7 +73,7 @@ PIPE_LAST = 200
     quick=True,
 )
 def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
-    """Start one agent and print the run's id. It goes on whatever happens to this terminal."""
+    """Start one agent and print the run's number. It goes on whatever happens to this terminal."""
     place = access.directory(cwd)
     body = {
         "agent": agent,
@@ -91,7 +91,7 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
         run = access.connect().request("POST", "/api/runs", given)
     except ChainSyntaxError as error:
         raise ChainSyntaxError(error.message, _chain_hint(agent) or error.hint) from error
-    access.write_json({"run": run["id"]}) if as_json else access.write(f"{run['id']}\n")
+    access.write_json({"run": run["id"]}) if as_json else access.write(f"run {run['number']}\n")
 
 
 def _chain_hint(text: str) -> str | None:

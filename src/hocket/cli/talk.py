@@ -279,7 +279,7 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
     Option("-p", "--prompt", metavar="TEXT", help='What to do now; "-" reads standard input.'),
     Option("--from", name="start_at", metavar="STEP", help="Of a chain: begin with this step, by number or agent."),
     SESSION,
-    Option("--detach", kind=FLAG, help="Print the new run's id and leave it to the server."),
+    Option("--detach", kind=FLAG, help="Print the new run's number and leave it to the server."),
     Option("-v", "--verbose", kind=FLAG, help="Show all it says, and what it thinks."),
     QUIET,
     PLAIN,

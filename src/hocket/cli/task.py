@@ -43,13 +43,13 @@ def write_lines(lines: list[str]) -> None:
     quick=True,
 )
 def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
-    """Say what is wanted, and print the task's id. Nothing is started; "-" reads standard input."""
+    """Say what is wanted, and print the task's number. Nothing is started; "-" reads standard input."""
     description = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words)
     if not (description or "").strip():
         raise Misused("say what is wanted")
     body = {"description": description, "cwd": access.directory(cwd)}
     made = access.connect(talk=not as_json).request("POST", "/api/tasks", body)
-    access.write_json(made) if as_json else access.write(f"{made['id']}\n")
+    access.write_json(made) if as_json else access.write(f"task {made['number']}\n")
 
 
 @command(

@@ -139,7 +139,7 @@ def take_over(client: Client, places: tuple[str, ...], as_json: bool) -> int:
             continue
         taken.append(task)
         if not as_json:
-            access.write(f"{task['id']}\n")
+            access.write(f"task {task['number']}\n")
             _tell_left(snake_keys(task), client)
     if as_json:
         access.write_json(taken)
