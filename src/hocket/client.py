@@ -491,10 +491,9 @@ class Client:
                         return
             yield fresh
 
-    def output(self, ref: str, stream: str = "out", follow: bool = False) -> Iterator[bytes]:
-        """What the agent wrote, byte for byte; taken up again at the byte where a connection broke."""
+    def output(self, ref: str, stream: str = "out", follow: bool = False, offset: int = 0) -> Iterator[bytes]:
+        """What the agent wrote, byte for byte, from ``offset`` on; taken up again where a connection broke."""
         run = self._id(ref)
-        offset = 0
         path = f"/api/runs/{quote(run)}/output?stream={quote(stream)}"
         pieces = self._resumed(run, lambda live: self._stream(f"{path}&follow={live:d}&offset={offset}"), follow)
         for piece in pieces:

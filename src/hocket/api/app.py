@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hocket import config
-from hocket.api import catalog, inbox, mcp, stream, tasks, wire
+from hocket.api import catalog, inbox, listing, mcp, stream, tasks, wire
 from hocket.api.describe import Description
 from hocket.api.guard import caller_of
 from hocket.api.reach import engine_of as _engine
@@ -80,7 +80,7 @@ def operations() -> list[Operation]:
 
 
 def _face(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_with_tree(engine, _resting(engine, run)), engine.hub.last.get(run.id))
+    return wire.run_out(_with_tree(engine, engine.resting(run)), engine.hub.last.get(run.id))
 
 
 def _with_tree(engine: Engine, run: Run) -> Run:
@@ -93,38 +93,31 @@ def _with_tree(engine: Engine, run: Run) -> Run:
     return msgspec.structs.replace(run, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None)
 
 
-def _resting(engine: Engine, run: Run) -> Run:
-    """A loop or a group rests with its chain, which alone is told to."""
-    if run.ended or run.kind not in (Kind.LOOP, Kind.GROUP):
-        return run
-    parked = next((one for one in engine.above(run) if one.parked_until is not None), None)
-    if parked is None:
-        return run
-    return msgspec.structs.replace(
-        run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for
-    )
-
-
 async def list_runs(
     request: Request,
     ended_too: Annotated[bool, Query("all")] = False,
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000,
     before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
+    status: Status | None = None,
+    agent: Annotated[str, Meta(min_length=1)] | None = None,
+    project: Annotated[str, Meta(min_length=1)] | None = None,
+    since: Annotated[float, Meta(ge=0)] | None = None,
 ) -> Response:
     """Runs that have not ended, or with ``all`` the newest of every kind, oldest first.
 
-    Where there are more, older ones are those ``before`` the number in ``meta.next``.
+    Where there are more, older ones are those ``before`` the number in ``meta.next``. ``status`` decides by itself
+    whether ended runs are meant; ``project`` is a directory that the run, or the root of its tree, works in or below;
+    ``since`` is the Unix time at which the first of them was created.
     """
     engine = _engine(request)
-    mine = caller_of(request.scope).run
-    top = LATEST if before is None else before
-    if mine is not None:
-        own = (run for run in engine.read.each_below(mine.id) if ended_too or not run.ended)
-        runs = [run for run in own if run.number < top]
-    elif ended_too:
-        runs = engine.read.recent(limit + 1, top)
-    else:
-        runs = [run for run in engine.live() if run.number < top]
+    runs = await listing.select(
+        engine,
+        listing.Filter(status, agent, project, since),
+        ended_too=ended_too,
+        before=before,
+        limit=limit + 1,
+        caller=caller_of(request.scope).run,
+    )
     page = _newest(runs[-limit:])
     following = page[0].number if len(page) < len(runs) else None
     return wire.answer([_face(engine, run) for run in page], next=following)

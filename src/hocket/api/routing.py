@@ -256,6 +256,16 @@ def _whole(text: str) -> int:
     return int(text)
 
 
+_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
+
+
+def _decimal(text: str) -> float:
+    """A plain decimal number: Python would also take exponents, blanks and words such as ``nan``."""
+    if not _DECIMAL.fullmatch(text):
+        raise ValueError("must be a number")
+    return float(text)
+
+
 _YES = frozenset({"1", "true", "t", "yes", "y", "on"})
 _NO = frozenset({"0", "false", "f", "no", "n", "off"})
 
@@ -267,4 +277,4 @@ def _boolean(text: str) -> bool:
     return word in _YES
 
 
-_READERS: dict[Any, Callable[[str], Any]] = {int: _whole, bool: _boolean}
+_READERS: dict[Any, Callable[[str], Any]] = {int: _whole, float: _decimal, bool: _boolean}

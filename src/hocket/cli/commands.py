@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hocket.cli import usage
-from hocket.cli.format import count_of, dollars_of, seconds_of
+from hocket.cli.format import count_of, dollars_of, seconds_of, since_of
 from hocket.errors import HocketError, UsageError
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -130,6 +130,7 @@ def _option(option: usage.Option) -> click.Option:
         help=option.help,
         show_default=option.show_default,
         multiple=option.many,
+        shell_complete=_completer(option.completes),
         **more,
     )
 
@@ -141,8 +142,12 @@ def _argument(argument: usage.Argument) -> click.Argument:
         nargs=-1 if argument.many else 1,
         required=argument.required,
         type=_type(argument.kind),
-        shell_complete=_agents if argument.completes == usage.AGENTS else None,
+        shell_complete=_completer(argument.completes),
     )
+
+
+def _completer(completes: str | None) -> Callable[[click.Context, click.Parameter, str], list[str]] | None:
+    return _agents if completes == usage.AGENTS else None
 
 
 def _agents(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -173,6 +178,14 @@ def dollars(text: str) -> float:
     return found
 
 
+def since(text: str) -> str:
+    """``30m``, ``2026-03-01`` or ``2026-03-01T14:30``. Which moment that is, the command finds out when it runs."""
+    if since_of(str(text), 0.0) is None:
+        example = "2026-03-01, 2026-03-01T14:30 or 14:30"
+        raise click.BadParameter(f"{text!r} is neither a duration such as 30m, 2h or 3d nor a time such as {example}")
+    return text
+
+
 def count(text: str) -> int:
     """``3``."""
     found = count_of(str(text))
@@ -187,6 +200,7 @@ _TYPES = {
     usage.PORT: click.IntRange(0, 65535),
     usage.DOLLARS: dollars,
     usage.COUNT: count,
+    usage.SINCE: since,
 }
 
 

@@ -192,6 +192,19 @@ def seconds_of(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit or "s"] for number, unit in found)
 
 
+def since_of(text: str, now: float) -> float | None:
+    """The Unix time that a duration before ``now``, or an ISO date or time in the local zone, stands for; else None."""
+    if (seconds := seconds_of(text)) is not None:
+        return max(0.0, now - seconds)
+    from datetime import datetime
+
+    today = datetime.fromtimestamp(now).date().isoformat() if ":" in text[:3] else None  # noqa: DTZ006 - local is meant
+    try:
+        return max(0.0, datetime.fromisoformat(f"{today}T{text}" if today else text).timestamp())
+    except (ValueError, OverflowError):
+        return None
+
+
 def count_of(text: str) -> int | None:
     """A whole number from 1 on; None when it is none."""
     is_one = text.isascii() and text.isdigit() and len(text) <= 15 and int(text) > 0

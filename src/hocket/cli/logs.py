@@ -6,13 +6,17 @@ import sys
 
 from hocket.cli import access
 from hocket.cli.misuse import Misused
-from hocket.cli.usage import FLAG, JSON, REF, Option, command
+from hocket.cli.usage import COUNT, FLAG, JSON, REF, Option, command
+from hocket.client import to_json
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
     from hocket.client import Client
+
+    Event = dict[str, Any]
 
 FLUSH_SECONDS = 5.0
 
@@ -20,32 +24,56 @@ FLUSH_SECONDS = 5.0
 @command(
     REF,
     Option("-f", "--follow", kind=FLAG, help="Go on until the run has ended."),
+    Option("-n", "--lines", kind=COUNT, metavar="N", help="Begin with the last N lines; with --json, events."),
     Option("--raw", kind=FLAG, help="The agent's standard output, byte for byte."),
     Option("--err", kind=FLAG, help="Its standard error instead."),
     Option("-v", "--verbose", kind=FLAG, help="Also what an agent thought."),
     JSON,
-    examples=("hocket logs -f 42", "hocket logs 42 --raw > out.txt"),
+    examples=("hocket logs -f 42", "hocket logs -f -n 20 42", "hocket logs 42 --raw > out.txt"),
     quick=True,
 )
-def logs(ref: str, follow: bool, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
-    """Print what a run said. For a chain: everything its processes said, in order."""
+def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
+    """Print what a run was asked and what it said. For a chain: everything its processes said, in order."""
     if raw and as_json:
         raise Misused("--raw and --json exclude each other")
     client = access.connect(talk=not as_json)
     if raw:
-        _raw(client, ref, "err" if err else "out", follow)
+        _raw(client, ref, "err" if err else "out", follow, lines)
     elif as_json:
-        _json(client, ref, follow)
+        _write(client, ref, follow, lines, lambda event: [to_json(event)])
     else:
-        _lines(client, ref, follow, err, verbose)
+        _lines(client, ref, follow, lines, err, verbose)
 
 
-def _raw(client: Client, ref: str, stream: str, follow: bool) -> None:
+def _raw(client: Client, ref: str, stream: str, follow: bool, lines: int | None) -> None:
     sys.stdout.flush()
-    for leaf in _leaves(client, ref, follow):
-        for piece in client.output(leaf, stream, follow):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+    read: dict[str, int] = {}
+    """How much of each process's output was there at first, where only the end of that is wanted."""
+    if lines is not None:
+        end = b""
+        for leaf in _leaves(client, ref, False):
+            for piece in client.output(leaf, stream):
+                read[leaf] = read.get(leaf, 0) + len(piece)
+                end = last_lines(end + piece, lines)
+        _put(end)
+    for leaf in _leaves(client, ref, follow) if follow or lines is None else ():
+        for piece in client.output(leaf, stream, follow, read.get(leaf, 0)):
+            _put(piece)
+
+
+def _put(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+def last_lines(text: bytes, count: int) -> bytes:
+    """The end of a text that has so many lines; the last of them need not have ended."""
+    at = len(text) - text.endswith(b"\n")
+    for _ in range(count):
+        at = text.rfind(b"\n", 0, at)
+        if at < 0:
+            return text
+    return text[at + 1 :]
 
 
 def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
@@ -59,22 +87,34 @@ def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
             yield event["run"]
 
 
-def _json(client: Client, ref: str, follow: bool) -> None:
-    for event in client.follow_ticking(ref, FLUSH_SECONDS, follow=follow):
-        sys.stdout.flush() if event is None else access.write_json(event)
-
-
-def _lines(client: Client, ref: str, follow: bool, err: bool, verbose: bool) -> None:
+def _lines(client: Client, ref: str, follow: bool, lines: int | None, err: bool, verbose: bool) -> None:
     from hocket.cli.plain import lines_of
     from hocket.cli.progress import Progress
 
     progress = Progress(client.run(ref)["id"])
-    for event in client.follow_ticking(progress.root, FLUSH_SECONDS, follow=follow):
-        if event is None:
+
+    def told(event: Event) -> list[str]:
+        progress.add(event)
+        return [] if err and event["type"] != "raw" else lines_of(progress, event, verbose)
+
+    _write(client, progress.root, follow, lines, told)
+
+
+def _write(client: Client, ref: str, follow: bool, lines: int | None, told: Callable[[Event], list[str]]) -> None:
+    """Write what each event comes to; of what there is already, with ``lines``, only the end."""
+    after = 0
+    if lines is not None:
+        from collections import deque
+
+        last: deque[str] = deque(maxlen=lines)
+        for event in client.follow(ref, follow=False):
+            last.extend(told(event))
+            after = event["seq"]
+        access.write("".join(f"{line}\n" for line in last))
+        sys.stdout.flush()
+    for later in client.follow_ticking(ref, FLUSH_SECONDS, after, follow) if follow or lines is None else ():
+        if later is None:
             sys.stdout.flush()
             continue
-        progress.add(event)
-        if err and event["type"] != "raw":
-            continue
-        for line in lines_of(progress, event, verbose):
-            access.write(line + "\n")
+        for line in told(later):
+            access.write(f"{line}\n")

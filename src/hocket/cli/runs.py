@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -15,6 +16,7 @@ from hocket.cli.format import (
     moment,
     one_line,
     price,
+    since_of,
     spelled,
     state_word,
     table,
@@ -32,6 +34,7 @@ from hocket.cli.usage import (
     REF,
     SECONDS,
     SESSION,
+    SINCE,
     SPENDING,
     Argument,
     Option,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 
     Run = dict[str, Any]
 
+STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
 AGENT_COLUMNS = 24
 PROMPT_LINES, PROMPT_LETTERS = 6, 480
 """How much of a prompt ``show`` prints: six lines of a terminal with 80 columns."""
@@ -107,32 +111,74 @@ def _chain_hint(text: str) -> str | None:
     return f"this starts one agent; for a chain: hocket run --detach {shlex.quote(text)}"
 
 
+FILTERS = (
+    Option("--status", kind=STATUSES, help="List only runs with this status, ended ones too."),
+    Option("--agent", metavar="NAME", completes=AGENTS, help="List only runs of this agent or chain."),
+    Option("--project", metavar="DIR", help="List only runs that work in this directory or below it."),
+    Option("--since", kind=SINCE, metavar="TIME", help="List only runs created since: 2h, 3d, 2026-03-01, 14:30."),
+    Option("--limit", kind=COUNT, metavar="N", help="List only the newest N runs; without it 1000."),
+)
+
+
 @command(
     Option("-a", "--all", name="everything", kind=FLAG, help="Also the runs that have ended."),
+    *FILTERS,
     Option("--before", kind=COUNT, metavar="N", help="Only runs with smaller numbers than this."),
     JSON,
-    examples=("hocket ps", "hocket ps -a --json", "hocket ps -a --before 4001"),
+    examples=(
+        "hocket ps",
+        "hocket ps --status failed --since 2h",
+        "hocket ps -a --agent reviewer --project . --limit 20",
+        "hocket ps -a --json",
+        "hocket ps -a --before 4001",
+    ),
     quick=True,
 )
-def ps(everything: bool, before: int | None, as_json: bool) -> None:
+def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> None:
     """List the runs that have not ended, the processes of a chain below it. The newest thousand at a time."""
-    top = "" if before is None else f"&before={before}"
-    answer = access.connect().exchange("GET", f"/api/runs?all={everything:d}{top}")
+    query = {"all": int(everything), **_query(filters), "before": before}
+    given = "&".join(f"{name}={quote(str(value))}" for name, value in query.items() if value is not None)
+    answer = access.connect().exchange("GET", f"/api/runs?{given}")
     runs = answer["data"]
     if as_json:
         access.write_json(runs)
     elif runs:
         access.write("".join(f"{line}\n" for line in ps_table(runs, time.time(), access.terminal_width())))
     else:
-        nothing = "No run yet." if everything else "Nothing is running."
-        more = "" if everything else " Ended runs: hocket ps -a."
-        print(f'{nothing}{more} Start one: hocket run "planner -> builder:3"', file=sys.stderr)
+        print(_nothing_listed(everything, filters), file=sys.stderr)
     if not as_json and (older := answer["meta"].get("next")) is not None:
-        print(f"There are older ones: hocket ps{' -a' if everything else ''} --before {older}", file=sys.stderr)
+        print(f"There are older ones: {_ps_line(everything, filters)} --before {older}", file=sys.stderr)
     if not as_json and access.was_restarted():
         from hocket.cli.setup import tell_restart
 
         tell_restart()
+
+
+def _query(filters: dict[str, Any]) -> dict[str, Any]:
+    """The filters as the server takes them: a real directory, and a point in time."""
+    project, since = filters["project"], filters["since"]
+    return {
+        **filters,
+        "project": None if project is None else os.path.realpath(access.directory(project)),
+        "since": None if since is None else since_of(since, time.time()),
+    }
+
+
+def _nothing_listed(everything: bool, filters: dict[str, Any]) -> str:
+    """What to say in the place of a table, and the command that may help."""
+    if any(value is not None for value in filters.values()):
+        ended = "" if everything or filters["status"] else f" Ended runs, too: {_ps_line(True, filters)}"
+        return f"No run matches.{ended}"
+    nothing = "No run yet." if everything else "Nothing is running. Ended runs: hocket ps -a."
+    return f'{nothing} Start one: hocket run "planner -> builder:3"'
+
+
+def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
+    """The command that lists the same runs."""
+    import shlex
+
+    words = [f"--{name} {shlex.quote(str(value))}" for name, value in filters.items() if value is not None]
+    return " ".join(["hocket ps", *(["-a"] if everything else []), *words])
 
 
 def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     """One of the names below, or the words to choose from."""
     Values = dict[str, Any]
 
-TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT = "text", "flag", "seconds", "port", "dollars", "count"
+TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
 """What a shell can complete a word to."""
 
@@ -33,7 +33,7 @@ class Option:
     With ``many`` it may be given several times, and its value is a tuple.
     """
 
-    __slots__ = ("default", "help", "kind", "many", "metavar", "name", "names", "show_default")
+    __slots__ = ("completes", "default", "help", "kind", "many", "metavar", "name", "names", "show_default")
 
     def __init__(
         self,
@@ -45,8 +45,10 @@ class Option:
         default: Any = None,
         show_default: bool = False,
         many: bool = False,
+        completes: str | None = None,
     ) -> None:
         self.names = names
+        self.completes = completes
         self.name = name or names[-1].lstrip("-").replace("-", "_")
         self.help = help
         self.kind = kind
@@ -273,6 +275,10 @@ def _converted(kind: Kind, text: str) -> Any:
         from hocket.cli.format import count_of, dollars_of
 
         return count_of(text) if kind == COUNT else dollars_of(text)
+    if kind == SINCE:
+        from hocket.cli.format import since_of
+
+        return None if since_of(text, 0.0) is None else text
     return text if kind == TEXT or (isinstance(kind, tuple) and text in kind) else None
 
 

@@ -414,6 +414,17 @@ class Engine:
         """The run and its ancestors."""
         return self._journal.above(run)
 
+    def resting(self, run: Run) -> Run:
+        """The run as it is shown: a loop or a group waits with its chain, which alone is recorded as waiting."""
+        if run.ended or run.kind not in (Kind.LOOP, Kind.GROUP):
+            return run
+        parked = next((one for one in self.above(run) if one.parked_until is not None), None)
+        if parked is None:
+            return run
+        return msgspec.structs.replace(
+            run, status=Status.WAITING, parked_until=parked.parked_until, parked_for=parked.parked_for
+        )
+
     def environment(self, run: Run) -> dict[str, str]:
         """What a run was started with, before what we added: its children's, unless they bring their own."""
         env: dict[str, str] = msgspec.json.decode(self._record(run))["env"]

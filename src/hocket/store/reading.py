@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from hocket.errors import AmbiguousRun, NotFound
-from hocket.model import Event, Kind, Run
+from hocket.model import Event, Kind, Run, Status
 from hocket.store.tasks import OPEN, handoff_decoder, task_decoder
 from hocket.store.writer import Offsets, wire
 from hocket.wanted import Handoff, Task, TaskStatus, there
@@ -100,10 +100,13 @@ class Reading:
     def live(self) -> list[Run]:
         return self._runs("SELECT state FROM runs WHERE ended_at IS NULL ORDER BY number")
 
-    def recent(self, limit: int, before: int = LATEST) -> list[Run]:
-        """The newest before a number, oldest first."""
-        found = self._runs("SELECT state FROM runs WHERE number < ? ORDER BY number DESC LIMIT ?", (before, limit))
-        return found[::-1]
+    def recent(
+        self, limit: int, before: int = LATEST, status: Status | None = None, since: float | None = None
+    ) -> list[Run]:
+        """The newest before a number, with this status and created since then, oldest first."""
+        sql = """SELECT state FROM runs WHERE number < ? AND (? IS NULL OR status = ?) AND created_at >= ?
+            ORDER BY number DESC LIMIT ?"""
+        return self._runs(sql, (before, status, status, since or 0.0, limit))[::-1]
 
     def children(self, run_id: str) -> list[Run]:
         return self._runs("SELECT state FROM runs WHERE parent = ? ORDER BY number", (run_id,))
