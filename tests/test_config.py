@@ -823,3 +823,14 @@ def test_a_prompt_file_that_cannot_be_used_is_an_error_that_names_it(project: Pa
         read_prompt(name, str(project))
     assert "p.md" in caught.value.message
     assert caught.value.exit_code == 2
+
+
+def test_messages_from_other_sessions_are_configured_by_the_user_alone(project: Path, home: Path) -> None:
+    assert of_project(project, home).claude.cross_session == "refuse"
+    put(home / "config.toml", '[claude]\ncross_session = "accept"')
+    assert of_project(project, home).claude.cross_session == "accept"
+    put(home / "config.toml", '[claude]\ncross_session = "maybe"')
+    assert 'must be "refuse" or "hold" or "accept"' in refused(project, home).message
+    put(home / "config.toml", "")
+    put(project / "hocket.toml", '[claude]\ncross_session = "accept"')
+    assert "[claude] cross_session belongs to the user's own configuration" in refused(project, home).message

@@ -11,7 +11,7 @@ from hocket.cli.plain import FATES, lines_of
 from hocket.cli.progress import Progress
 from hocket.cli.runs import details
 from hocket.cli.talk import YES
-from hocket.cli.words import WAYS, deed
+from hocket.cli.words import NOTICE, WAYS, deed, tone_of
 
 
 def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
@@ -46,6 +46,16 @@ def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
         ("answer", {"id": "q", "allow": False, "by": "operator", "text": "why?"}, "me denied by operator: why?"),
         ("input", {"kind": "message", "text": "now the tests"}, "me > now the tests"),
         ("input", {"kind": "interrupt"}, "me interrupted"),
+        (
+            "input",
+            {"kind": "session_message", "text": "a\nb", "sender": {"name": "shop-2a", "address": "uds:/s"}},
+            "me > message from session shop-2a: a b",
+        ),
+        (
+            "input",
+            {"kind": "session_message", "text": "a", "sender": {"name": None, "address": "uds:/s"}},
+            "me > message from session uds:/s: a",
+        ),
         ("input", {"kind": "stop", "reason": "stopped"}, None),
         ("turn.ended", {"turn": 1, "is_error": False, "result": "x"}, None),
         ("turn.ended", {"turn": 1, "is_error": True, "error": "API 500", "idle": False}, None),
@@ -227,3 +237,10 @@ def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:
     offered = reply_line({"id": "q", "kind": "permission"}, 5)
     assert not set("|;&<>()") & set(offered), "a shell would take the line apart"
     assert offered.split()[-1] not in YES
+
+
+def test_a_message_from_another_session_is_seen_unasked() -> None:
+    """The live view shows notices without ``--verbose``, and what the user sent not."""
+    message = {"type": "input", "data": {"kind": "session_message", "text": "a", "sender": {}}}
+    assert tone_of(message) == NOTICE
+    assert tone_of({"type": "input", "data": {"kind": "message", "text": "a"}}) != NOTICE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -53,6 +54,7 @@ def test_the_whole_command_line_of_a_defined_agent() -> None:
         *("--permission-mode", "acceptEdits"),
         *("--permission-prompts", "none"),
         *("--setting-sources", "user", "--strict-mcp-config"),
+        *("--settings", '{"crossSessionInbound": "refuse"}'),
         *("--agents", f"{RUN_DIRECTORY}/agents.json", "--agent", "rev"),
         *("-g", "-s", "-x", "a b"),
     )
@@ -172,6 +174,68 @@ def test_a_folder_brings_its_own_settings_only_where_it_is_trusted() -> None:
     assert "--strict-mcp-config" in launch(AGENT).argv
     trusted = launch(replace(AGENT, trusted=True)).argv
     assert not {"--setting-sources", "--strict-mcp-config"} & set(trusted)
+
+
+# --- Settings ---
+
+
+def settings_of(made: Launch) -> Any:
+    assert made.argv.count("--settings") == 1
+    return json.loads(after(made, "--settings"))
+
+
+@pytest.mark.parametrize("value", ["refuse", "hold", "accept"])
+def test_messages_from_other_sessions_are_treated_as_configured(value: str) -> None:
+    made = launch(AGENT, options=Options(cross_session=value))
+    assert settings_of(made) == {"crossSessionInbound": value}
+    assert ("--replay-user-messages" in made.argv) == (value != "refuse")
+
+
+def test_messages_are_not_echoed_where_the_user_changes_the_format() -> None:
+    made = launch(AGENT, extra_args=["--output-format", "json"], options=Options(cross_session="accept"))
+    assert "--replay-user-messages" not in made.argv
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--settings", '{"model": "m"}'], ['--settings={"model": "m"}'], ["--settings", "{}", '--settings={"model":"m"}']],
+)
+def test_a_user_s_settings_are_merged_with_ours(words: list[str]) -> None:
+    made = launch(AGENT, extra_args=["-x", *words, "-y"])
+    assert settings_of(made) == {"crossSessionInbound": "refuse", "model": "m"}
+    assert made.argv[-2:] == ("-x", "-y")
+
+
+def test_a_user_s_word_on_other_sessions_wins() -> None:
+    made = launch(AGENT, extra_args=["--settings", '{"crossSessionInbound": "accept"}'])
+    assert settings_of(made) == {"crossSessionInbound": "accept"}
+    assert "--replay-user-messages" in made.argv
+
+
+def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> None:
+    agent = replace(AGENT, trusted=True, strangers=("a", "b"))
+    own = {"disabledMcpjsonServers": ["b", "c"], "enabledMcpjsonServers": ["a"]}
+    made = launch(agent, extra_args=["--settings", json.dumps(own)])
+    assert settings_of(made) == {"crossSessionInbound": "refuse", **own, "disabledMcpjsonServers": ["b", "c", "a"]}
+    assert settings_of(launch(agent))["disabledMcpjsonServers"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--settings"], "needs a value"),
+        (["--settings", "/home/ada/settings.json"], "must be JSON here, not a file"),
+        (["--settings", "[1]"], "must be JSON here, not a file"),
+        (["--settings", "{bad}"], "is not valid JSON"),
+        (["--settings", '{"a": NaN}'], "is not valid JSON"),
+        (["--settings", '{"crossSessionInbound": "maybe"}'], "invalid crossSessionInbound in --settings: 'maybe'"),
+        (["--settings", '{"disabledMcpjsonServers": 5}'], "must be a list; got 5"),
+    ],
+    ids=repr,
+)
+def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[str], why: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(why)):
+        launch(replace(AGENT, trusted=True, strangers=("a",)), extra_args=words)
 
 
 # --- Models ---

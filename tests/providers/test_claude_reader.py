@@ -774,3 +774,47 @@ def _seconds(of: Spec, lines: list[bytes]) -> float:
     for each in lines:
         state, _said = read(state, "out", each, None)
     return time.process_time() - started
+
+
+# --- Messages from other sessions ---
+
+ADDRESS = "uds:/tmp/cc-socks/7.sock"
+
+
+def echo(**origin: Any) -> bytes:
+    """What the program repeats of its input."""
+    message = {"role": "user", "content": "<cross-session-message>hi</cross-session-message>"}
+    more = {"origin": origin} if origin else {}
+    return line("user", message=message, uuid="u1", isReplay=True, **more)
+
+
+@pytest.mark.parametrize(
+    ("origin", "told"),
+    [
+        ({"body": "hi", "msg_id": "m1"}, {"id": "m1", "text": "hi"}),
+        ({"members": [{"body": "one"}, {"body": "two"}]}, {"id": "u1", "text": "one\ntwo"}),
+        ({}, {"id": "u1", "text": "<cross-session-message>hi</cross-session-message>"}),
+    ],
+)
+def test_a_message_from_another_session_is_an_input(origin: dict[str, Any], told: dict[str, Any]) -> None:
+    said = said_by([init(), echo(kind="peer", name="shop", verifiedPeerPid=7, **{"from": ADDRESS}, **origin)])
+    sender = {"name": "shop", "address": ADDRESS, "pid": 7}
+    assert only(said, "input") == {"kind": "session_message", **told, "sender": sender}
+
+
+def test_an_echo_of_what_we_sent_says_nothing() -> None:
+    said = said_by([init(), echo(), echo(kind="task-notification"), line("command_lifecycle", state="started")])
+    assert not {"input", "raw"} & {kind for kind, _ in said}
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"state": "held", "cause": "explicit-setting", "from_name": "shop"}, "from session shop was held (explicit"),
+        ({"state": "dropped", "outcome": "expired"}, f"from session {ADDRESS} was dropped (expired)"),
+    ],
+)
+def test_a_message_that_is_held_back_is_a_notice(more: dict[str, Any], words: str) -> None:
+    notice = only(said_by([init(), system("peer_message_hold", **{"from": ADDRESS}, **more)]), "notice")
+    assert (notice["kind"], notice["state"], notice["sender"]["address"]) == ("session_message", more["state"], ADDRESS)
+    assert words in notice["text"]

@@ -175,7 +175,16 @@ def _answer(data: Data) -> str:
 def _input(data: Data) -> str | None:
     if data.get("kind") == "interrupt":
         return "interrupted"
-    return f"> {_shortened(one_line(_text(data)), DEED_LIMIT)}" if data.get("kind") == "message" else None
+    told = _shortened(one_line(_text(data)), DEED_LIMIT)
+    if data.get("kind") == "session_message":
+        return f"> message from session {_sender(data)}: {told}"
+    return f"> {told}" if data.get("kind") == "message" else None
+
+
+def _sender(data: Data) -> str:
+    """Who sent a message, as far as the message says."""
+    sender = data.get("sender") or {}
+    return one_line(str(sender.get("name") or sender.get("address") or "unknown"))
 
 
 def asked(data: Data) -> str | None:
@@ -229,4 +238,6 @@ def tone_of(event: Data) -> str | None:
     way = WAYS.get(event["type"])
     if way is not None and event["type"] == "gate" and not event["data"].get("passed"):
         return NOTICE  # why the work goes on
+    if event["type"] == "input" and event["data"].get("kind") == "session_message":
+        return NOTICE
     return way.tone if way is not None else None

@@ -373,6 +373,8 @@ ON_QUESTION = ("deny", "ask", "fail")
 """What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
 ON_LOST = ("ask", "retry")
 """What may happen to an iteration of which nobody knows how it ended."""
+CROSS_SESSION = ("refuse", "hold", "accept")
+"""What may happen to messages from other Claude sessions, the default first."""
 ISOLATION = ("none", "worktree")
 """Where a step of a chain may work: where the user does, or in a git worktree of its own."""
 BYPASS = "bypassPermissions"

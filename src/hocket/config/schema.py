@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
+from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.config.structure import excess
 from hocket.errors import ConfigError
@@ -147,11 +147,12 @@ _SECTIONS: Mapping[str, _Fields] = {
         "on_question": _one_of(*ON_QUESTION),
         "contract": _FLAG,
         "mcp": _FLAG,
+        "cross_session": _one_of(*CROSS_SESSION),
     },
     "trust": {"folders": _FOLDERS},
 }
 _USERS_OWN = ("limits", "trust")
-"""Sections that a project must not have: it could only give itself more."""
+"""Sections that a project must not have: it could only give itself more. So could it with ``cross_session``."""
 _JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE, "projects": _TABLE}
 _TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
 
@@ -210,10 +211,11 @@ def parse(place: Place, text: str, user: str) -> Part:
     if place.json and isinstance(raw, dict):
         raw.pop("$schema", None)
     top = _table(raw, _JSON_TOP if place.json else _TOML_TOP, place.path, spell)
-    misplaced = next((name for name in _USERS_OWN if name in top), None)
+    misplaced = [f"[{name}]" for name in _USERS_OWN if name in top]
+    misplaced += ["[claude] cross_session"] if "cross_session" in top.get("claude", {}) else []
     if misplaced and place.project:
         raise ConfigError(
-            f"{place.path}: [{misplaced}] belongs to the user's own configuration, not to a project",
+            f"{place.path}: {misplaced[0]} belongs to the user's own configuration, not to a project",
             "move it to the config.toml of HOCKET_HOME",
         )
     sections = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import MappingProxyType
 
-from hocket.config import UNASKED_MODES, Record
+from hocket.config import CROSS_SESSION, UNASKED_MODES, Record
 from hocket.errors import ConfigError, NotTrusted
 
 TYPE_CHECKING = False  # `typing` would cost the client more than all the rest; type checkers know the name
@@ -38,6 +38,8 @@ class ClaudeConfig(Record):
     """Whether an agent in a loop is told of the marker."""
     mcp: bool = True
     """Whether an agent is given our own MCP server."""
+    cross_session: str = CROSS_SESSION[0]
+    """What happens to messages from other Claude sessions."""
 
 
 class AgentConfig(Record):

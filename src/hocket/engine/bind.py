@@ -378,6 +378,7 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
         permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
         model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
+        cross_session=claude.cross_session,
     )
 
 

@@ -49,6 +49,8 @@ class Options(NamedTuple):
     """The same."""
     contract: bool = True
     """Whether an agent in a loop is told of the marker."""
+    cross_session: str = ClaudeConfig().cross_session
+    """What happens to messages from other sessions of the same CLI."""
     own_branch: bool = False
     """It works in a worktree with a branch of its own, and only what it commits is handed on."""
     servers: Mapping[str, Any] | None = None

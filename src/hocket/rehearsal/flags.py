@@ -27,6 +27,7 @@ SWITCHES = frozenset(
         "--bare",
         "--dangerously-skip-permissions",
         "--forward-subagent-text",
+        "--replay-user-messages",
         "--no-session-persistence",
     ]
 )

@@ -98,17 +98,17 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage,
 def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
     claude: Stage, hocket: Hocket, home: Path
 ) -> None:
-    """The CLI takes one such flag alone, and ours keeps those servers off."""
+    """The CLI uses one such flag alone, so the user's settings are merged with ours, which disable those servers."""
     _, above = set_traps(hocket.cwd)
     below = hocket.cwd / "below"
     below.mkdir()
     trust(home, below)
     claude.plays(says("fine"))
-    for words in (["--settings", "{}"], ["--settings={}"]):
-        refused = hocket("run", "claude", "-p", "hello", "--cwd", below, "--", *words)
-        assert (refused.returncode, above.exists(), hocket.runs()) == (2, False, [])
-        assert "--settings is not passed on here" in refused.stderr
-        assert "hocket trust" in refused.stderr
+    wanted = {"enabledMcpjsonServers": ["trap"], "enableAllProjectMcpServers": True, "model": "haiku"}
+    for words in (["--settings", json.dumps(wanted)], [f"--settings={json.dumps(wanted)}"]):
+        told = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", *words)
+        assert (told.code, above.exists()) == (0, False)
+        assert "haiku" in claude.model.last["model"]
     trust(home, hocket.cwd)
     assert run(hocket, "claude", "-p", "hello", "--cwd", below, "--", "--settings", "{}").code == 0
     assert above.exists(), "whoever vouches for them has them, with settings or without"

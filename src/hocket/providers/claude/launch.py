@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
+from hocket.config import CROSS_SESSION
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition, Spec
-from hocket.providers.claude import words
+from hocket.providers.claude import launch_settings, words
 from hocket.providers.claude.prompt import checked_prompt
 from hocket.providers.contract import NOTHING, Launch, Options
 from hocket.providers.limits import check_argument, check_total
@@ -20,13 +21,14 @@ _SERVERS_KEY = "mcpServers"
 _STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip
+_ECHO = "--replay-user-messages"
+"""The only way to learn of messages from other sessions: those that enter a running turn appear nowhere else."""
 _FORMATS = ("--input-format", "--output-format")
 _USERS_SETTINGS = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
 _OURS = frozenset({"--agent", "--session-id"})
 """With one of them the program would run another agent than we say, perhaps none, or one session under two runs."""
 _SAY = "hocket run AGENT"
-_SETTINGS = "--settings"
 _LEAST_BUDGET = 0.000001
 """The program takes no budget of nothing."""
 _QUESTIONS = {
@@ -57,10 +59,13 @@ def launch(
     options: Options = Options(),  # noqa: B008 - a tuple, which nobody can change
 ) -> Launch:
     """The command line of one start. Users' own arguments come last, so that they win over ours."""
-    given = (*agent.args, *step_args, *extra_args)
+    given, own_settings = launch_settings.split(agent.name, (*agent.args, *step_args, *extra_args))
+    settings = launch_settings.merged(agent.name, own_settings, options.cross_session, agent.strangers)
+    echo = (_ECHO,) if settings[words.CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         options = options._replace(own=None)  # Who changes how it speaks cannot have it speak with us.
-    work = _how_to_work(agent, options)
+        echo = ()
+    work = (*_how_to_work(agent, options), launch_settings.FLAG, json.dumps(settings), *echo)
     name = (agent.definition.name,) if agent.definition else ()
     # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
     for argument in (agent.path, *work, *name, *given):
@@ -78,12 +83,6 @@ def launch(
 def _check_flags(agent: Agent, flags: Set[str]) -> None:
     if taken := sorted(flags & _OURS):
         raise UsageError(f"{agent.name}: {taken[0]} is not passed on: who runs, in which session, is ours to say", _SAY)
-    if agent.strangers and _SETTINGS in flags:
-        raise UsageError(
-            f"{agent.name}: {_SETTINGS} is not passed on here: it would take the place of ours, which keep off servers "
-            f"that are written above this folder ({', '.join(agent.strangers)})",
-            "put it all into .claude/settings.json, or approve the folder that has those servers: hocket trust FOLDER",
-        )
 
 
 def prompted(spec: Spec, prompt: str) -> Spec:
@@ -104,16 +103,10 @@ def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
         *_tools(agent.allowed_tools or "", options.own.rules if options.own else ()),
         *_questions(options.on_question),
         *(() if agent.trusted else _USERS_SETTINGS),
-        *_without(agent.strangers),
         *(() if agent.trusted or options.servers is not None else (_NO_OTHER_SERVERS,)),
         *_model_flag(agent, options),
         *_contract(options),
     )
-
-
-def _without(servers: Sequence[str]) -> tuple[str, ...]:
-    """Keep off what the CLI would find above a trusted folder: it reads every directory up to the root."""
-    return (_SETTINGS, json.dumps({"disabledMcpjsonServers": list(servers)})) if servers else ()
 
 
 def _permission_mode(agent: Agent, options: Options) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers.claude import members, notices, questions, streamed, tools, usage, words
+from hocket.providers.claude import members, notices, questions, session_messages, streamed, tools, usage, words
 from hocket.providers.claude.saying import Voice, message_key
 from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
 from hocket.providers.claude.transcript import likeliest
@@ -57,6 +57,7 @@ _SYSTEM: dict[str, Handler] = {
     "compact_boundary": notices.compaction,
     "hook_response": notices.hook,
     "informational": notices.informational,
+    "peer_message_hold": session_messages.held,
     "permission_denied": notices.denied,
     "status": notices.status,
     "task_notification": _member(""),
@@ -76,6 +77,7 @@ class _Reading:
         self._voice = Voice(spec, redactor)
         self._types: dict[str, Handler] = {
             "assistant": self._assistant,
+            "command_lifecycle": _nothing,
             "control_cancel_request": questions.withdrawn,
             "control_request": questions.asked,
             "control_response": _nothing,
@@ -174,6 +176,8 @@ class _Reading:
 
     def _user(self, state: State, line: dict[str, Any]) -> list[Said] | None:
         """What tools brought back. Prompts come back this way as well: nobody's words, so they stay raw."""
+        if session_messages.is_echo(line):
+            return session_messages.received(line)
         blocks = list_in(dict_in(line, "message"), "content")
         who = members.who(state, line)
         results = [block for block in blocks if text_in(block, "type") == "tool_result"]

@@ -12,6 +12,8 @@ PERMISSION_MODES = frozenset(
 )
 ALLOWED_TOOLS_FLAG = "--allowedTools"
 ASK_USER = "AskUserQuestion"
+CROSS_SESSION = "crossSessionInbound"
+DISABLED_SERVERS = "disabledMcpjsonServers"
 UPDATED_INPUT = "updatedInput"
 UPDATED_PERMISSIONS = "updatedPermissions"
 ADD_RULES, RULE_TOOL, RULE_CONTENT = "addRules", "toolName", "ruleContent"

@@ -1,0 +1,51 @@
+"""Messages from other Claude sessions: those that reach the agent, and those that its settings hold back.
+
+A message that the CLI refuses appears nowhere in its output.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hocket.providers.claude.notices import notice
+from hocket.providers.claude.shapes import cut, dict_in, list_in, number_in, text_in
+from hocket.providers.contract import Said, State
+
+KIND = "session_message"
+_PEER = "peer"
+
+
+def is_echo(line: dict[str, Any]) -> bool:
+    """Whether a line repeats what the agent was given, from whoever it came."""
+    return line.get("isReplay") is True
+
+
+def received(line: dict[str, Any]) -> list[Said]:
+    """The event of an echoed message that another session sent. What we sent ourselves is recorded already."""
+    origin = dict_in(line, "origin")
+    if text_in(origin, "kind") != _PEER:
+        return []
+    sender = _sender(text_in(origin, "from"), text_in(origin, "name"), number_in(origin, "verifiedPeerPid"))
+    message = {"kind": KIND, "id": text_in(origin, "msg_id") or text_in(line, "uuid"), **cut(_body(origin, line))}
+    return [("input", {**message, "sender": sender})]
+
+
+def held(state: State, line: dict[str, Any]) -> list[Said]:
+    """A message that waits for an approval which a run without a terminal cannot get, or what became of it."""
+    del state
+    sender = _sender(text_in(line, "from"), text_in(line, "from_name"), None)
+    status = text_in(line, "state")
+    why = text_in(line, "cause") or text_in(line, "outcome")
+    name = sender["name"] or sender["address"] or "an unknown session"
+    text = f"a message from session {name} was {status or 'held'}{f' ({why})' if why else ''}"
+    return [notice(KIND, text, state=status or None, sender=sender)]
+
+
+def _sender(address: str, name: str, pid: float | None) -> dict[str, Any]:
+    return {"name": name or None, "address": address or None, "pid": pid}
+
+
+def _body(origin: dict[str, Any], line: dict[str, Any]) -> str:
+    """The message itself; of several that were delivered together all of them."""
+    parts = [text_in(origin, "body"), *(text_in(member, "body") for member in list_in(origin, "members"))]
+    return "\n".join(part for part in parts if part) or text_in(dict_in(line, "message"), "content")
