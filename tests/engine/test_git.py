@@ -118,14 +118,16 @@ def test_a_key_that_is_not_known_to_be_harmless_needs_trust(origin: Path, conten
 
 def test_a_configuration_that_is_no_file_is_not_waited_for(origin: Path) -> None:
     os.mkfifo(origin / ".git/config.worktree")
-    with pytest.raises(NotTrusted, match="not a regular file"):
+    git(origin, "config", "--unset", "uploadpack.allowFilter")
+    with pytest.raises(NotTrusted, match="not a regular file") as caught:
         Git(ENV, str(origin))(str(origin), "status")
+    assert (caught.value.hint or "").endswith(f"type: hocket trust {origin}")
 
 
 def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> None:
     (origin / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (origin / "git").chmod(0o755)
-    for path in (f".:{ENV['PATH']}", f":{ENV['PATH']}"):
+    for path in (f".:{ENV['PATH']}", f":{ENV['PATH']}", ".", ""):
         look(str(origin), Git({**ENV, "PATH": path}))
     assert not (tmp_path / "ran").exists()
 

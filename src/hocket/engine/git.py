@@ -36,7 +36,7 @@ _COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
 _COMPLAINT = 400
 
 
-def _nothing(_: str) -> bool:
+def _trusts_nothing(_: str) -> bool:
     return False
 
 
@@ -51,13 +51,13 @@ class Git:
         self,
         env: Mapping[str, str],
         folder: str | None = None,
-        trusts: Callable[[str], bool] = _nothing,
+        trusts: Callable[[str], bool] = _trusts_nothing,
         cookie: str | None = None,
     ) -> None:
         clean = {name: value for name, value in env.items() if not name.startswith("GIT_")}
-        # A relative entry would mean a program of the folder that git is run in.
+        # A relative or empty entry would mean a program of the folder that git is run in, and so would no entry at all.
         path = ":".join(entry for entry in env.get("PATH", os.defpath).split(":") if entry.startswith("/"))
-        self._env = {**clean, "PATH": path, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+        self._env = {**clean, "PATH": path or "/nonexistent", "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
         self._mark = {} if cookie is None else {processes.COOKIE: cookie}
         self._folder = folder
         self._trusts = trusts
@@ -120,13 +120,17 @@ class Git:
 
     def _settings(self, path: str) -> Iterator[Setting]:
         """The keys of one configuration file, read by git itself, without the files that it includes."""
-        content = read_bounded(path, MAX_CONFIG, NotTrusted)
+        try:
+            content = read_bounded(path, MAX_CONFIG, NotTrusted)
+        except NotTrusted as error:
+            yield Setting(path, "", error.message)
+            return
         if content is None:
             return
         words = ("config", "--file", "-", "--no-includes", "--list", "-z")
         said = self._run("/", words, CONFIG_SECONDS, {}, content)
         if said.code != 0 or said.timed_out or len(said.output) >= OUTPUT_LIMIT:
-            yield Setting(path, "", "cannot be read")
+            yield Setting(path, "", f"{path} cannot be read by git")
             return
         for entry in text_of(said).split("\0")[:-1]:
             key, _, value = entry.partition("\n")
@@ -164,11 +168,13 @@ def complaint(said: ToolResult) -> str:
 
 
 class Setting(NamedTuple):
-    """One line of a configuration file of a repository; without a key where the file cannot be read."""
+    """One setting in a configuration file of a repository."""
 
     file: str
     key: str
+    """Empty where the file cannot be read."""
     value: str
+    """Then the reason."""
 
 
 _ANY = frozenset({"*"})
@@ -204,17 +210,17 @@ def _is_harmless(key: str) -> bool:
 
 
 def _config_files(cwd: str, where: ToolResult) -> list[str]:
-    """The files that git reads for the repository it has found. More lines than two are a path that has line ends."""
-    lines = text_of(where).split("\n")
-    if len(lines) != 3:
-        raise NotTrusted(f"the repository of {cwd} cannot be told: {complaint(where)}")
-    own, common = (os.path.join(cwd, line) for line in lines[:2])
-    return list(dict.fromkeys([os.path.join(common, "config"), os.path.join(own, "config.worktree")]))
+    """The files that git reads for the repository it has found."""
+    lines = text_of(where).removesuffix("\n").split("\n")
+    if len(lines) != 2:
+        raise NotTrusted(f"git is not run in {cwd}: the path of its repository has line ends")
+    own, common = (os.path.join(cwd, line) for line in lines)
+    return [os.path.join(common, "config"), os.path.join(own, "config.worktree")]
 
 
 def _refused(setting: Setting, folder: str) -> NotTrusted:
-    what = f"sets {setting.key}" if setting.key else setting.value
+    what = f"{setting.file} sets {setting.key}" if setting.key else setting.value
     return NotTrusted(
-        f"{setting.file} {what}, by which git could run a program of this repository, and {folder} is not approved",
+        f"{what}, so git could run a program that the repository names, and {folder} is not approved",
         f"look at it first; to approve it, type: {approval(folder)}",
     )
