@@ -288,7 +288,7 @@ class Watch:
             poll.register(self._feed.pending, select.POLLOUT)
         if self._absence.watched is not None:
             poll.register(self._absence.watched, 0)
-        ready = self._poll_output(poll, self._patience())
+        ready = self._poll_and_copy(poll, self._patience())
         if self._wakeup in ready:
             os.read(self._wakeup, 4096)
         if self._absence.watched in ready:
@@ -296,7 +296,7 @@ class Watch:
         self._do_what_is_due()
         return os.read(self._bell, 4096) if self._bell in ready else b""
 
-    def _poll_output(self, poll: select.poll, timeout: float | None) -> dict[int, int]:
+    def _poll_and_copy(self, poll: select.poll, timeout: float | None) -> dict[int, int]:
         """What is ready. Of the output one chunk of each stream is copied, so that a flood delays nothing else."""
         for output in self._outputs:
             if output.source is not None:
@@ -314,7 +314,7 @@ class Watch:
         while not wait_gone(found, 0) and (left := deadline - time.monotonic()) > 0:
             poll = select.poll()
             poll.register(self._wakeup, select.POLLIN)
-            if self._wakeup in self._poll_output(poll, min(left, _COPY_ROUND) * 1000):
+            if self._wakeup in self._poll_and_copy(poll, min(left, _COPY_ROUND) * 1000):
                 os.read(self._wakeup, 4096)
 
     def _hear_bell(self, timeout: float) -> bytes:
