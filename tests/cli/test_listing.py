@@ -108,6 +108,18 @@ def test_runs_are_listed_since_a_time(hocket: Hocket, home: Path) -> None:
     assert hocket("ps", "--since", "yesterday").returncode == 2
 
 
+@pytest.mark.own_server
+def test_run_without_its_root_is_listed_by_its_own_directory(hocket: Hocket, home: Path) -> None:
+    """As after a restore that found the files of a run and not those of the one above it."""
+    store = open_store(home / "hocket.db")
+    pen = Pen(store)
+    pen.write(created("rlone", 1, "rgone", "rgone"), ended("rlone", "rgone"), new={"rlone": NewRun(b"{}")})
+    pen.writer.close()
+    store.close()
+    assert listed(hocket, "-a", "--project", "/p") == ["rlone"]
+    assert listed(hocket, "-a", "--project", "/other") == []
+
+
 def test_empty_list_says_what_would_help(hocket: Hocket, project: Path) -> None:
     nothing = hocket("ps", "--agent", "it's me", "--project", ".")
     ended_too = "hocket ps -a --agent 'it'\"'\"'s me' --project ."

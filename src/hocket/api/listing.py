@@ -86,5 +86,6 @@ class _Match:
     def _is_root_inside(self, run: Run) -> bool:
         """A step may work elsewhere, in a worktree of its own for instance, and belongs to the project all the same."""
         if run.root not in self._roots:
-            self._roots[run.root] = self._is_inside(self._engine.find(run.root).cwd)
+            root = self._engine.read.run(run.root)  # none after a restore that did not find its files
+            self._roots[run.root] = root is not None and self._is_inside(root.cwd)
         return self._roots[run.root]
