@@ -18,6 +18,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,13 @@ def _exact(line: bytes) -> Any:
     return value
 
 
+_SMALL_NUMBER = re.compile(r"(?<=[:,\[])-?\d(?:\.\d+)?e-0[56](?=[,}\]])")
+
+
 def _written(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    """As the program writes it, which uses no exponent for numbers from a millionth on."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _SMALL_NUMBER.sub(lambda number: format(Decimal(number[0]), "f"), text).encode() + b"\n"
 
 
 def _changed(value: Any, rename: Callable[[str], str], key: str = "") -> Any:
