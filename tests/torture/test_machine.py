@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, kill, verdict, wait_for
+from torture.ground import Ground, is_alive, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.errors import DiskLow
@@ -105,6 +105,90 @@ def test_lost_output_is_told_with_the_end(home: Path, project: Path, agent: Bin,
     assert events[-1]["data"]["lost_bytes"] == lost
     assert text in hocket("logs", run).stdout
     ground.kill_server(signal.SIGTERM)
+
+
+def fill(path: Path) -> None:
+    """Write a file until the disk has no room for another byte."""
+    with path.open("wb", buffering=0) as file:
+        for size in (1024**2, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size):
+                    pass
+
+
+def reserve_of(home: Path) -> int:
+    path = home / "reserve"
+    return path.stat().st_size if path.exists() else 0
+
+
+@needs_root
+@pytest.mark.timeout(60)  # six commands and two servers
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
+def test_a_server_starts_on_a_full_disk(
+    hocket: Hocket, agent: Bin, home: Path, project: Path, end: signal.Signals
+) -> None:
+    """Torture row 58."""
+    agent("sleeper", "import signal\nprint('ready', flush=True)\nsignal.pause()")
+    with tmpfs(home, "size=32m,mode=700"):
+        (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
+        ground = Ground(home, project)
+        run = ground.spawn("sleeper")
+        wait_for(lambda: any(event["type"] == "text" for event in ground.events(run)), "its first word")
+        wait_for(lambda: reserve_of(home) == 4 * 1024**2, "the reserve")
+        assert (home / "reserve").stat().st_blocks * 512 >= 4 * 1024**2
+        ground.kill_server(end)
+        wait_for(lambda: ground.living_server() is None, "the end of the server")
+        fill(home / "filler")
+        listed = hocket("ps")
+        assert listed.returncode == 0, listed.stderr
+        assert "sleeper" in listed.stdout
+        assert hocket("show", "1").returncode == 0
+        assert "ready" in hocket("logs", "1").stdout
+        with pytest.raises(DiskLow) as refused:
+            ground.spawn("/bin/true")
+        assert refused.value.status == 507
+        assert str(home) in refused.value.message
+        stopped = hocket("stop", "1")
+        assert stopped.returncode == 0, stopped.stderr
+        assert verdict(ground.run(run))[:2] == ("stopped", "stopped")
+        # A killed server leaves a log of the database, which may have room for this.
+        assert 0 < reserve_of(home) < 4 * 1024**2 or end is signal.SIGKILL
+        (home / "filler").unlink()
+        wait_for(lambda: reserve_of(home) == 4 * 1024**2, "the reserve to be made again")
+        assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+        ground.kill_server(signal.SIGTERM)
+
+
+FLOOD = """
+import os, time
+while True:
+    try:
+        os.write(1, b"x" * 8191 + b"\\n")
+    except OSError:
+        time.sleep(0.001)
+"""
+
+
+@needs_root
+@pytest.mark.timeout(60)  # the disk is filled first, and read once there is room
+def test_a_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
+    """Torture row 58. What it said cannot be recorded yet, and neither can its end; that is said, and it is gone."""
+    agent("flood", FLOOD)
+    with tmpfs(home, "size=48m,mode=700") as remount:
+        (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
+        ground = Ground(home, project)
+        run = ground.spawn("flood")
+        identity = ground.identity(run)
+        wait_for(lambda: os.statvfs(home).f_bavail == 0, "the disk to be full")
+        ground.kill_server()
+        stopped = hocket("stop", "1", timeout=40)
+        if stopped.returncode != 0:
+            assert stopped.returncode == 2
+            assert "the disk is full" in stopped.stderr
+        assert not is_alive(identity.pid)
+        remount("size=400m")
+        assert verdict(ground.ended(run, 30))[:2] == ("stopped", "stopped")
+        ground.kill_server(signal.SIGTERM)
 
 
 def integrity(home: Path) -> str:

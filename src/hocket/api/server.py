@@ -33,6 +33,7 @@ from hocket.config.loading import load
 from hocket.engine.engine import Engine
 from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
 from hocket.engine.limits import Limits
+from hocket.engine.reserve import Reserve
 from hocket.engine.seeding import seed
 from hocket.errors import HocketError, UsageError
 from hocket.keeper.absence import SERVER_LOCK
@@ -46,6 +47,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _PORTS_TRIED = 100
 SETTLE_SECONDS = 5.0
 HOME_CHECK_EVERY = 5.0
+RESERVE_CHECK_EVERY = 5.0
 
 log = logging.getLogger("hocket")
 
@@ -101,7 +103,8 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)
     address = Address(host, tcp.getsockname()[1], unix_path)
-    store = open_store(home / DATABASE)
+    reserve = Reserve(home)
+    store = open_store(home / DATABASE, make_room=reserve.make_room)
     inside = _bind_unix(unix_path)  # Before there are threads: it needs another umask for a moment.
     engine = Engine(home, unix_path, secret, store, limits)
     engine.open()
@@ -119,10 +122,11 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     # A full collection would look at everything that was loaded, again and again, and nobody would be heard meanwhile.
     gc.freeze()
     gc.enable()
-    watching = asyncio.create_task(_leave_with(home, lock, leaving))
+    watching = [asyncio.create_task(_leave_with(home, lock, leaving)), asyncio.create_task(_keep_reserve(reserve))]
     await _settle(engine)
     await _listen(app, doors, engine, leaving)
-    watching.cancel()
+    for task in watching:
+        task.cancel()
     await tasks.close()
     await engine.close()
 
@@ -145,6 +149,14 @@ async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:
                 continue
         log.info("%s is gone", home)
         leaving.set()
+
+
+async def _keep_reserve(reserve: Reserve) -> None:
+    """Make the reserve, and again whenever it was used and there is room for it."""
+    while True:
+        with contextlib.suppress(OSError):
+            await asyncio.to_thread(reserve.make)
+        await asyncio.sleep(RESERVE_CHECK_EVERY)
 
 
 async def _listen(
@@ -232,11 +244,14 @@ def _bind_unix(path: str) -> socket.socket:
 def _bind_tcp(home: Path, host: str, wanted: int | None) -> socket.socket:
     """The port asked for, or the one chosen before, or the default; the next free one if it is taken."""
     kept = home / PORT
-    for port in _candidates(wanted, _kept_port(kept)):
+    before = _kept_port(kept)
+    for port in _candidates(wanted, before):
         listening = _try_port(host, port)
         if listening is not None:
-            with contextlib.suppress(OSError):
-                kept.write_text(f"{listening.getsockname()[1]}\n")
+            chosen = listening.getsockname()[1]
+            if chosen != before:
+                with contextlib.suppress(OSError):
+                    kept.write_text(f"{chosen}\n")
             return listening
     raise HocketError("no free port was found", "Set HOCKET_PORT=0 to take any")
 

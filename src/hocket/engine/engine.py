@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from hocket.engine.journal import Journal
 from hocket.engine.leftovers import Leftover, Leftovers
 from hocket.engine.limits import Limits, check_children, check_disk, depth_below, width
 from hocket.engine.processes import Processes
+from hocket.engine.reserve import Reserve
 from hocket.engine.runs import directory, new_id, run_of_token
 from hocket.engine.secret_store import SecretStore
 from hocket.engine.secrets import masked_prompt
@@ -36,7 +38,7 @@ from hocket.engine.serving import Serving
 from hocket.engine.silence import Silence
 from hocket.engine.talk import Talk
 from hocket.engine.tasks import Once, Tasks
-from hocket.errors import Conflict, Forbidden, NotFound, Unauthorized
+from hocket.errors import Conflict, DiskLow, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, restarts
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.providers import Reply
@@ -44,6 +46,9 @@ from hocket.store import Committed, Line, NewRun, Store
 from hocket.wanted import Begin, Order
 
 T = TypeVar("T")
+
+ROOM_CHECK_SECONDS = 2.0
+"""How often a stop looks whether it waits for room on the disk alone."""
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
@@ -464,7 +469,7 @@ class Engine:
     async def stop(self, run: Run) -> dict[str, Any]:
         """End a run and everything below it, and say so when all of it is gone."""
         targets = await self._end_below(run, Reason.STOPPED)
-        ended = [await self.wait(one) for one in targets]
+        ended = [await self._wait_for_end(one, targets) for one in targets]
         now = self._journal.run(run.id) or run
         return {
             "run": run.id,
@@ -473,6 +478,20 @@ class Engine:
             "stopped": [one.id for one in ended],
             "survivors": [pid for one in ended for pid in self._survivors(one)],
         }
+
+    async def _wait_for_end(self, run: Run, stopped: list[Run]) -> Run:
+        """The run as it ended; raises where all that is missing is the room to record such an end."""
+        while True:
+            with suppress(TimeoutError):
+                return await asyncio.wait_for(self.wait(run), ROOM_CHECK_SECONDS)
+            gone = (one for one in stopped if one.kind is Kind.LEAF and one.id in self._journal.live)
+            unrecorded = [one for one in gone if not files.is_locked(str(self.directory(one)))]
+            if unrecorded and not Reserve(self.home).has_room():
+                numbers = ", ".join(str(one.number) for one in unrecorded)
+                raise DiskLow(
+                    f"the disk is full: stopped, but the end of run {numbers} cannot be recorded yet",
+                    "Free some space; it is recorded as soon as there is room",
+                )
 
     async def _end_below(self, run: Run, reason: Reason) -> list[Run]:
         runs = await self._processes.ask_to_stop_below(run.id, reason)

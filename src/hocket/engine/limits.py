@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from hocket.engine.reserve import Reserve
 from hocket.errors import DiskLow, LimitReached
 from hocket.model import BoundChain, Kind, Run, Spec, stages
 
+LEAST_FREE = 1024**2
+"""Below this nothing is started, whatever the configuration says."""
 MIN_FILES = 256
 """A run makes eight, and the database a few: below this, nothing is started."""
 
@@ -29,10 +32,12 @@ def check_disk(home: Path, limits: Limits) -> None:
     space = os.statvfs(home)
     if limits.min_free and space.f_files and space.f_favail < MIN_FILES:
         raise DiskLow(f"the file system of {home} has room for {space.f_favail} more files only", "Remove some files")
-    free = space.f_bavail * space.f_frsize
-    if free < limits.min_free:
+    if Reserve(home).in_use:
+        raise DiskLow(f"the disk of {home} is full", "Free some space; what runs already can be listed and stopped")
+    free, least = space.f_bavail * space.f_frsize, max(limits.min_free, LEAST_FREE)
+    if free < least:
         raise DiskLow(
-            f"only {free // 1024**2} MB are free in {home}; nothing is started below {limits.min_free // 1024**2} MB",
+            f"only {free // 1024**2} MB are free in {home}; nothing is started below {least // 1024**2} MB",
             "Free some space, or lower min_free_mb under [limits] in config.toml. Live runs go on",
         )
 

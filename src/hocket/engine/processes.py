@@ -428,6 +428,10 @@ class Processes:
             # again later.
             leaf.dirty = False
             self._loop.call_later(RETRY_AFTER, self._touch, leaf, 0)
+            # A stop that is recorded does not wait for that.
+            run = self._journal.live.get(leaf.id)
+            if run is not None and run.stop_reason is not None:
+                leaf.rung = leaf.rung or files.ring(leaf.place, files.BELL_STOP)
         finally:
             leaf.task = None
         if leaf.dirty and leaf.id in self._leaves and not leaf.ending:

@@ -14,14 +14,29 @@ from hocket.store.schema import MIGRATIONS, Migration
 from hocket.store.secret_migration import MOVED, clean_copy, move_secrets
 from hocket.store.sidecar import read_state
 from hocket.store.store import Store
+from hocket.store.writer import MakeRoom
 
 _MAGIC = b"SQLite format 3\x00"
 _HEAD = 100
 _RESTORE = "Nothing was changed. Put a copy back in its place, or let `hocket doctor --restore` write it anew"
 
 
-def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> Store:
-    """The store at ``path``, migrated to the newest schema; a new one if there was never one."""
+def open_store(
+    path: Path, migrations: tuple[Migration, ...] = MIGRATIONS, make_room: MakeRoom = lambda: False
+) -> Store:
+    """The store at ``path``, migrated to the newest schema; a new one if there was never one.
+
+    Where that fails, and whenever there is no room for a commit, ``make_room`` says whether to try again.
+    """
+    while True:
+        try:
+            return _open(path, migrations, make_room)
+        except StoreError:
+            if not make_room():
+                raise
+
+
+def _open(path: Path, migrations: tuple[Migration, ...], make_room: MakeRoom) -> Store:
     try:
         fresh = _look_before_opening(path)
         if not fresh:
@@ -29,7 +44,7 @@ def open_store(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> St
         writer = connect(path)
         try:
             _migrate(writer, path, migrations)
-            return Store(path, writer, connect(path, reading=True, kind=ReadConnection))
+            return Store(path, writer, connect(path, reading=True, kind=ReadConnection), make_room)
         except BaseException:
             writer.close()
             raise

@@ -21,37 +21,38 @@ class State(NamedTuple):
 
 
 class OpenMark:
-    """The file of a database that is open. Noting an event costs one write in place, which is not flushed:
-    it has to outlive this process, not the machine."""
+    """The file of a database that is open.
+
+    It is written in place, which a full disk does not prevent and a killed process does not tear, and it is not
+    flushed: it has to outlive this process, not the machine.
+    """
 
     def __init__(self, path: Path, seq: int) -> None:
-        write_state(path, _open(seq))
-        self._descriptor = os.open(_file(path), os.O_WRONLY | os.O_CLOEXEC)
+        self._descriptor = os.open(_file(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._write("open", seq)
+        self._seq = seq
 
     def note(self, seq: int) -> None:
         """Record a commit. The commit counts in any case, so a failure is ignored."""
+        self._seq = seq
         with contextlib.suppress(OSError):
-            os.pwrite(self._descriptor, _open(seq).encode(), 0)
+            self._write("open", seq)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        """The database was closed in order: no log is missing beside it."""
+        try:
+            self._write("closed", self._seq)
+        finally:
+            os.close(self._descriptor)
 
-
-def _open(seq: int) -> str:
-    """Always of the same length, to be written in place."""
-    return f"open {seq:020}\n"
+    def _write(self, word: str, seq: int) -> None:
+        content = f"{word:6} {seq:020}\n".encode()
+        os.pwrite(self._descriptor, content, 0)
+        os.ftruncate(self._descriptor, len(content))
 
 
 def _file(path: Path) -> Path:
     return path.with_name(path.name + ".state")
-
-
-def write_state(path: Path, text: str) -> None:
-    """Written by rename, so that it is the old text or the new one."""
-    beside = _file(path)
-    temporary = beside.with_name(beside.name + ".new")
-    temporary.write_text(text)
-    temporary.replace(beside)
 
 
 def read_state(path: Path) -> State | None:

@@ -9,23 +9,27 @@ from contextlib import suppress
 from pathlib import Path
 
 from hocket.store.reading import Reading
-from hocket.store.sidecar import OpenMark, write_state
-from hocket.store.writer import Batch, Committed, Done, Writer
+from hocket.store.sidecar import OpenMark
+from hocket.store.writer import Batch, Committed, Done, MakeRoom, Writer
 
 
 class Store:
     """Opened by one process, which holds the server's lock. Reads see what has been committed."""
 
-    def __init__(self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection) -> None:
+    def __init__(
+        self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection, make_room: MakeRoom
+    ) -> None:
         self.path = path
         self.read = Reading(reading)
         self._mark = OpenMark(path, self.read.last_seq())
         self._writing = writing
+        self._make_room = make_room
         self._writer: Writer | None = None
 
     def start_writing(self, done: Done) -> Writer:
         """Start the writer thread; it reports each group of batches to ``done``."""
-        self._writer = Writer(self._writing, self.read.last_seq() + 1, self.read.live(), done, self._mark.note)
+        first, live = self.read.last_seq() + 1, self.read.live()
+        self._writer = Writer(self._writing, first, live, done, self._mark.note, self._make_room)
         return self._writer
 
     def write_all(self, batches: Sequence[Batch]) -> list[tuple[Batch, Exception]]:
@@ -52,6 +56,5 @@ class Store:
         # Where the home itself was removed there is nothing left to fold or to say.
         with suppress(sqlite3.Error, OSError):
             self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            write_state(self.path, "closed\n")
-        self._mark.close()
+            self._mark.close()
         self._writing.close()

@@ -53,6 +53,11 @@ class Batch:
     durable: bool = False
     """Whether somebody will be told that it is saved: flushed to the disk before it counts."""
 
+    @property
+    def is_vital(self) -> bool:
+        """Whether it must be recorded even on a full disk: what a user asked for, and how a run ended."""
+        return self.durable or bool(self.orders) or any(event.type == "run.ended" for event in self.events)
+
 
 @dataclass(slots=True)
 class Committed:
@@ -65,6 +70,8 @@ class Committed:
     handoffs: dict[str, Handoff] = field(default_factory=dict)
 
 
+MakeRoom = Callable[[], bool]
+"""Called where the disk may be full; whether there is more room now."""
 Done = Callable[[list[tuple[Batch, Committed | Exception]]], None]
 
 _encoder = msgspec.json.Encoder()
@@ -96,10 +103,12 @@ class Writer:
         live: Iterable[Run],
         done: Done,
         note: Callable[[int], None],
+        make_room: MakeRoom,
     ) -> None:
         self._connection = connection
         self._note = note
         """Called with the last event's number after each commit that has events."""
+        self._make_room = make_room
         self._next_seq = next_seq
         self._live = {run.id: run for run in live}
         self._done = done
@@ -133,6 +142,9 @@ class Writer:
             return list(zip(batches, self._transaction(batches), strict=True))
         except Exception as error:  # noqa: BLE001 - whatever a batch does wrong, this thread must go on for the others
             if len(batches) == 1:
+                # Not for what agents say: that can wait in its file, and would use up all there is.
+                if _is_full(error) and batches[0].is_vital and self._make_room():
+                    return self._commit_group(batches)
                 return [(batches[0], _explained(error))]
         # One batch may have spoiled it for all (or the disk is full): each gets its own chance.
         return [pair for batch in batches for pair in self._commit_group([batch])]
@@ -241,10 +253,14 @@ def _tell(events: Iterable[Event], first: int, result: Committed, rows: list[tup
         rows.append((event.seq, event.ts, event.run, event.root, event.type, data))
 
 
+def _is_full(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and "full" in str(error)
+
+
 def _explained(error: Exception) -> HocketError:
     if isinstance(error, HocketError):
         return error  # An order that cannot be carried out says why.
-    if isinstance(error, sqlite3.Error) and "full" in str(error):
+    if _is_full(error):
         return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs go on meanwhile")
     is_damaged = type(error) is sqlite3.DatabaseError
     return StoreError(f"this could not be recorded: {error}", RESTORE if is_damaged else None)
