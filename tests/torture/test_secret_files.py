@@ -182,6 +182,19 @@ def test_child_may_have_another_value_and_outlive_its_root(ground: Ground, steps
     is_nowhere(ground)
 
 
+def test_child_has_the_key_of_its_parent_when_the_server_was_killed(ground: Ground, steps: None) -> None:
+    gated(ground, "first")
+    root = start(ground, agent="first")
+    assert key_of(ground, "first") == KEY
+    ground.kill_server()
+    child = ground.client.request("POST", "/api/runs", {"agent": "second", "parent": root})["id"]
+    assert key_of(ground, "second") == KEY
+    ground.ended(child)
+    assert holders(ground.home, KEY) == {f"secrets/{root}"}, "its root goes on"
+    let_go(ground, "first")
+    is_nowhere(ground)
+
+
 def test_many_children_at_once_lose_no_value(ground: Ground, steps: None, agent: Bin) -> None:
     gated(ground, "first")
     (ground.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n[limits]\nchildren = 20\n')
