@@ -41,6 +41,8 @@ def test_pid_is_on_disk_while_the_agent_runs(runs: Runs, tmp_path: Path) -> None
     os.mkfifo(gate)
     directory = runs.create("/bin/sh", "-c", "read x < gate")
     tracer = runs.keep(directory, [*traced(log, "fsync"), *KEEPER])
-    wait_for(lambda: log.exists() and flushes(log, Path(directory, files.PID)), "a flush of the pid")
-    gate.write_text("go\n")
+    try:
+        wait_for(lambda: log.exists() and flushes(log, Path(directory, files.PID)), "a flush of the pid")
+    finally:
+        gate.write_text("go\n")
     assert tracer.wait(PATIENCE) == 0
