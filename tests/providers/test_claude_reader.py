@@ -802,8 +802,9 @@ def test_a_message_from_another_session_is_an_input(origin: dict[str, Any], told
     assert only(said, "input") == {"kind": "session_message", **told, "sender": sender}
 
 
-def test_an_echo_of_what_we_sent_says_nothing() -> None:
-    said = said_by([init(), echo(), echo(kind="task-notification"), line("command_lifecycle", state="started")])
+def test_an_echo_from_inside_the_run_says_nothing() -> None:
+    helper = echo(kind="peer", name="alice", senderTaskId="t1", body="hi")
+    said = said_by([init(), echo(), helper, echo(kind="task-notification"), line("command_lifecycle", state="started")])
     assert not {"input", "raw"} & {kind for kind, _ in said}
 
 

@@ -12,7 +12,7 @@ from hocket.providers.claude.shapes import cut, dict_in, list_in, number_in, tex
 from hocket.providers.contract import Said, State
 
 KIND = "session_message"
-_PEER = "peer"
+_PEER, _HELPER = "peer", "senderTaskId"
 
 
 def is_echo(line: dict[str, Any]) -> bool:
@@ -21,9 +21,12 @@ def is_echo(line: dict[str, Any]) -> bool:
 
 
 def received(line: dict[str, Any]) -> list[Said]:
-    """The event of an echoed message that another session sent. What we sent ourselves is recorded already."""
+    """The event of an echoed message that another session sent. What we sent ourselves is recorded already.
+
+    Helpers inside this session write to it in the same way; they are told of as members.
+    """
     origin = dict_in(line, "origin")
-    if text_in(origin, "kind") != _PEER:
+    if text_in(origin, "kind") != _PEER or _HELPER in origin:
         return []
     sender = _sender(text_in(origin, "from"), text_in(origin, "name"), number_in(origin, "verifiedPeerPid"))
     message = {"kind": KIND, "id": text_in(origin, "msg_id") or text_in(line, "uuid"), **cut(_body(origin, line))}
