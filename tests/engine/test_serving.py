@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import os
@@ -269,12 +270,16 @@ def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
     """As on a machine that has no descriptor left: for a while every look at a file fails."""
-    aside = path.with_name("aside")
-    path.rename(aside)
-    path.mkdir()
-    yield
-    path.rmdir()
-    aside.rename(path)
+    opened = os.open
+
+    def refuse(name: str, *rest: int, **more: int) -> int:
+        if name == str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+        return opened(name, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        yield
 
 
 async def looked() -> None:

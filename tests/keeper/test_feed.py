@@ -139,3 +139,18 @@ def test_what_follows_the_end_is_ignored(runs: Runs) -> None:
     files.append_input(directory, "2", "too late\n")
     assert runs.finish(directory).code == 0
     assert out_of(directory) == b""
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_an_agent_that_takes_its_input_file_away_has_closed_its_input(runs: Runs, replaced: bool) -> None:
+    """Torture row 47."""
+    directory = runs.create("/bin/cat", stdin="lines")
+    files.append_input(directory, "1", "before\n")
+    runs.keep(directory)
+    wait_said(directory, b"before")
+    path = os.path.join(directory, files.IN)
+    os.unlink(path)
+    if replaced:
+        os.mkfifo(path)
+    ring(directory, files.BELL_INPUT)
+    assert wait_ended(directory).code == 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import binascii
 import fcntl
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -178,3 +181,97 @@ def test_a_start_that_can_be_neither_taken_nor_seen_is_an_error_and_not_a_no(tmp
     (tmp_path / "no-directory").touch()
     with pytest.raises(NotADirectoryError):
         files.claim_start(str(tmp_path / "no-directory"))
+
+
+def make_fifo(path: str) -> None:
+    os.mkfifo(path)
+
+
+def make_directory(path: str) -> None:
+    os.mkdir(path)
+
+
+def make_link(path: str) -> None:
+    os.symlink("/dev/zero", path)
+
+
+def make_dangling_link(path: str) -> None:
+    os.symlink("/nowhere/at/all", path)
+
+
+def make_huge(path: str) -> None:
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+REPLACEMENTS = (make_fifo, make_directory, make_link, make_dangling_link, make_huge)
+
+
+@pytest.mark.parametrize("make", REPLACEMENTS)
+def test_whatever_replaces_the_files_of_a_run_reads_as_missing(make: Callable[[str], None], directory: str) -> None:
+    """Torture row 47."""
+    for name in (files.EXIT, files.PID, files.SPEC, files.IN, files.LOCK, files.STARTED, files.BELL):
+        path = os.path.join(directory, name)
+        if os.path.lexists(path):
+            os.unlink(path)
+        make(path)
+    assert files.read_exit(directory) is None
+    assert files.read_pid(directory) is None
+    assert files.read_spec(directory) is None
+    assert files.input_notes(directory) == []
+    assert not files.has_input(directory, "x")
+    assert not files.is_locked(directory)
+    assert files.state(directory) == "lost", "an agent has run here"
+    assert not files.ring(directory, files.BELL_STOP)
+    with pytest.raises(files.NotRegularError):
+        files.append_input(directory, "x", "y\n")
+
+
+@pytest.mark.parametrize("make", REPLACEMENTS)
+def test_a_file_is_replaced_whatever_stands_in_its_place(make: Callable[[str], None], directory: str) -> None:
+    """Torture row 47."""
+    path = Path(directory, files.PID)
+    make(str(path))
+    files.replace(directory, files.PID, b"new")
+    assert path.read_bytes() == b"new"
+    assert files.is_regular(path)
+
+
+@pytest.mark.parametrize("make", [make_fifo, make_directory, make_link, make_dangling_link])
+def test_a_file_is_never_written_through_what_stands_in_its_place(make: Callable[[str], None], directory: str) -> None:
+    """Torture row 47."""
+    make(os.path.join(directory, f".{files.PID}.{os.getpid()}"))
+    with pytest.raises(files.NotRegularError):
+        files.replace(directory, files.PID, b"new")
+    assert not os.path.lexists("/nowhere/at/all")
+
+
+@pytest.mark.parametrize("field", [{"code": "x"}, {"out": None}, {"survivors": 1}, {"stopped": 0}, {"error": 5}])
+def test_a_record_with_a_wrong_type_reads_as_missing(field: dict[str, Any], directory: str) -> None:
+    """Torture row 47. An agent can write one with a right checksum."""
+    write_exit(directory, forged(field))
+    assert files.read_exit(directory) is None
+
+
+def forged(field: dict[str, Any]) -> bytes:
+    body = json.dumps({"v": 1, **ENDING._asdict(), **field}).encode().ljust(files.EXIT_SIZE - 10)
+    return body + b"\n%08x\n" % binascii.crc32(body)
+
+
+@pytest.mark.parametrize(
+    "written", [b"{}", b"[]", b'{"pid": "x", "start_time": 1, "boot_id": "", "keeper": 2}', b"[" * 9999]
+)
+def test_an_identity_that_is_none_reads_as_missing(written: bytes, directory: str) -> None:
+    """Torture row 47."""
+    Path(directory, files.PID).write_bytes(written)
+    assert files.read_pid(directory) is None
+
+
+def test_notes_that_no_engine_wrote_are_passed_over(directory: str) -> None:
+    """Torture row 47."""
+    files.append_input(directory, "a", "one\n", note={"type": "input", "data": {"id": "a"}})
+    notes: list[Any] = ["x", [], {"type": "input"}, {"type": 1, "data": {"id": "b"}}, {"type": "input", "data": {}}]
+    for note in notes:
+        with open(os.path.join(directory, files.IN), "ab") as file:
+            file.write(json.dumps({"id": "b", "note": note, "data": "x"}).encode() + b"\n")
+    assert files.input_notes(directory) == [{"type": "input", "data": {"id": "a"}}]

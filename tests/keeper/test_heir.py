@@ -47,7 +47,7 @@ def started(folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
             os.close(heard)
 
 
-def test_an_heir_does_its_work_when_the_process_is_killed_and_no_sweep_would_find_it(tmp_path: Path) -> None:
+def test_an_heir_does_its_work_when_the_process_is_killed(tmp_path: Path) -> None:
     with started(tmp_path) as (parent, heard):
         parent.kill()
         assert os.read(heard, 100) == b"over HOCKET_SERVER"

@@ -301,10 +301,23 @@ def test_a_daemon_without_the_cookie_is_swept_as_well(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("mark", [{"HOCKET_SERVER": "1"}, {"HOCKET_RUN": "another"}])
-def test_a_server_and_another_runs_process_are_spared(runs: Runs, mark: dict[str, str]) -> None:
-    """They were started by a command of this agent, but they belong to others."""
+def test_a_daemon_with_a_forged_mark_is_swept(runs: Runs, mark: dict[str, str]) -> None:
+    """Torture row 49."""
     marked = f"import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {mark!r})"
-    directory = runs.python(marked, DAEMON)
+    directory = runs.python(marked, DAEMON, home=str(runs.root))
+    ending = runs.finish(directory)
+    assert not is_alive(said_pid(directory))
+    assert (ending.swept, ending.survivors) == (1, [])
+
+
+def test_the_server_of_its_home_is_spared(runs: Runs) -> None:
+    """A command of the agent started it, but it serves others too."""
+    lock = "import fcntl, os\nlock = os.open('server.lock', os.O_RDWR | os.O_CREAT)\nfcntl.flock(lock, 2)\n"
+    server = DAEMON.replace("os.setsid()", f"os.setsid()\n    exec({lock!r})")
+    marked = (
+        "import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {'HOCKET_SERVER': '1'})"
+    )
+    directory = runs.python(marked, server, home=str(runs.root))
     ending = runs.finish(directory)
     daemon = said_pid(directory)
     try:
@@ -312,6 +325,19 @@ def test_a_server_and_another_runs_process_are_spared(runs: Runs, mark: dict[str
         assert (ending.swept, ending.survivors) == (0, [])
     finally:
         os.kill(daemon, signal.SIGKILL)
+
+
+def test_a_daemon_without_the_cookie_is_swept_after_its_keeper_was_killed(runs: Runs) -> None:
+    """Torture row 49."""
+    scrubbed = "import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {})"
+    directory = runs.python(scrubbed, DAEMON + HANG)
+    keeper = runs.keep(directory)
+    daemon = said_pid(directory)
+    wait_said(directory, b"ready")
+    keeper.kill()
+    keeper.wait()
+    assert tree.sweep_cookie(cookie_of(directory)).survivors == []
+    assert not is_alive(daemon)
 
 
 def test_a_process_elsewhere_that_carries_the_cookie_is_swept(runs: Runs) -> None:

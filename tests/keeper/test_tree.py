@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from keeper.keeping import is_alive, process, wait_for
 
-from hocket.keeper import linux, tree
+from hocket.keeper import linux, tools, tree
 
 PAUSE = "import signal; signal.pause()"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\nsignal.pause()"
@@ -65,23 +65,78 @@ def test_carrying_finds_the_cookie_and_no_prefix_of_it() -> None:
         assert tree.carrying("") == {}
 
 
-def test_what_is_below_a_spared_process_is_spared_too() -> None:
-    me = os.getpid()
+# Takes the lock that it is given, in the folder that it is given, and has one child.
+LOCKED = """
+import fcntl, os, sys, subprocess, signal
+os.chdir(sys.argv[1])
+lock = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+fcntl.flock(lock, fcntl.LOCK_EX)
+child = subprocess.Popen([sys.executable, "-I", "-c", "import signal; signal.pause()"], stdout=subprocess.DEVNULL)
+print(child.pid, flush=True)
+signal.pause()
+"""
+
+
+@contextlib.contextmanager
+def holder(folder: Path, lock: Path, **env: str) -> Iterator[tuple[int, int]]:
+    """A process that works in this folder and holds this lock, and its child."""
+    argv = [sys.executable, "-I", "-c", LOCKED, str(folder), str(lock)]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={"PATH": "/bin", **env}) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            yield parent.pid, child
+        finally:
+            for pid in (child, parent.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+
+def test_the_server_and_the_keepers_of_other_runs_are_spared_with_all_below(tmp_path: Path) -> None:
+    """Torture row 49. Each proves itself by the lock that it holds."""
+    own, other = tmp_path / "runs/2026-01/own", tmp_path / "runs/2026-01/other"
+    for folder in (own, other):
+        folder.mkdir(parents=True)
     with (
-        parent_of(PAUSE, HOCKET_SERVER="1") as (server, below),
-        parent_of(PAUSE, HOCKET_RUN="other") as (other, below_other),
-        process(PAUSE) as unmarked,
+        holder(tmp_path, tmp_path / "server.lock", HOCKET_SERVER="1") as server,
+        holder(other, other / "lock", HOCKET_SERVER="1") as keeper,
+        holder(own, own / "lock", HOCKET_SERVER="1") as our_own,
+        holder(other, tmp_path / "any", HOCKET_SERVER="1") as liar,
     ):
-        targets = tree.sweep_targets(me, "mine")
-        assert unmarked in targets
-        assert not targets.keys() & {server, below, other, below_other, me}
+        targets = tree.sweep_targets(os.getpid(), "mine", tree.spare_others(str(tmp_path), str(own)))
+        assert targets.keys() >= {*our_own, *liar}
+        assert not targets.keys() & {*server, *keeper, os.getpid()}
 
 
-def test_a_server_that_carries_the_cookie_is_still_a_server() -> None:
-    with process(PAUSE, HOCKET_RUN="mine-2", HOCKET_SERVER="1") as server:
-        assert server not in tree.sweep_targets(1, "mine-2")
-        assert tree.sweep_cookie("mine-2") == (0, [])
-        assert is_alive(server)
+@pytest.mark.parametrize("mark", [{"HOCKET_SERVER": "1"}, {"HOCKET_RUN": "other"}, {}])
+def test_a_mark_in_the_environment_alone_spares_nobody(mark: dict[str, str], tmp_path: Path) -> None:
+    """Torture row 49."""
+    (tmp_path / "server.lock").touch()
+    spared = tree.spare_others(str(tmp_path), str(tmp_path / "runs/2026-01/own"))
+    with parent_of(PAUSE, **mark) as (parent, child):
+        assert tree.sweep_targets(os.getpid(), "mine", spared).keys() >= {parent, child}
+        assert tree.nearest_targets(os.getpid(), spared).keys() >= {parent, child}
+
+
+def test_a_process_with_a_cleared_environment_is_found_by_its_mark(tmp_path: Path) -> None:
+    """Torture row 49."""
+    daemon = (
+        "env -i setsid sh -c 'echo $$ > pid; exec sleep 60' > /dev/null 2>&1 & until [ -s pid ]; do sleep 0.01; done"
+    )
+    cookie = os.urandom(8).hex()
+    env = {"PATH": "/usr/bin:/bin", "HOCKET_RUN": cookie}
+    tools.run_tool(["/bin/sh", "-c", daemon], str(tmp_path), env, timeout=10, output_limit=100)
+    pid = int((tmp_path / "pid").read_text())
+    assert tree.COOKIE not in linux.environ_of(pid)
+    assert tree.carrying(cookie) == found(pid)
+    assert tree.sweep_cookie(cookie) == (1, [])
+    assert not is_alive(pid)
+
+
+def test_marks_of_runs_differ_and_are_no_usual_limits() -> None:
+    marks = {tree.mark_of(f"run{number}") for number in range(1000)}
+    assert len(marks) == 1000
+    assert all(1 << 61 <= mark < 1 << 62 for mark in marks)
 
 
 def test_ending_all_uses_force_only_after_the_grace() -> None:

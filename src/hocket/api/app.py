@@ -261,7 +261,7 @@ async def run_output(
     engine = _engine(request)
     run = _run(request, ref)
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
-    if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not path.exists():
+    if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not files.is_regular(path):
         raise NotFound(f"what run {run.number} wrote is gone: there is no {path}", "its events still have its lines")
     chunks = stream.output(engine, run, path, offset, follow)
     return stream.Flow(chunks, "application/octet-stream")

@@ -100,17 +100,10 @@ def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> A
 async def _output(news: AsyncIterator[list[Line]], path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
     open_ = True
     while open_:
-        while chunk := _read(path, offset):
+        while chunk := read_at(path, offset, CHUNK):
             offset += len(chunk)
             yield chunk
         open_ = follow and await anext(news, None) is not None
-    while chunk := _read(path, offset):
+    while chunk := read_at(path, offset, CHUNK):
         offset += len(chunk)
         yield chunk
-
-
-def _read(path: Path, offset: int) -> bytes:
-    try:
-        return read_at(path, offset, CHUNK)
-    except FileNotFoundError:
-        return b""

@@ -503,8 +503,7 @@ class Engine:
         self._chains.stopping(runs)
 
     def _survivors(self, run: Run) -> list[int]:
-        record = files.read_exit(str(self.directory(run))) if run.kind is Kind.LEAF else None
-        return list(record.survivors) if record else []
+        return [pid for event in self.read.each_event(run.id, "run.ended") for pid in event.data.get("survivors", ())]
 
     async def send(self, run: Run, text: str, key: str) -> int:
         return await self._talk.send(run, text, key)

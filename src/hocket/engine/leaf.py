@@ -60,6 +60,14 @@ class Leaf:
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
         self.rung = False
+        self.forcing: asyncio.Task[None] | None = None
+        """What ends it, once it was asked to stop, should its keeper not do so."""
+        self.forced: str | None = None
+        """What the server had to do for that."""
+        self.is_given_up = False
+        """It counts as lost, whoever may hold its lock."""
+        self.agent: int | None = None
+        """The pid of one that has no readable `pid` file."""
         self.input_ended = ends_at_once(spec)
         self.sought: str | None = None
         """The session whose transcript is looked for, or was found."""
@@ -95,7 +103,7 @@ class Leaf:
 
     def sizes(self) -> tuple[int, int]:
         """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
-        return _size(self.out), _size(self.err)
+        return files.size(self.out), files.size(self.err)
 
     def glance(self) -> bytes | None:
         """What a program that talks to us has written and we have neither read nor glanced at; None if that fails."""
@@ -115,10 +123,3 @@ class Leaf:
 
     def _masked_tail(self, path: str, limit: int) -> bytes:
         return self.redactor.tail(read_tail(path, limit + self.redactor.longest), limit)
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from hocket.keeper import files
+
 CHUNK = 256 * 1024
 SCAN = 8 * 1024 * 1024
 """How much of an endless line is searched in one go."""
@@ -39,8 +41,8 @@ def read_lines(path: str | os.PathLike[str], offset: int, scanned: int, final: i
     """The lines that begin at ``offset``. ``final`` is the file's last size, once its writers are gone: what stands
     before it without a line end is a line too. Lines above ``longest`` bytes are known by their beginning."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = files.open_regular(path)
+    except (FileNotFoundError, files.NotRegularError):
         return Piece([], offset, scanned, False)
     try:
         wanted = CHUNK if final is None else min(CHUNK, final - offset)
@@ -100,8 +102,8 @@ def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:
 def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:
     """The last ``limit`` bytes of a file that may not be there."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = files.open_regular(path)
+    except (FileNotFoundError, files.NotRegularError):
         return b""
     try:
         size = os.fstat(descriptor).st_size
@@ -111,8 +113,11 @@ def read_tail(path: str | os.PathLike[str], limit: int) -> bytes:
 
 
 def read_at(path: str | os.PathLike[str], offset: int, limit: int) -> bytes:
-    """As many bytes as there are, up to a limit."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """As many bytes as there are, up to a limit; none of a file that is missing or was replaced."""
+    try:
+        descriptor = files.open_regular(path)
+    except (FileNotFoundError, files.NotRegularError):
+        return b""
     try:
         return os.pread(descriptor, limit, offset)
     finally:

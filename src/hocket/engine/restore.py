@@ -122,6 +122,13 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
         return None
     if written.get("run", path.name) != path.name:
         return None  # somebody's copy of another one's directory
+    try:
+        return _read_birth(path, turn, written)
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError):
+        return None  # An agent can write into the directory of its run.
+
+
+def _read_birth(path: Path, turn: Turn | None, written: dict[str, Any]) -> Birth:
     record: dict[str, Any] = written["record"]
     spec = Spec(
         agent=record["agent"],
@@ -150,14 +157,15 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
         vouched=msgspec.convert(record.get("vouched", ()), tuple[Vouched, ...]),
         leave=msgspec.convert(record.get("leave"), Leave | None),
     )
-    data = {"number": record["number"], "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
+    data = {"number": int(record["number"]), "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}
     data |= {"parent": turn.parent if turn else None, "depth": turn.depth if turn else 0}
     data |= {"task": turn.task, "handoff": turn.handoff} if turn else {}
     data |= {"cwd": spec.cwd, "prompt": record.get("prompt"), "step": None, "iteration": None}
     data |= {"budget_usd": spec.budget_usd, "budget_tokens": spec.budget_tokens, "idle_timeout": spec.idle_timeout}
     data |= {"resumed_from": spec.resumed_from, "source": spec.source, "definition": spec.definition}
     root = (turn.root if turn else None) or path.name
-    event = Event(0, record["created_at"], path.name, root, "run.created", data)
+    event = Event(0, float(record["created_at"]), path.name, root, "run.created", data)
+    msgspec.json.decode(msgspec.json.encode(spec), type=Spec)  # So that the next server can read it.
     return event, NewRun(_stored(path, msgspec.to_builtins(spec), written, root))
 
 

@@ -165,10 +165,10 @@ class Serving:
 
 
 def _write(place: str, request: str, text: str) -> None:
-    """A line into the run's input. Where that has ended, or the run's files are gone, nobody misses it."""
+    """A line into the run's input. Where that has ended, or its file was removed or replaced, nobody misses it."""
     try:
         files.append_input(place, _record(request), text, durable=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, files.NotRegularError):
         return
     files.ring(place, files.BELL_INPUT)
 

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -223,7 +224,9 @@ class Talk:
 
     def end_input(self, place: str) -> None:
         """Nothing more will come. On the spot: the program waits for it, and passing it on takes longer."""
-        files.append_input(place, END, None, eof=True, durable=False)
+        with suppress(FileNotFoundError, files.NotRegularError):
+            # Where an agent removed or replaced its input, its keeper finds that out and closes the pipe.
+            files.append_input(place, END, None, eof=True, durable=False)
         files.ring(place, files.BELL_INPUT)
 
     async def catch_up(self, run: Run) -> None:
@@ -245,8 +248,12 @@ class Talk:
         note = {"type": kind, "data": data}
         try:
             appended = await asyncio.to_thread(files.append_input, place, id, line, False, note)
-        except FileNotFoundError:
-            raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment") from None
+        except (FileNotFoundError, files.NotRegularError) as error:
+            if run.started_at is None and isinstance(error, FileNotFoundError):
+                raise Conflict(f"run {run.number} has not begun yet", "Try again in a moment") from None
+            raise Conflict(
+                f"run {run.number} takes no input: it removed or replaced its file {error.filename}"
+            ) from None
         if appended == "closed":
             raise _deaf(run)
         files.ring(place, files.BELL_INPUT)

@@ -32,6 +32,8 @@ _STILL_THERE = 0.2
 """Seconds between two looks at a server that has not gone yet though it is to be back by now."""
 _PATIENCE = 5.0
 _RETRY = 0.01
+_MOST = 65536
+"""Bytes that are read of what a server says of itself."""
 
 
 class Absence:
@@ -64,7 +66,7 @@ class Absence:
 
     def look(self) -> None:
         """Once a tick: it is over, or the agent works, or it waits for somebody."""
-        self._end_turn()
+        self.end_turn()
         if _is_there(self._home):
             self.due = None
             return
@@ -77,7 +79,8 @@ class Absence:
             # Held until the next look: by then the new server has its lock.
             self._turn = call_server(self._home, self._umask)
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
+        """Give back the right to start a server: the one that was called may have been ended with the agent's tree."""
         if self._turn is not None:
             os.close(self._turn)
         self._turn = None
@@ -121,8 +124,7 @@ class _Holder(NamedTuple):
 def _holder(home: str) -> _Holder | None:
     """Which server had the lock last, by pid and start; None when it says nothing, or the home is gone."""
     try:
-        with open(os.path.join(home, SERVER_LOCK), "rb") as file:
-            about = json.loads(file.read())
+        about = json.loads(files.read_regular(os.path.join(home, SERVER_LOCK), _MOST) or b"")
         return _Holder((about["pid"], about["start_time"]), "socket" in about)
     except (OSError, ValueError, KeyError, TypeError):
         return None

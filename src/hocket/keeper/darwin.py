@@ -7,6 +7,7 @@ identity check and the signal lies an instant in which a pid could be reused. `d
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -80,6 +81,57 @@ def environ_of(pid: int) -> dict[str, str]:
         return dict(psutil.Process(pid).environ())
     except (psutil.Error, OSError):
         return {}
+
+
+def set_inherited_mark(mark: int | None) -> None:
+    """There is no such thing."""
+
+
+def inherited_mark(pid: int) -> int | None:
+    """There is no such thing."""
+    return None
+
+
+def working_in(directory: str) -> list[int]:
+    """The processes that work in this directory, a path without links."""
+    return [pid for pid in scan() if working_directory(pid) == directory]
+
+
+def working_directory(pid: int) -> str | None:
+    """Where this process works; None when it is gone or protected by the system."""
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).cwd())
+    except (psutil.Error, OSError):
+        return None
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether a signal has stopped this process."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except (psutil.Error, OSError):
+        return False
+
+
+def open_files(pid: int) -> dict[str, os.stat_result]:
+    """Other processes' descriptors cannot be opened here: always empty."""
+    return {}
+
+
+def held_locks(pid: int) -> list[os.stat_result]:
+    """The files that this process has open: the system does not say who holds a lock on them."""
+    import psutil
+
+    held = []
+    with contextlib.suppress(psutil.Error, OSError):
+        for file in psutil.Process(pid).open_files():
+            with contextlib.suppress(OSError):
+                held.append(os.stat(file.path))
+    return held
 
 
 def owner_of(pid: int) -> int | None:

@@ -22,13 +22,15 @@ class Feed:
     def __init__(self, directory: str, pipe: int) -> None:
         os.set_blocking(pipe, False)
         self._pipe: int | None = pipe
-        self._source = os.open(os.path.join(directory, files.IN), os.O_RDONLY | os.O_CLOEXEC)
-        self._position = os.open(os.path.join(directory, files.IN_POS), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = os.path.join(directory, files.IN)
+        self._source = files.open_regular(self._path)
+        self._position = files.open_regular(os.path.join(directory, files.IN_POS), os.O_WRONLY | os.O_CREAT)
         self._offset = 0
         self._unparsed = bytearray()
         self._searched = 0
         self._data = memoryview(b"")
         self._record_size = 0
+        self._is_cut_off = False
         self._save_position()
 
     @property
@@ -44,6 +46,12 @@ class Feed:
             self._offset += self._record_size
             self._record_size = 0
             self._save_position()
+        if self._is_cut_off:
+            self.close()
+
+    def look_at_source(self) -> None:
+        """An agent that removes or replaces its input file has closed its input: nothing more can come."""
+        self._is_cut_off = self._is_cut_off or not files.is_same(self._path, os.fstat(self._source))
 
     def close(self) -> None:
         """Tell the agent that nothing more will come."""

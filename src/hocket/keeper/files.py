@@ -13,6 +13,8 @@ import errno
 import fcntl
 import json
 import os
+import stat
+from _thread import allocate_lock
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -44,11 +46,25 @@ _MAX_ERROR_TEXT = 256
 _MAX_SURVIVORS = 40
 
 _CHUNK = 1 << 16
+_MAX_SMALL = 1 << 16
+_MAX_SPEC = 1 << 24
+_MAX_INPUT = 1 << 28
+
+# An agent owns the files of its run and may put anything in their place. Opening it must not wait for the other end of
+# a FIFO, follow a link or acquire a terminal.
+_GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+_NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EACCES, errno.EPERM})
+
+_appending = allocate_lock()
 
 _EOF = b'"eof":true}\n'
 
 State = Literal["finished", "running", "lost", "unstarted"]
 Appended = Literal["added", "present", "closed"]
+
+
+class NotRegularError(OSError):
+    """Something other than a readable regular file stands under the name of a run's file."""
 
 
 class Exit(NamedTuple):
@@ -79,6 +95,19 @@ class AgentPid(NamedTuple):
     keeper: int
 
 
+_NUMBER: tuple[type, ...] = (int, float)
+_OPTIONAL_INT: tuple[type, ...] = (int, type(None))
+_PID_TYPES: Mapping[str, tuple[type, ...]] = {"pid": (int,), "start_time": (int,), "boot_id": (str,), "keeper": (int,)}
+_EXIT_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("code", "signal", "pid"), _OPTIONAL_INT),
+    **dict.fromkeys(("out", "err", "swept"), (int,)),
+    **dict.fromkeys(("ended_at", "duration"), _NUMBER),
+    "error": (str, type(None)),
+    "stopped": (bool,),
+    "survivors": (list,),
+}
+
+
 def create(
     directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes] | None = None, spare: str | None = None
 ) -> None:
@@ -91,7 +120,7 @@ def create(
         make_skeleton(directory)
     for name, content in (contents or {}).items():
         # Somebody may have added to a file that a first attempt left; one that a power cut emptied is written again.
-        if not _size(_in(directory, name)):
+        if not size(_in(directory, name)):
             replace(directory, name, content)
     if spec.get("stdin") == "lines":
         _touch(_in(directory, IN))
@@ -112,7 +141,7 @@ def make_skeleton(directory: str) -> None:
 
 def preallocate_exit(directory: str) -> int:
     """Room for the exit record, so that a disk that fills up later cannot cost us the exit status."""
-    descriptor = os.open(_in(directory, EXIT_PRE), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = open_regular(_in(directory, EXIT_PRE), os.O_WRONLY | os.O_CREAT)
     try:
         if os.fstat(descriptor).st_size != EXIT_SIZE:
             write_all(descriptor, b" " * EXIT_SIZE)
@@ -124,18 +153,77 @@ def preallocate_exit(directory: str) -> int:
 
 def read_spec(directory: str) -> dict[str, Any] | None:
     """The run's specification, or None if there is no readable one."""
-    return _read_object(_in(directory, SPEC))
+    return _read_object(_in(directory, SPEC), _MAX_SPEC)
+
+
+def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open a file of a run without ever blocking. NotRegularError unless it is a regular file that we may use."""
+    try:
+        descriptor = os.open(path, flags | _GUARDED, 0o600)
+    except OSError as error:
+        if error.errno in _NOT_REGULAR:
+            raise NotRegularError(error.errno, f"not a usable regular file ({error.strerror})", path) from error
+        raise
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise NotRegularError(errno.EINVAL, "not a regular file", path)
+
+
+def read_regular(path: str | os.PathLike[str], limit: int) -> bytes | None:
+    """The content of a file of a run; None where there is no regular file, or one that is larger than ``limit``."""
+    try:
+        descriptor = open_regular(path)
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        return None
+    try:
+        content = bytearray()
+        while chunk := os.read(descriptor, min(_CHUNK, limit + 1 - len(content))):
+            content += chunk
+        return bytes(content) if len(content) <= limit else None
+    finally:
+        os.close(descriptor)
+
+
+def is_regular(path: str | os.PathLike[str]) -> bool:
+    return _mode(path) == stat.S_IFREG
+
+
+def is_same(path: str | os.PathLike[str], status: os.stat_result) -> bool:
+    """Whether this name, if it is no link, stands for the file of this status."""
+    try:
+        return os.path.samestat(os.lstat(path), status)
+    except OSError:
+        return False
+
+
+def size(path: str | os.PathLike[str]) -> int:
+    """How many bytes a file of a run has; 0 where there is no regular file."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
+
+
+def put_in_place(temporary: str, path: str) -> None:
+    """Rename a file to its final name. A directory that an agent put there is moved aside, anything else replaced."""
+    try:
+        os.rename(temporary, path)
+    except IsADirectoryError:
+        os.rename(path, f"{path}.replaced-{os.urandom(4).hex()}")
+        os.rename(temporary, path)
 
 
 def replace(directory: str, name: str, content: bytes, by: str | None = None) -> None:
     """Write a file so that a reader sees the old content or the new one, never a part; ``by`` way of this name."""
     temporary = _in(directory, by or f".{name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(descriptor, content)
     finally:
         os.close(descriptor)
-    os.rename(temporary, _in(directory, name))
+    put_in_place(temporary, _in(directory, name))
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -159,13 +247,17 @@ def decode_exit(content: bytes) -> Exit | None:
     body, trailer = content[:_EXIT_BODY], content[_EXIT_BODY:]
     if len(content) != EXIT_SIZE or trailer != _exit_trailer(body):
         return None
-    fields = json.loads(body)
-    return Exit(**{name: fields[name] for name in Exit._fields if name in fields})
+    try:
+        fields = json.loads(body)
+        known = {name: fields[name] for name in Exit._fields if name in fields}
+        return Exit(**known) if _has_types(known, _EXIT_TYPES) else None
+    except (ValueError, TypeError):
+        return None
 
 
 def read_exit(directory: str) -> Exit | None:
     """The run's exit record; a torn one is as good as none."""
-    content = _read(_in(directory, EXIT))
+    content = read_regular(_in(directory, EXIT), EXIT_SIZE)
     return None if content is None else decode_exit(content)
 
 
@@ -175,10 +267,10 @@ def is_locked(directory: str) -> bool:
 
 
 def is_held(path: str) -> bool:
-    """Whether some process holds the exclusive flock on this file; a missing file is held by nobody."""
+    """Whether some process holds the exclusive flock on this file. False where there is no regular file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = open_regular(path)
+    except (FileNotFoundError, NotRegularError):
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -192,7 +284,7 @@ def is_held(path: str) -> bool:
 def state(directory: str) -> State:
     """Which of the four cases of reconciliation this directory is."""
     # `started` is looked at before the lock: a keeper that begins between the two looks must not seem lost.
-    started = os.path.exists(_in(directory, STARTED))
+    started = was_started(directory)
     if read_exit(directory) is not None:
         return "finished"
     if is_locked(directory):
@@ -201,7 +293,12 @@ def state(directory: str) -> State:
     if read_exit(directory) is not None:
         return "finished"
     # Looked at again: a keeper that could not fork its agent gives the start back before it leaves.
-    return "lost" if started and os.path.exists(_in(directory, STARTED)) else "unstarted"
+    return "lost" if started and was_started(directory) else "unstarted"
+
+
+def was_started(directory: str) -> bool:
+    """Whether a keeper has claimed the start, or an agent has run that put something else in the lock's place."""
+    return _mode(_in(directory, STARTED)) is not None or _mode(_in(directory, LOCK)) not in (None, stat.S_IFREG)
 
 
 def claim_start(directory: str) -> bool:
@@ -240,8 +337,9 @@ def call_off(directory: str) -> bool:
 
 def read_pid(directory: str) -> AgentPid | None:
     """The agent's identity, or None before it started (or if it never did)."""
-    fields = _read_object(_in(directory, PID))
-    return None if fields is None else AgentPid(*(fields[name] for name in AgentPid._fields))
+    fields = _read_object(_in(directory, PID), _MAX_SMALL) or {}
+    known: dict[str, Any] = {name: fields.get(name) for name in AgentPid._fields}
+    return AgentPid(**known) if _has_types(known, _PID_TYPES) else None
 
 
 def encode_pid(identity: AgentPid) -> bytes:
@@ -259,17 +357,20 @@ def append_input(
     """Add one input record, unless its id is there or the end of the input is: so a retry is harmless.
 
     The ``note`` is for whoever reads the file later; the agent does not get it. What is not ``durable`` is lost when
-    the machine goes down, which no agent outlives.
+    the machine goes down, which no agent outlives. Only one process may append, in any of its threads: a lock in the
+    file system could be held by the agent for ever.
     """
     if (data is None) != eof:
         raise ValueError("an input record has either data or eof")
     head = _input_head(id)
-    descriptor = os.open(_in(directory, IN), os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    descriptor = open_regular(_in(directory, IN), os.O_RDWR | os.O_APPEND)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        present, closed, end = _scan_input(descriptor, head)
-        if not present and not closed:
-            _append(descriptor, end, input_record(id, data, note))
+        if os.fstat(descriptor).st_size > _MAX_INPUT:
+            raise NotRegularError(errno.EFBIG, "larger than any input", _in(directory, IN))
+        with _appending:
+            present, closed, end = _scan_input(descriptor, head)
+            if not present and not closed:
+                _append(descriptor, end, input_record(id, data, note))
         if durable:
             os.fsync(descriptor)
     finally:
@@ -280,7 +381,7 @@ def append_input(
 def has_input(directory: str, id: str) -> bool:
     """Whether a record with this id is there."""
     head = _input_head(id)
-    return any(line.startswith(head) for line in (_read(_in(directory, IN)) or b"").splitlines())
+    return any(line.startswith(head) for line in _input_lines(directory))
 
 
 def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = None) -> bytes:
@@ -292,35 +393,59 @@ def input_record(id: str, data: str | None, note: Mapping[str, Any] | None = Non
 def input_notes(directory: str) -> list[dict[str, Any]]:
     """The notes beside a run's input, in order."""
     found = []
-    for line in (_read(_in(directory, IN)) or b"").splitlines():
+    for line in _input_lines(directory):
         try:
             record = json.loads(line)
         except ValueError:
             continue
-        if isinstance(record, dict) and isinstance(record.get("note"), dict):
+        if isinstance(record, dict) and _is_note(record.get("note")):
             found.append(record["note"])
     return found
 
 
+def _has_types(fields: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> bool:
+    return all(type(value) in types.get(name, (type(value),)) for name, value in fields.items())
+
+
+def _is_note(value: object) -> bool:
+    """Whether this has the shape of what the engine writes: agents can write into the file, too."""
+    if not isinstance(value, dict) or not isinstance(value.get("data"), dict):
+        return False
+    return isinstance(value.get("type"), str) and isinstance(value["data"].get("id"), str)
+
+
 def read_position(directory: str) -> int:
     """How many bytes of `in` have gone to the agent: always the end of a record."""
-    return int(_read(_in(directory, IN_POS)) or 0)
+    return int(read_regular(_in(directory, IN_POS), _MAX_SMALL) or 0)
 
 
 def ring(directory: str, byte: bytes) -> bool:
-    """Wake the keeper with one byte; False when none is listening (not yet there, or gone)."""
+    """Wake the keeper with one byte; False when none is listening (not yet there, or gone, or its bell is)."""
+    return _write_to_fifo(_in(directory, BELL), byte, _GUARDED)
+
+
+def ring_descriptor(path: str, byte: bytes) -> bool:
+    """The same by the bell that a keeper has open, named by its descriptor below /proc: that name is a link."""
+    return _write_to_fifo(path, byte, _GUARDED & ~os.O_NOFOLLOW)
+
+
+def _write_to_fifo(path: str, byte: bytes, flags: int) -> bool:
     try:
-        descriptor = os.open(_in(directory, BELL), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_WRONLY | flags)
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ENOENT):
+        if error.errno in _NOT_REGULAR or error.errno in (errno.ENOENT, errno.ENOTDIR):
             return False
         raise
     try:
-        return os.write(descriptor, byte) == len(byte)
+        return stat.S_ISFIFO(os.fstat(descriptor).st_mode) and os.write(descriptor, byte) == len(byte)
     except (BlockingIOError, BrokenPipeError):
         return False
     finally:
         os.close(descriptor)
+
+
+def _input_lines(directory: str) -> list[bytes]:
+    return (read_regular(_in(directory, IN), _MAX_INPUT) or b"").splitlines()
 
 
 def _input_head(id: str) -> bytes:
@@ -373,15 +498,16 @@ def _move(spare: str, directory: str) -> bool:
     return True
 
 
-def _size(path: str) -> int:
+def _mode(path: str | os.PathLike[str]) -> int | None:
+    """What kind of file has this name, itself and not what it may point to; None when there is none."""
     try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
+        return stat.S_IFMT(os.lstat(path).st_mode)
+    except OSError:
+        return None
 
 
 def _touch(path: str) -> None:
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(open_regular(path, os.O_WRONLY | os.O_CREAT))
 
 
 def _in(directory: str, name: str) -> str:
@@ -392,24 +518,10 @@ def _json_line(value: Mapping[str, Any]) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
 
 
-def _read(path: str) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        content = b""
-        while chunk := os.read(descriptor, _CHUNK):
-            content += chunk
-        return content
-    finally:
-        os.close(descriptor)
-
-
-def _read_object(path: str) -> dict[str, Any] | None:
-    content = _read(path)
+def _read_object(path: str, limit: int) -> dict[str, Any] | None:
+    content = read_regular(path, limit)
     try:
         value = json.loads(content or b"null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

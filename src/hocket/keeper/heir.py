@@ -18,8 +18,8 @@ from hocket.keeper.tree import HOME
 def heir(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> Iterator[None]:
     """Runs a program beside this block, to read its input to the end. Where the block ends, it ends without having to.
 
-    Its session is its own, so that a signal to a whole group misses it, and so does every sweep: of a run that it may
-    have been started in, because it is marked as a server is, and of the home that it is there for.
+    Its session is its own, so that a signal to a whole group misses it, and so does the sweep of the home that it is
+    there for. The end of a run that it was started in ends it too, together with everything else.
     """
     environment = {name: value for name, value in server_environment(env).items() if name != HOME}
     null = subprocess.DEVNULL

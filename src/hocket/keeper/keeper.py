@@ -115,14 +115,17 @@ def _reset_signals() -> None:
 
 def _take_lock(here: str) -> int | None:
     """The lock that says we live, held until we end; None when another keeper has this run."""
-    descriptor = os.open(os.path.join(here, files.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        descriptor = files.open_regular(os.path.join(here, files.LOCK), os.O_RDWR | os.O_CREAT)
+    except files.NotRegularError:
+        return None  # An agent has run here before.
     deadline = time.monotonic() + _LOCK_PATIENCE
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return descriptor
         except BlockingIOError:
-            if os.path.exists(os.path.join(here, files.STARTED)) or time.monotonic() > deadline:
+            if files.was_started(here) or time.monotonic() > deadline:
                 return None
         time.sleep(_RETRY)
 
@@ -161,10 +164,12 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     try:
         with _woken_by_children() as wakeup:
-            watch = Watch(here, spec, streams, wakeup, Absence(spec, streams.out.file, umask))
+            absence = Absence(spec, streams.out.file, umask)
+            watch = Watch(here, spec, streams, wakeup, absence)
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
             swept = watch.end_leftovers()
+            absence.end_turn()
             watch.finish_output()
     except ForkRefusedError:
         raise
@@ -172,7 +177,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     except Exception as error:
         # Whatever failed in the keeper itself, no process of the run may go on unwatched.
-        left = tree.end_all(lambda: tree.sweep_targets(os.getpid(), _cookie(spec)), 0)
+        left = tree.end_all(lambda: tree.sweep_targets(os.getpid(), _cookie(spec), _spared(here, spec)), 0)
         return _never_ran(error, began)._replace(swept=left.swept, survivors=left.survivors)
     return watch.ending(swept, time.monotonic() - began)
 
@@ -188,6 +193,7 @@ class Watch:
         self._wakeup = wakeup
         self._agent = self._agent_started = 0
         self._cookie = _cookie(spec)
+        self._spared = _spared(here, spec)
         self._grace = float(spec.get("stop_grace", STOP_GRACE))
         self._bell = os.open(os.path.join(here, files.BELL), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._feed = None if streams.pipe is None else Feed(here, streams.pipe)
@@ -273,9 +279,9 @@ class Watch:
         """
         deadline = time.monotonic() + _LOOK_PATIENCE
         me = os.getpid()
-        while not (found := tree.nearest_targets(me, self._cookie) or tree.sweep_targets(me, self._cookie)):
+        while not (found := tree.nearest_targets(me, self._spared) or self._sweep_targets()):
             self._reap()
-            if self._childless or not tree.has_own_child(me, self._cookie) or time.monotonic() > deadline:
+            if self._childless or not tree.has_own_child(me, self._spared) or time.monotonic() > deadline:
                 break
         return found
 
@@ -338,7 +344,7 @@ class Watch:
         if self._settle_at is not None and now >= self._settle_at:
             self._settle_at = None
             with contextlib.suppress(OSError):
-                _sync(os.path.join(self._here, files.PID), os.O_RDONLY | os.O_NONBLOCK)
+                _sync(files.open_regular(os.path.join(self._here, files.PID)))
                 _sync_directory(self._here)
         if self._absence.due is not None and now >= self._absence.due:
             self._absence.look()
@@ -368,6 +374,8 @@ class Watch:
             self._stop(0.0)
         elif files.BELL_STOP in heard:
             self._stop(self._grace)
+        if files.BELL_INPUT in heard and self._feed is not None:
+            self._feed.look_at_source()
 
     def _stop(self, grace: float) -> None:
         """Begin to stop, or shorten the grace of a stop that has begun."""
@@ -388,7 +396,10 @@ class Watch:
         return self._kill_at is not None and time.monotonic() > self._kill_at + tree.KILL_PATIENCE
 
     def _targets(self) -> tree.Found:
-        return {self._agent: self._agent_started} | tree.sweep_targets(os.getpid(), self._cookie)
+        return {self._agent: self._agent_started} | self._sweep_targets()
+
+    def _sweep_targets(self) -> tree.Found:
+        return tree.sweep_targets(os.getpid(), self._cookie, self._spared)
 
     def _pump(self) -> None:
         if self._feed is not None:
@@ -417,8 +428,8 @@ def _never_ran(error: Exception, began: float) -> files.Exit:
         signal=None,
         error=_named(error),
         stopped=False,
-        out=_size(files.OUT),
-        err=_size(files.ERR),
+        out=files.size(files.OUT),
+        err=files.size(files.ERR),
         survivors=[],
         swept=0,
         ended_at=time.time(),
@@ -432,13 +443,6 @@ def _named(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         return f"{errno.errorcode.get(error.errno, error.errno)}: {error.filename or 'keeper'}"
     return f"keeper: {error!r}"
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 def _write_exit(here: str, record: int, ending: files.Exit) -> bool:
@@ -460,7 +464,10 @@ def _write_exit(here: str, record: int, ending: files.Exit) -> bool:
 def _fill_preallocated(here: str, record: int, content: bytes) -> None:
     if os.pwrite(record, content, 0) != len(content):
         raise OSError(errno.EIO, "short write")
-    os.rename(os.path.join(here, files.EXIT_PRE), os.path.join(here, files.EXIT))
+    room = os.path.join(here, files.EXIT_PRE)
+    if not os.path.samestat(os.fstat(record), os.lstat(room)):
+        raise OSError(errno.ESTALE, "replaced", room)
+    files.put_in_place(room, os.path.join(here, files.EXIT))
 
 
 def _write_anew(here: str, record: int, content: bytes) -> None:
@@ -470,9 +477,9 @@ def _write_anew(here: str, record: int, content: bytes) -> None:
 def _make_durable(here: str, record: int) -> None:
     """Before the lock is released, the record must be on the disk, and so must the output that it counts."""
     for name in (files.OUT, files.ERR):
-        if _size(name):
+        if files.size(name):
             with contextlib.suppress(OSError):
-                _sync(os.path.join(here, name), os.O_RDONLY)
+                _sync(files.open_regular(os.path.join(here, name)))
     with contextlib.suppress(OSError):
         os.fsync(record)
     with contextlib.suppress(OSError):
@@ -480,11 +487,11 @@ def _make_durable(here: str, record: int) -> None:
 
 
 def _sync_directory(here: str) -> None:
-    _sync(here, os.O_RDONLY | os.O_DIRECTORY)
+    _sync(os.open(here, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
 
-def _sync(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+def _sync(descriptor: int) -> None:
+    """Flush a file to the disk and close it."""
     try:
         os.fsync(descriptor)
     finally:
@@ -493,6 +500,10 @@ def _sync(path: str, flags: int) -> None:
 
 def _cookie(spec: Mapping[str, Any]) -> str:
     return str((spec.get("env") or {}).get(tree.COOKIE, ""))
+
+
+def _spared(here: str, spec: Mapping[str, Any]) -> tree.Spared:
+    return tree.spare_others(str(spec.get("home") or ""), here)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from hocket.keeper import files
 from hocket.keeper.output import Output
-from hocket.keeper.platform import die_with_parent
+from hocket.keeper.platform import die_with_parent, set_inherited_mark
+from hocket.keeper.tree import COOKIE, mark_of
 
 CODE_NOT_FOUND = 127
 CODE_NOT_STARTED = 126
@@ -103,6 +104,8 @@ class _Program(NamedTuple):
     cwd: bytes
     argv: list[bytes]
     env: dict[bytes, bytes]
+    mark: int | None
+    """What every process of the run inherits, whatever becomes of its environment."""
 
 
 def _read_program(spec: Mapping[str, Any]) -> _Program:
@@ -111,6 +114,7 @@ def _read_program(spec: Mapping[str, Any]) -> _Program:
             cwd=_to_bytes(spec["cwd"]),
             argv=[_to_bytes(argument) for argument in spec["argv"]],
             env={_to_bytes(name): _to_bytes(value) for name, value in spec["env"].items()},
+            mark=mark_of(spec["env"][COOKIE]) if COOKIE in spec["env"] else None,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise LaunchError(errno.EINVAL, f"{files.SPEC}: {error!r}") from error
@@ -124,6 +128,7 @@ def _become_agent(program: _Program, streams: Streams, umask: int, keeper: int, 
         if os.getppid() != keeper:
             os._exit(CODE_NOT_STARTED)
         _default_ignored_signals()
+        set_inherited_mark(program.mark)
         os.umask(umask)
         for target, descriptor in enumerate((streams.stdin, streams.out.sink, streams.err.sink)):
             os.dup2(descriptor, target)

@@ -11,6 +11,7 @@ import ctypes
 import functools
 import operator
 import os
+import resource
 import select
 import signal
 import struct
@@ -21,9 +22,13 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
+# A limit that Linux has not enforced since 2.4, and that every process still inherits: so its value can be a mark.
+_RLIMIT_LOCKS = 10
+
 _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
+_IN_DONT_FOLLOW = 0x02000000
 # A new name alone is no news: what matters is written into it, renamed to it, or told by its closing.
 _NEWS = {"written": _IN_MODIFY, "closed": _IN_CLOSE_WRITE, "placed": _IN_MOVED_TO}
 _EVENT_HEAD = struct.Struct("iIII")
@@ -96,6 +101,69 @@ def environ_of(pid: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
+def set_inherited_mark(mark: int | None) -> None:
+    """Mark this process and everything it starts from now on, also with another environment; None takes it away.
+
+    Best effort: a system may refuse. Only the soft limit is set, so that whatever is started can have its own mark.
+    """
+    hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(_RLIMIT_LOCKS, (hard if mark is None else mark, hard))
+
+
+def inherited_mark(pid: int) -> int | None:
+    """The mark that this process inherited; one without has the usual limit. None when it is not ours to ask."""
+    try:
+        return resource.prlimit(pid, _RLIMIT_LOCKS)[0]
+    except OSError:
+        return None
+
+
+def working_in(directory: str) -> list[int]:
+    """The processes that work in this directory, a path without links."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit() and working_directory(int(name)) == directory]
+
+
+def working_directory(pid: int) -> str | None:
+    """Where this process works, a path without links; None when it is gone or not ours to ask."""
+    try:
+        return os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return None
+
+
+def is_suspended(pid: int) -> bool:
+    """Whether a signal has stopped this process."""
+    try:
+        content = _read(f"/proc/{pid}/stat")
+    except OSError:
+        return False
+    return content[content.rindex(b")") + 2 :][:1] in b"Tt"
+
+
+def open_files(pid: int) -> dict[str, os.stat_result]:
+    """What this process has open, by the path of the descriptor below /proc; empty when it is not ours to ask."""
+    found: dict[str, os.stat_result] = {}
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                found[f"/proc/{pid}/fd/{name}"] = os.stat(f"/proc/{pid}/fd/{name}")
+    return found
+
+
+def held_locks(pid: int) -> list[os.stat_result]:
+    """The files on which this very process holds an exclusive flock."""
+    held = []
+    for path, status in open_files(pid).items():
+        with contextlib.suppress(OSError):
+            about = _read(path.replace("/fd/", "/fdinfo/"))
+            if any(
+                line.startswith(b"lock:") and b" FLOCK " in line and b" WRITE " in line for line in about.splitlines()
+            ):
+                held.append(status)
+    return held
+
+
 def owner_of(pid: int) -> int | None:
     try:
         return os.stat(f"/proc/{pid}").st_uid
@@ -152,11 +220,12 @@ class Inotify:
         return self._descriptor
 
     def watch(self, path: str, *news: str) -> int:
-        """Watch a file or the entries of a directory; the number returned comes back with each event.
+        """Watch a file, never what a link points to, or the entries of a directory.
 
+        The number returned comes back with each event.
         Without any ``news`` all of them count: that it is written to, closed by who wrote it, or put in its place.
         """
-        mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS))
+        mask = functools.reduce(operator.or_, map(_NEWS.__getitem__, news or _NEWS), _IN_DONT_FOLLOW)
         return _checked(_libc.inotify_add_watch(self._descriptor, os.fsencode(path), mask))
 
     def unwatch(self, watch: int) -> None:

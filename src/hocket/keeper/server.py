@@ -42,12 +42,20 @@ def _detach_and_run(home: str, environment: Mapping[str, str]) -> NoReturn:
         os.setsid()
         if os.fork() != 0:
             os._exit(0)
+        _drop_mark()
         _open_standard_streams(home)
         # Python looks for modules in the working directory: that must be ours, never somebody's project.
         os.chdir(home)
         os.execve(sys.executable, [sys.executable, "-m", "hocket", "serve"], environment)
     finally:
         os._exit(1)
+
+
+def _drop_mark() -> None:
+    """Take away the mark of the run that this may have been started in: what the server starts is not that run's."""
+    from hocket.keeper.platform import set_inherited_mark  # not for the command, whose way is to be short
+
+    set_inherited_mark(None)
 
 
 def _open_standard_streams(home: str) -> None:

@@ -12,13 +12,18 @@ import select
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
+from hocket.keeper.platform import set_inherited_mark
+from hocket.keeper.tree import COOKIE, mark_of
+
 _CHUNK = 65536
 # A background process can hold the output open after the tool has ended, so its end is looked for as well.
 _LOOK = 0.05
+_starting = threading.Lock()
 
 
 class ToolResult(NamedTuple):
@@ -41,7 +46,7 @@ def run_tool(
 
     OSError when it cannot be started at all. Blocks: call it from a thread.
     """
-    with _standard_input(stdin) as given:
+    with _standard_input(stdin) as given, starting_children(env.get(COOKIE)):
         process = subprocess.Popen(
             argv,
             cwd=cwd,
@@ -60,6 +65,20 @@ def run_tool(
         _drain(process, tail)
         code = process.wait()
     return ToolResult(code, tail.content(), timed_out=not ended)
+
+
+@contextlib.contextmanager
+def starting_children(cookie: str | None) -> Iterator[None]:
+    """What is started meanwhile inherits the mark of this cookie, and so does all that it starts.
+
+    The mark is the whole process's for that time, which changes nothing about it; one thread at a time.
+    """
+    with _starting:
+        set_inherited_mark(None if cookie is None else mark_of(cookie))
+        try:
+            yield
+        finally:
+            set_inherited_mark(None)
 
 
 @contextlib.contextmanager

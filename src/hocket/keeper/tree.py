@@ -1,8 +1,9 @@
 """The process tree of a run: who belongs to it, and ending all of it.
 
-Two kinds of evidence make a process part of a run: it descends from the keeper (a subreaper, so nobody
-escapes by a double fork), or it carries the run's cookie in its environment. Two marks spare a process:
-HOCKET_SERVER (a server that an agent's command started serves other runs too) and another run's cookie.
+Three kinds of evidence make a process part of a run: it descends from the keeper (a subreaper, so nobody escapes by a
+double fork), it carries the run's cookie in its environment, or it has inherited the run's mark, which a process keeps
+when it clears its environment. Anybody can write an environment, so nothing in it spares a process. Spared is who holds
+the lock that proves it: the server of the run's home, the keeper of another of its live runs, and what is below them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from hocket.keeper import platform
+from hocket.keeper import files, platform
+from hocket.keeper.absence import SERVER_LOCK
 
 COOKIE = "HOCKET_RUN"
 SERVER_MARK = "HOCKET_SERVER"
 HOME = "HOCKET_HOME"
+RUNS = "runs"
 
 # How long SIGKILL is repeated before a process counts as a survivor (it hangs in the kernel, or is not ours).
 KILL_PATIENCE = 5.0
@@ -28,6 +31,10 @@ Found = dict[int, int]
 """Processes by pid, each with the start time that makes the pid an identity."""
 
 
+Spared = Callable[[int], bool]
+"""Whether a process is left alone, together with everything below it."""
+
+
 class Sweep(NamedTuple):
     """How many processes were found and told to end, and the pids of those that would not."""
 
@@ -35,25 +42,55 @@ class Sweep(NamedTuple):
     survivors: list[int]
 
 
+def mark_of(cookie: str) -> int:
+    """The number that processes of the run with this cookie inherit: 62 bits, so that no real limit looks like one."""
+    number = 0xCBF29CE484222325
+    for byte in cookie.encode("utf-8", "surrogateescape"):
+        number = (number ^ byte) * 0x100000001B3 % (1 << 64)  # FNV-1a: this process must not load a library for it
+    return number >> 3 | 1 << 61
+
+
+def spare_nobody(pid: int) -> bool:
+    return False
+
+
+def spare_others(home: str, own: str) -> Spared:
+    """Spare the server of this home and the keepers of its live runs, but for the one of the run directory ``own``.
+
+    The mark of a server in the environment is no proof, it only saves the look at most processes.
+    """
+    home, own = (os.path.realpath(path) if path else "" for path in (home, own))
+
+    def is_other(pid: int) -> bool:
+        if not home or SERVER_MARK not in platform.environ_of(pid):
+            return False
+        place = platform.working_directory(pid) or ""
+        locks = [os.path.join(home, SERVER_LOCK)]
+        if place != own and os.path.dirname(os.path.dirname(place)) == os.path.join(home, RUNS):
+            locks.append(os.path.join(place, files.LOCK))
+        return any(files.is_same(lock, held) for held in platform.held_locks(pid) for lock in locks)
+
+    return is_other
+
+
 def descendants(root_pid: int) -> Found:
     """Everything below this process, itself not included."""
     table = platform.scan()
-    return _below([root_pid], table, lambda pid: False)
+    return _below([root_pid], table, spare_nobody)
 
 
 def carrying(cookie: str) -> Found:
-    """Every process of ours that carries this run's cookie."""
+    """Every process of ours that carries this run's cookie, or its mark."""
     return _carriers(platform.scan(), cookie)
 
 
-def sweep_targets(keeper_pid: int, cookie: str) -> Found:
+def sweep_targets(keeper_pid: int, cookie: str, spared: Spared = spare_nobody) -> Found:
     """What must not outlive the run that this keeper keeps."""
     table = platform.scan()
-    below = _below([keeper_pid], table, lambda pid: _is_spared(platform.environ_of(pid), cookie))
-    return below | _own_carriers(table, cookie, keeper_pid)
+    return _below([keeper_pid], table, spared) | _own_carriers(table, cookie, keeper_pid, spared)
 
 
-def nearest_targets(keeper_pid: int, cookie: str) -> Found:
+def nearest_targets(keeper_pid: int, spared: Spared = spare_nobody) -> Found:
     """The living descendants that `sweep_targets` would find, by a walk that takes microseconds.
 
     What keeps forking away can be caught only if the look is quicker than the flight.
@@ -63,15 +100,15 @@ def nearest_targets(keeper_pid: int, cookie: str) -> Found:
     while pending:
         pid = pending.pop()
         started = platform.start_time(pid, living=True)
-        if started is not None and pid not in found and not _is_spared(platform.environ_of(pid), cookie):
+        if started is not None and pid not in found and not spared(pid):
             found[pid] = started
             pending += platform.children_of(pid)
     return found
 
 
-def has_own_child(keeper_pid: int, cookie: str) -> bool:
+def has_own_child(keeper_pid: int, spared: Spared = spare_nobody) -> bool:
     """Whether a direct child of this keeper is there that nothing spares, be it one that ended just now."""
-    return any(not _is_spared(platform.environ_of(pid), cookie) for pid in platform.children_of(keeper_pid))
+    return any(not spared(pid) for pid in platform.children_of(keeper_pid))
 
 
 def end_all(
@@ -107,14 +144,17 @@ def end_all(
     return Sweep(len(seen), sorted(found))
 
 
-def sweep_cookie(run_id: str, grace: float = 0.0) -> Sweep:
-    """End what a run left behind whose keeper is gone: its cookie's carriers and what is below them."""
+def sweep_cookie(run_id: str, grace: float = 0.0, spared: Spared = spare_nobody) -> Sweep:
+    """End what a run left behind whose keeper is gone: who carries its cookie or its mark, and what is below them.
+
+    The caller is spared: it is the server, or has nothing to do with the run.
+    """
+    own = os.getpid()
 
     def find() -> Found:
         table = platform.scan()
-        carriers = _own_carriers(table, run_id, os.getpid())
-        below = _below(carriers, table, lambda pid: _is_spared(platform.environ_of(pid), run_id))
-        return below | carriers
+        carriers = _own_carriers(table, run_id, own, spared)
+        return _below(carriers, table, lambda pid: pid == own or spared(pid)) | carriers
 
     return end_all(find, grace)
 
@@ -152,31 +192,24 @@ def _look(find: Callable[[], Found]) -> Found:
     return {}
 
 
-def _is_spared(environ: Mapping[str, str], cookie: str) -> bool:
-    return SERVER_MARK in environ or environ.get(COOKIE, cookie) != cookie
-
-
-def _own_carriers(table: Mapping[int, platform.Process], cookie: str, self_pid: int) -> Found:
+def _own_carriers(table: Mapping[int, platform.Process], cookie: str, self_pid: int, spared: Spared) -> Found:
     carriers = _carriers(table, cookie)
-    return {
-        pid: started
-        for pid, started in carriers.items()
-        if pid != self_pid and SERVER_MARK not in platform.environ_of(pid)
-    }
+    return {pid: started for pid, started in carriers.items() if pid != self_pid and not spared(pid)}
 
 
 def _carriers(table: Mapping[int, platform.Process], cookie: str) -> Found:
     if not cookie:
         return {}
-    uid = os.getuid()
+    uid, mark = os.getuid(), mark_of(cookie)
     return {
         pid: process.start_time
         for pid, process in table.items()
-        if platform.owner_of(pid) == uid and platform.environ_of(pid).get(COOKIE) == cookie
+        if platform.owner_of(pid) == uid
+        and (platform.inherited_mark(pid) == mark or platform.environ_of(pid).get(COOKIE) == cookie)
     }
 
 
-def _below(roots: Iterable[int], table: Mapping[int, platform.Process], spared: Callable[[int], bool]) -> Found:
+def _below(roots: Iterable[int], table: Mapping[int, platform.Process], spared: Spared) -> Found:
     """All processes below the roots; a spared one is left out together with everything below it."""
     children: dict[int, list[int]] = {}
     for pid, process in table.items():

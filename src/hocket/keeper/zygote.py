@@ -66,10 +66,11 @@ class Zygote:
         import subprocess
 
         from hocket.keeper.server import server_environment
+        from hocket.keeper.tools import starting_children
 
         self._let_go()
         ours, theirs = socket.socketpair()
-        with theirs:
+        with theirs, starting_children(None):
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _BOOTSTRAP, _PACKAGE_PARENT],
                 stdin=theirs.fileno(),

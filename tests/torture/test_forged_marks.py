@@ -1,0 +1,129 @@
+"""Processes with forged marks, or none at all: they end with the run or the gate that started them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torture.ground import Ground, all_gone, kill, verdict, wait_for
+from world import Bin, Hocket
+
+pytestmark = pytest.mark.shared_server
+
+CHILDREN = """
+import os, subprocess, sys
+deaf = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True); signal.pause()"
+forged = {
+    "server": {**os.environ, "HOCKET_SERVER": "1"},
+    "only server": {"HOCKET_SERVER": "1", "HOCKET_HOME": os.environ.get("HOCKET_HOME", "/")},
+    "run": {**os.environ, "HOCKET_RUN": "x"},
+    "both": {"HOCKET_SERVER": "1", "HOCKET_RUN": "x"},
+    "nothing": {},
+}
+pids = []
+for env in forged.values():
+    child = subprocess.Popen([sys.executable, "-ISc", deaf], stdout=-1, env=env, start_new_session=True)
+    child.stdout.readline()
+    pids.append(child.pid)
+with open(sys.argv[1] + ".new", "w") as file:
+    print(*pids, file=file)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+"""
+STAY = "import signal\nsignal.pause()\n"
+
+
+@pytest.fixture
+def children(project: Path) -> Callable[[], list[int]]:
+    """The pids that an agent wrote into the file `pids` of the project."""
+
+    def read() -> list[int]:
+        path = project / "pids"
+        wait_for(path.exists, "the children")
+        return [int(word) for word in path.read_text().split()]
+
+    return read
+
+
+def test_children_with_forged_marks_are_gone_when_their_run_has_ended(
+    ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+) -> None:
+    """Torture row 49."""
+    agent("forger", CHILDREN)
+    run = ground.spawn("forger", str(project / "pids"))
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert all_gone(children(), 0)
+
+
+def test_children_with_forged_marks_are_gone_when_their_run_is_stopped(
+    ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+) -> None:
+    """Torture row 49."""
+    agent("forger", CHILDREN + STAY)
+    (project / "hocket.toml").write_text("[run]\nstop_grace = 0.3\n")
+    run = ground.spawn("forger", str(project / "pids"))
+    pids = children()
+    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
+    assert all_gone(pids, 0)
+
+
+@pytest.mark.own_server
+@pytest.mark.parametrize("is_served", [True, False])
+def test_children_with_forged_marks_are_gone_when_their_keeper_was_killed(
+    is_served: bool, ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+) -> None:
+    """Torture row 49."""
+    agent("forger", CHILDREN + STAY)
+    run = ground.spawn("forger", str(project / "pids"))
+    pids = children()
+    keeper = ground.identity(run).keeper
+    if not is_served:
+        ground.kill_server()
+    kill(keeper)
+    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+    assert all_gone(pids, 0)
+
+
+def test_children_with_forged_marks_are_gone_when_their_gate_has_ended(
+    hocket: Hocket, agent: Bin, project: Path, children: Callable[[], list[int]]
+) -> None:
+    """Torture row 49."""
+    agent("worker", "pass")
+    forger = agent("forger", CHILDREN)
+    done = hocket("run", "worker", "--until", f"{forger} {project / 'pids'}")
+    assert done.returncode == 0, done.stderr
+    assert all_gone(children(), 0)
+
+
+def test_a_run_that_another_one_started_outlives_it(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
+    """Torture row 49. It has a keeper of its own, which is what spares it."""
+    agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
+    agent("starter", f"#!/bin/sh\nexec hocket spawn held -- {project / 'gate'}\n")
+    os.mkfifo(project / "gate")
+    assert hocket("run", "starter").returncode == 0
+    held = wait_for(lambda: [run for run in hocket.runs() if run["agent"] == "held"], "the other run")[0]["id"]
+    ground.said(held, b"ready")
+    (project / "gate").open("w").close()
+    assert verdict(ground.ended(held)) == ("done", "exit", 0)
+
+
+@pytest.mark.own_server
+def test_a_server_that_an_agent_started_outlives_its_run_with_all_other_runs(
+    ground: Ground, agent: Bin, project: Path
+) -> None:
+    """Torture row 49. Its processes are below the keeper of the run that started it; their locks spare them."""
+    agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
+    agent("starter", f"#!/bin/sh\nkill -9 $1\nhocket spawn held --json -- {project / 'gate'} > {project / 'spawned'}\n")
+    os.mkfifo(project / "gate")
+    first = ground.server_pid()
+    run = ground.spawn("starter", str(first))
+    wait_for(lambda: (project / "spawned").exists() and (project / "spawned").read_text(), "a run of the new server")
+    second = wait_for(lambda: (pid := ground.living_server()) != first and pid, "a new server")
+    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert ground.server_pid() == second
+    held = next(one["id"] for one in ground.client.request("GET", "/api/runs?all=1") if one["agent"] == "held")
+    ground.said(held, b"ready")
+    (project / "gate").open("w").close()
+    assert verdict(ground.ended(held)) == ("done", "exit", 0)
