@@ -112,6 +112,8 @@ class Leaf:
             written = read_at(self.out, self.glanced, GLANCE)
         except OSError:
             return None
+        if not written and not files.is_regular(self.out):
+            return None
         self.glanced += written.rfind(b"\n") + 1
         return written
 

@@ -17,13 +17,14 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from hocket import config
 from hocket.engine import clock, estimates
 from hocket.engine.ears import Ears
+from hocket.engine.forced_stop import force_stop
 from hocket.engine.home import PROGRAMS
 from hocket.engine.journal import RETRY_AFTER, Journal
 from hocket.engine.leaf import Leaf
@@ -38,6 +39,7 @@ from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
+from hocket.keeper.escalation import find_agent, find_keeper
 from hocket.keeper.platform import Inotify
 from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
@@ -47,6 +49,8 @@ from hocket.secret_files import public_part, secret_part
 from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
+
+T = TypeVar("T")
 
 FIRST_LOOK = 0.004
 """How soon we look at an agent that has begun: by then it may have ended."""
@@ -180,6 +184,8 @@ class Processes:
             calls = leaf.offsets.reader.get("calls") or ()
             self._serving.take_over(leaf.line, calls, leaf.offsets.out, leaf.provider.longest_line)
         self._arm(leaf, run)
+        if run.stop_reason is not None:
+            self._force(leaf)
         if leaf.spec.stdin == "lines":
             self._spawn(self._catch_up(leaf, run))
         else:
@@ -210,12 +216,22 @@ class Processes:
             self._placed.add(leaf.id)
             self._spawn(self._launch(leaf))
         else:
+            self._force(leaf)
             self._touch(leaf, 0)
 
     def redacted(self, run_id: str, text: str) -> str:
         """A text with the secrets of a run that goes on masked."""
         leaf = self._leaves.get(run_id)
         return text if leaf is None else leaf.redactor.text(text)
+
+    def _force(self, leaf: Leaf) -> None:
+        """See to it that a stop is carried out, also by a keeper that does not hear of it."""
+        if leaf.forcing is None and not self._closing and files.was_started(leaf.place):
+            leaf.forcing = self._spawn(self._force_stop(leaf))
+
+    async def _force_stop(self, leaf: Leaf) -> None:
+        await force_stop(leaf, str(self._home), self._helpers)
+        self._suspect(leaf)
 
     # Starting
 
@@ -473,6 +489,8 @@ class Processes:
 
     async def _conclude(self, leaf: Leaf, run: Run, events: list[Event], offsets: Offsets, record: files.Exit) -> None:
         """All that it wrote has been read: how it ended, and why."""
+        if leaf.forced and record.signal == signal.SIGKILL:
+            record = record._replace(stopped=True)  # Its keeper could not know that it was.
         events += [self._event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
         status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
         transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
@@ -495,15 +513,16 @@ class Processes:
             extra["transient"] = True
         if status is Status.FAILED and not record.error:
             extra |= self._complaint(leaf, run, events, reason)
+        if leaf.forced:
+            extra["error"] = "; ".join(filter(None, (extra.get("error"), leaf.forced)))
         await self._end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
 
     def _started(self, leaf: Leaf, run: Run, record: files.Exit | None = None) -> list[Event]:
         if run.status is not Status.STARTING:
             return []
         known = files.read_pid(leaf.place) or record
-        if known is None or known.pid is None:
-            return []
-        return [self._event(leaf, "run.started", {"pid": known.pid, **clock.reading()})]
+        pid = leaf.agent if known is None else known.pid
+        return [] if pid is None else [self._event(leaf, "run.started", {"pid": pid, **clock.reading()})]
 
     def _event(self, leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
         return Event(0, time.time(), leaf.id, leaf.root, kind, data)
@@ -608,12 +627,14 @@ class Processes:
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
             await self.ask_to_stop([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
-        self._end_input(leaf, leaf.offsets.reader)
-        if run.stop_reason is not None and not leaf.rung:
-            leaf.rung = files.ring(leaf.place, files.BELL_STOP)
+        if run.stop_reason is not None:
+            leaf.rung = leaf.rung or files.ring(leaf.place, files.BELL_STOP)
+            self._force(leaf)
         if leaf.suspect:
             leaf.suspect = False
             await self._examine(leaf)
+        if not leaf.ending:
+            self._end_input(leaf, leaf.offsets.reader)
 
     def _listen(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Whatever it says, it is at work."""
@@ -662,12 +683,15 @@ class Processes:
 
     async def _examine(self, leaf: Leaf) -> None:
         state = files.state(leaf.place)
+        is_starting = self._journal.live[leaf.id].status is Status.STARTING
         if state == "finished":
             leaf.dirty = True
-        elif state == "lost":
+        elif leaf.is_given_up and state != "unstarted":
             await self._lost(leaf)
-        elif state == "unstarted" and self._journal.live[leaf.id].status is not Status.STARTING:
-            await self._lost(leaf)  # It had begun, and its directory was removed.
+        elif state == "lost" or (state == "unstarted" and not is_starting):
+            # Its lock is free, or its directory was removed. But an agent may have replaced the lock.
+            if await self._in_thread(find_keeper, leaf.place) is None:
+                await self._lost(leaf)
         elif state == "unstarted" and not leaf.launching:
             await self._not_started(leaf, OSError(errno.ECHILD, "the keeper was gone before it began"))
         elif leaf.looks < 3:
@@ -676,6 +700,12 @@ class Processes:
             self._loop.call_later(0.02 * 5**leaf.looks, self._suspect, leaf)
         else:
             leaf.looks = 0
+            if is_starting and leaf.agent is None:
+                leaf.agent = await self._in_thread(find_agent, leaf.place)
+                leaf.dirty = leaf.dirty or leaf.agent is not None
+
+    async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
+        return await self._loop.run_in_executor(self._helpers, partial(work, *given))
 
     def _suspect(self, leaf: Leaf) -> None:
         leaf.suspect = True
@@ -683,8 +713,8 @@ class Processes:
 
     async def _lost(self, leaf: Leaf) -> None:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
-        sweep = partial(tree.sweep_cookie, leaf.id)
-        swept, survivors = await self._loop.run_in_executor(self._helpers, sweep)
+        spared = tree.spare_others(str(self._home), leaf.place)
+        swept, survivors = await self._in_thread(tree.sweep_cookie, leaf.id, 0.0, spared)
         sizes = leaf.sizes()
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True
@@ -695,7 +725,7 @@ class Processes:
                 events = []
         extra: dict[str, Any] = {"swept": swept, "survivors": survivors} if swept or survivors else {}
         self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
-        error = _why_lost(leaf.place)
+        error = leaf.forced or _why_lost(leaf.place)
         await self._end(leaf, events, Status.LOST, Reason.LOST, offsets=offsets, error=error, **extra)
 
     async def _end(
@@ -741,6 +771,8 @@ class Processes:
         self._need_us_for(leaf, False)
         for timer in leaf.timers:
             timer.cancel()
+        if leaf.forcing is not None:
+            leaf.forcing.cancel()
         self._unwatch(leaf)
         self._fill_places()
 
@@ -809,9 +841,13 @@ def _ends_before(run: Run, other: Run) -> bool:
 
 
 def _why_lost(place: str) -> str:
-    if not os.path.exists(os.path.join(place, files.LOCK)):
+    if not os.path.lexists(os.path.join(place, files.LOCK)):
         return "the files of its run were removed"  # No keeper ever takes its lock away.
-    return "the machine was restarted" if ended_by_restart(place) else "its keeper was killed"
+    if ended_by_restart(place):
+        return "the machine was restarted"
+    if os.path.lexists(os.path.join(place, files.EXIT)):
+        return f"its exit record cannot be read: {os.path.join(place, files.EXIT)}"  # Only an agent puts another there.
+    return "its keeper was killed"
 
 
 def _after(run: Run, events: list[Event]) -> Run:

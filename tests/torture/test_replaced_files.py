@@ -1,0 +1,182 @@
+"""Agents that put something else in the place of their run's files: nothing blocks, and their end still counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from torture.ground import PATIENCE, Ground, kill, verdict, wait_for
+from world import Bin, Hocket
+
+from hocket.errors import NotFound
+from hocket.keeper import files
+from hocket.keeper.escalation import find_keeper
+
+pytestmark = pytest.mark.shared_server
+
+NAMES = ("exit", "exit.pre", "out", "err", "in", "pid", "lock", "spec.json", "started", "bell")
+KINDS = ("fifo", "directory", "link", "link to a fifo", "device")
+
+REPLACER = """
+import glob, os, stat, sys
+kind, gate, *names = sys.argv[1:]
+folder = glob.glob(os.path.join(os.environ["HOCKET_HOME"], "runs", "*", os.environ["HOCKET_RUN"]))[0]
+while names != ["pid"] and not os.path.exists(os.path.join(folder, "pid")):
+    pass
+os.mkfifo(os.path.join(folder, "other"))
+make = {
+    "fifo": os.mkfifo,
+    "directory": lambda path: os.makedirs(path + "/inside"),
+    "link": lambda path: os.symlink("/dev/zero", path),
+    "link to a fifo": lambda path: os.symlink(os.path.join(folder, "other"), path),
+    "device": lambda path: os.mknod(path, 0o600 | stat.S_IFCHR, os.makedev(1, 5)),
+}[kind]
+for name in names:
+    path = os.path.join(folder, name)
+    if os.path.lexists(path):
+        os.unlink(path)
+    make(path)
+open(gate + ".ready", "w").close()
+with open(gate) as file:
+    file.read()
+sys.exit(3)
+"""
+"""Waits at its gate afterwards, then ends with 3."""
+
+
+class Gate:
+    """Where an agent waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "gate"
+        os.mkfifo(self.path)
+
+    def wait_reached(self) -> None:
+        wait_for((self.path.parent / "gate.ready").exists, "an agent at the gate")
+
+    def open(self) -> None:
+        self.path.open("w").close()
+
+
+@pytest.fixture
+def gate(project: Path) -> Gate:
+    return Gate(project)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "device":
+        try:
+            os.mknod(tmp_path / "probe", 0o600 | stat.S_IFCHR, os.makedev(1, 5))
+        except PermissionError:
+            pytest.skip("only root makes devices")
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def replacer(agent: Bin) -> None:
+    agent("replacer", REPLACER)
+
+
+def look_at(ground: Ground, run: str) -> None:
+    """All that a user can ask about a run, none of which may wait for the agent."""
+    answered = threading.Event()
+
+    def ask() -> None:
+        ground.run(run)
+        ground.events(run)
+        for stream in ("out", "err"):
+            list(ground.client.output(run, stream))
+        answered.set()
+
+    threading.Thread(target=ask, daemon=True).start()
+    assert answered.wait(PATIENCE), "the server does not answer"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_end_of_a_run_counts_when_a_file_was_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+    """Torture row 47."""
+    run = ground.spawn("replacer", kind, str(gate.path), name)
+    gate.wait_reached()
+    look_at(ground, run)
+    gate.open()
+    assert verdict(ground.ended(run)) == ("failed", "exit", 3)
+    look_at_output_of_the_ended(ground, run, is_gone=name == "out")
+
+
+def look_at_output_of_the_ended(ground: Ground, run: str, *, is_gone: bool) -> None:
+    if is_gone:
+        with pytest.raises(NotFound, match="is gone"):
+            ground.out(run)
+    else:
+        assert ground.out(run) == b""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_is_stopped_when_a_file_was_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+    """Torture row 47."""
+    run = ground.spawn("replacer", kind, str(gate.path), name)
+    gate.wait_reached()
+    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
+    assert ground.run(run)["error"] is None, "no force was needed"
+
+
+@pytest.mark.own_server
+def test_a_server_adopts_a_run_whose_files_were_all_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+    """Torture row 47."""
+    run = ground.spawn("replacer", kind, str(gate.path), *NAMES)
+    gate.wait_reached()
+    wait_for(lambda: ground.run(run)["status"] == "running", "the recorded start")
+    ground.kill_server()
+    look_at(ground, run)
+    assert ground.run(run)["status"] == "running"
+    gate.open()
+    assert verdict(ground.ended(run)) == ("failed", "exit", 3)
+
+
+@pytest.mark.parametrize("name", ["lock", "exit"])
+def test_a_run_with_a_killed_keeper_is_lost_when_a_file_was_replaced(
+    name: str, kind: str, ground: Ground, gate: Gate
+) -> None:
+    """Torture row 47."""
+    run = ground.spawn("replacer", kind, str(gate.path), name)
+    gate.wait_reached()
+    keeper = find_keeper(str(ground.folder(run)))
+    assert keeper is not None
+    kill(keeper.pid, signal.SIGKILL)
+    ended = ground.ended(run)
+    assert verdict(ended) == ("lost", "lost", None)
+    assert ("exit record cannot be read" if name == "exit" else "keeper was killed") in ended["error"]
+
+
+def test_a_time_limit_holds_when_the_pid_file_was_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+    """Torture row 47. The limit counts from the start, which a run must not be able to hide."""
+    run = ground.spawn("replacer", kind, str(gate.path), "pid", timeout=0.5)
+    ended = ground.ended(run)
+    assert (ended["status"], ended["reason"]) == ("failed", "timeout")
+
+
+@pytest.mark.own_server
+def test_other_runs_are_restored_when_one_replaced_its_specification(
+    kind: str, ground: Ground, hocket: Hocket, agent: Bin, home: Path, gate: Gate
+) -> None:
+    """Torture row 47."""
+    agent("hello", "print('hello')")
+    run = ground.spawn("replacer", kind, str(gate.path), files.SPEC)
+    gate.wait_reached()
+    gate.open()
+    ground.ended(run)
+    other = ground.ended(ground.spawn("hello"))["id"]
+    assert hocket("server", "stop").returncode == 0
+    (home / "hocket.db").write_bytes(b"no database\n" * 500)
+    restored = hocket("doctor", "--restore", "--json")
+    assert restored.returncode == 0, restored.stderr
+    told = json.loads(restored.stdout)
+    assert (told["runs"], told["unreadable"]) == (1, 1)
+    assert verdict(ground.ended(other)) == ("done", "exit", 0)
