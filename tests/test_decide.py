@@ -488,6 +488,15 @@ def test_an_overloaded_service_is_tried_again_after_ever_longer_pauses() -> None
     assert 1200 < sum(pauses) < 3600
 
 
+def test_a_pause_ends_when_the_clock_is_set_back() -> None:
+    chain = make(1)
+    for last in (overloaded("r1", 10_000.0), limited("r1", 10_000.0, None)):
+        assert decide(chain, after(chain, [last]), 10_000.0 - 7200.0) == Start(0, 1, "r1")
+    known = limited("r1", 10_000.0, 10_500.0)
+    waiting = decide(chain, after(chain, [known]), 10_000.0 - 7200.0)
+    assert waiting == Wait(10_500.0, limited=True), "an appointment is a time of day"
+
+
 def test_after_too_many_attempts_an_overload_is_a_failure_like_any_other() -> None:
     attempts = [overloaded(f"r{i}", 100.0) for i in range(MOST_ATTEMPTS + 1)]
     single, loop = make(None), make(3)

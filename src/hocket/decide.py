@@ -339,14 +339,16 @@ def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain
     if last.is_lost and chain.on_lost != "retry" and not last.again:
         may_ask = chain.on_question == "ask" and last.again is None
         return Ask(index, last.run) if may_ask else Finished(Status.FAILED, Reason.LOST, index)
-    until = 0.0 if last.is_lost else _not_before(past.again, last)
+    until = 0.0 if last.is_lost else _not_before(past.again, last, now)
     if now < until:
         return Wait(until, limited=last.is_limited)
     return Start(index, past.spent + 1, last.run)
 
 
-def _not_before(attempts: int, last: Outcome) -> float:
+def _not_before(attempts: int, last: Outcome, now: float) -> float:
     ended = last.ended_at or 0.0
+    if now < ended and (not last.is_limited or last.resets_at is None):
+        return 0.0  # The clock was set back since, so nobody knows how much of the pause is left.
     doubled = 2.0 ** min(attempts - 1, 10)
     pause = min(FIRST_PAUSE * doubled, LONGEST_PAUSE)
     if not last.is_limited:

@@ -393,6 +393,8 @@ class Run(Struct, frozen=True):
     started_boot: str | None = None
     """The start of the machine that this clock belongs to."""
     ended_at: float | None = None
+    duration: float | None = None
+    """Seconds from its start to its end, by a clock that nobody sets; None of one that never began."""
     exit_code: int | None = None
     result: str | None = None
     cost_usd: float | None = None
@@ -569,6 +571,7 @@ def _ended(run: Run, event: Event) -> Run:
         status=Status(data["status"]),
         reason=Reason(data["reason"]),
         ended_at=event.ts,
+        duration=data.get("duration"),
         exit_code=data.get("exit_code"),
         result=data.get("result"),
         error=data.get("error"),

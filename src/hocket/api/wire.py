@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from hocket.engine import clock
 from hocket.errors import HocketError
 from hocket.model import Run
 
@@ -90,6 +91,8 @@ class RunOut(Struct):
     created_at: float
     started_at: float | None
     ended_at: float | None
+    elapsed: float | None
+    """Seconds at work so far, or in all; unlike the difference of the times above it is right if the clock was set."""
     exit_code: int | None
     result: str | None
     cost_usd: float | None
@@ -487,6 +490,7 @@ def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
     faces = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
+    faces["elapsed"] = clock.elapsed(run)
     return {name: plain.get(name) for name in RunOut.__struct_fields__} | faces
 
 

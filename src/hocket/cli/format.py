@@ -122,7 +122,9 @@ def duration(seconds: float | None) -> str:
 
 
 def elapsed(run: dict[str, Any], now: float) -> float | None:
-    """How long a run has taken, or took."""
+    """How long a run has taken, or took; of one that waits for its start, how long it has waited."""
+    if run.get("elapsed") is not None:
+        return float(run["elapsed"])
     begun = run.get("started_at") or run.get("created_at")
     if begun is None:
         return None

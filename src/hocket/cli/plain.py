@@ -6,6 +6,7 @@ import sys
 import time
 
 from hocket.cli.format import clock, duration, one_line, painted
+from hocket.cli.steady import steady_now, wall_time
 from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of
 from hocket.client import type_in
 
@@ -61,7 +62,7 @@ def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
 def heartbeat(progress: Progress, now: float) -> str:
     """Who is at work though nothing is heard, or what is waited for."""
     if progress.parked is not None:
-        return f"{progress.name} … still {parking(progress.parked, now)}"
+        return f"{progress.name} … still {parking(progress.parked, wall_time(now))}"
     working = progress.at_work()
     who = ", ".join(progress.speaker(step.run) for step in working if step.run) or progress.name
     state = "still waits for an answer" if any(step.asks for step in working) else "still running"
@@ -122,8 +123,7 @@ class PlainView:
         """Nothing came for a moment."""
         if time.monotonic() - self._spoke_at < HEARTBEAT_SECONDS:
             return
-        now = time.time()
-        self.say(f"{clock(now)} {heartbeat(progress, now)}")
+        self.say(f"{clock(time.time())} {heartbeat(progress, steady_now())}")
 
     def note(self, text: str) -> None:
         """Lines that are written once have no footer."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table, uttered
+from hocket.cli.steady import steady_time
 from hocket.cli.words import asked, deed, gate_at_work, gate_verdict, parking
 
 TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
@@ -129,7 +130,7 @@ class AskedView:
     def __init__(self, event: Event, who: str, name: object) -> None:
         self.run: str = event["run"]
         self.data: dict[str, Any] = event["data"]
-        self.since: float = event["ts"]
+        self.since: float = steady_time(event)
         self.who = who
         """Whose question it is; that of an agent's own helper has both names."""
         self.name = name
@@ -155,6 +156,8 @@ class Progress:
         self.budget_usd: float | None = None
         self.budget_tokens: int | None = None
         self.started_at: float | None = None
+        self._begun: dict[str, float] = {}
+        """When each run started."""
         self.ended: Event | None = None
         self.prompt: str | None = None
         """What the root was asked, on one line."""
@@ -167,7 +170,9 @@ class Progress:
         """One more thing happened."""
         kind, run = event["type"], event["run"]
         if self.started_at is None:
-            self.started_at = event["ts"]
+            self.started_at = steady_time(event)
+        if kind == "run.started":
+            self._begun[run] = steady_time(event)
         if kind in _ABOUT_QUESTIONS:
             self._note_questions(event)
         if kind in ("usage", "run.ended") and (leaf := self.leaves.get(run)) is not None:
@@ -297,7 +302,7 @@ class Progress:
             step.run = run
             step.iteration = leaf.iteration or 1
             step.status, step.gate, step.helpers, step.said_at = "starting", "", {}, None
-            step.started_at = step.started_at or event["ts"]
+            step.started_at = step.started_at or steady_time(event)
 
     def _note_prompt(self, run: str, leaf: LeafView, prompt: str | None) -> None:
         place = run if self.step_of(run) is None else leaf.step
@@ -324,7 +329,7 @@ class Progress:
         step.asks = self.reply_line(asked[0]) if asked else ""
         if kind in ("text", "tool.started"):
             helper = step.helpers.get(str(data.get("parent")))
-            step.say(_last_words(event, helper is None), event["ts"], helper)
+            step.say(_last_words(event, helper is None), steady_time(event), helper)
         elif kind == "member":
             _help(step, event)
         elif kind == "marker":
@@ -334,7 +339,7 @@ class Progress:
         elif (kind == "question" and asked) or (kind == "turn.ended" and data.get("idle")):
             step.status = "waiting"
         elif kind == "run.ended":
-            step.ended_at = event["ts"]
+            step.ended_at = self.end_of(event)
             step.reason = data.get("reason")
             step.helpers = {}
             if data.get("reason") == "rate_limited" or data.get("transient"):
@@ -349,15 +354,20 @@ class Progress:
         if step is None:
             return
         step.gate = gate_at_work(data) if event["type"] == "gate.started" else ""
-        step.said_at = event["ts"]
+        step.said_at = steady_time(event)
         if not step.gate and not data.get("passed"):
             step.last = gate_verdict(data)
             if step.status == "done":
                 step.status, step.reason = "failed", "gate"
 
+    def end_of(self, event: Event) -> float:
+        """When the run ended that this is the end of: its event is later if there was no server to notice."""
+        begun, taken = self._begun.get(event["run"]), event["data"].get("duration")
+        return steady_time(event) if begun is None or taken is None else begun + float(taken)
+
     def _loop_ended(self, step: StepView, event: Event) -> None:
         data = event["data"]
-        step.status, step.reason, step.ended_at = data["status"], data.get("reason"), event["ts"]
+        step.status, step.reason, step.ended_at = data["status"], data.get("reason"), self.end_of(event)
 
     def _root_ended(self, event: Event) -> None:
         self.ended = event
@@ -375,7 +385,7 @@ class Progress:
             step.tokens = report.get("tokens", step.tokens)
         if not reports and len(self.steps) == 1:
             self.steps[0].status, self.steps[0].reason = data["status"], data.get("reason")
-            self.steps[0].ended_at = event["ts"]
+            self.steps[0].ended_at = self.end_of(event)
 
     def finish_earlier_steps(self) -> list[StepView]:
         """The steps that are over for good, each of them named once.
@@ -416,8 +426,9 @@ def _help(step: StepView, event: Event) -> None:
     if data.get("status") not in _HELPS:
         step.helpers.pop(mark, None)
         return
-    helper = step.helpers.setdefault(mark, HelperView(one_line(str(data.get("agent") or "helper")), event["ts"]))
-    step.say(one_line(str(data.get("text") or "")), event["ts"], helper)
+    at = steady_time(event)
+    helper = step.helpers.setdefault(mark, HelperView(one_line(str(data.get("agent") or "helper")), at))
+    step.say(one_line(str(data.get("text") or "")), at, helper)
 
 
 def _last_words(event: Event, named: bool) -> str:
@@ -470,7 +481,7 @@ def summary(progress: Progress, now: float, columns: int | None = None) -> list[
     if progress.ended is None:
         return [*lines, *whereabouts(progress)]
     data = progress.ended["data"]
-    taken = duration(None if progress.started_at is None else progress.ended["ts"] - progress.started_at)
+    taken = duration(None if progress.started_at is None else progress.end_of(progress.ended) - progress.started_at)
     used = cost(data)
     if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in progress.steps):
         used += ", some of it unpriced"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,6 +224,7 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
 
 def _show(client: Client, run: str, signals: Signals, options: dict[str, Any]) -> dict[str, Any]:
     from hocket.cli.progress import Progress, summary
+    from hocket.cli.steady import steady_now
     from hocket.cli.watch import watch
 
     progress = Progress(run)
@@ -235,7 +235,7 @@ def _show(client: Client, run: str, signals: Signals, options: dict[str, Any]) -
     sys.stdout.flush()
     if not options["quiet"]:
         # The last line says how to look at a run later, and there is no later.
-        print("\n".join(summary(progress, time.time())[:-1]), file=sys.stderr)
+        print("\n".join(summary(progress, steady_now())[:-1]), file=sys.stderr)
     return last
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from hocket import config
 from hocket.cli import access
@@ -258,7 +257,8 @@ def _say_where_it_is(progress: Progress) -> None:
 def _summarise(progress: Progress, colour: bool) -> None:
     from hocket.cli.format import tinted
     from hocket.cli.progress import summary
+    from hocket.cli.steady import steady_now
 
-    lines = summary(progress, time.time(), access.terminal_width(sys.stderr))
+    lines = summary(progress, steady_now(), access.terminal_width(sys.stderr))
     told = (tinted(line) if colour else line for line in lines)
     sys.stderr.write("".join(f"{line}\n" for line in told))  # in one piece, where printing would take two for each

@@ -21,6 +21,7 @@ from hocket.cli.box import Box, folded
 from hocket.cli.format import NEEDS_YOU, WORDS, duration, fit, one_line, price, tokens_of, width, wrapped
 from hocket.cli.plain import lines_of, question_of
 from hocket.cli.progress import AGENT_COLUMNS, AskedView, HelperView, Progress, StepView, arrows, joint
+from hocket.cli.steady import steady_now, wall_time
 from hocket.cli.words import ALERT, ASIDE, NOTICE, SAID, THOUGHT, parking, tone_of
 
 FRAME_SECONDS = 0.125
@@ -80,7 +81,7 @@ class LiveView:
             for line in heading(progress):
                 self._print(line)
         for step in progress.finish_earlier_steps():
-            self._print(step_line(progress, step, time.time(), self._console.width))
+            self._print(step_line(progress, step, steady_now(), self._console.width))
         self._tell(progress, event)
         self._paint(progress)
 
@@ -152,7 +153,7 @@ class LiveView:
         if now - self._painted_at < FRAME_SECONDS:
             return
         self._painted_at = now
-        columns, at = self._console.width, time.time()
+        columns, at = self._console.width, steady_now()
         rows = self._console.height
         box = self._boxed(columns, rows, at)
         painted = frame(progress, at, columns, self._note, box, rows, self._offer)
@@ -199,7 +200,7 @@ def frame(
     """The block: the steps that are not over, what is asked, and a footer, which is never what there is no room for."""
     lines = [line for step in progress.steps if not step.told for line in _step_lines(progress, step, now, columns)]
     if progress.parked is not None:
-        waits = f"{WORDS['parked'][0]}  {parking(progress.parked, now)}{_left(progress, now)}"
+        waits = f"{WORDS['parked'][0]}  {parking(progress.parked, wall_time(now))}{_left(progress, wall_time(now))}"
         lines.append(Text(fit(waits, columns), TONES[NOTICE]))
     footer = _footer(progress, now, columns, note, offer)
     room = None if rows is None else max(0, rows - len(box) - len(footer) - 1)

@@ -1,4 +1,6 @@
-"""Time limits: how long a run has been at work, by a clock that outlives servers and stands still with the machine.
+"""How long a run has been at work, by a clock that outlives servers and stands still with the machine.
+
+Neither a time limit nor a duration changes when the time of day is set.
 
 That clock begins anew when the machine starts, so each reading says under which start it was made. Of a run that began
 under another one nobody knows how long it was at work: it gets its whole time again. What ends a run is not here.
@@ -11,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from hocket.keeper import platform
-from hocket.model import Run
+from hocket.model import Event, Run
 
 
 @cache
@@ -29,6 +31,29 @@ def is_readable(run: Run) -> bool:
     if run.started_clock is None or run.started_clock > time.monotonic():
         return False
     return run.started_boot in (None, _boot())
+
+
+def elapsed(run: Run) -> float | None:
+    """Seconds since the start of a run that has not ended, or until the end of one that has; None before its start."""
+    if run.ended and run.duration is not None:
+        return run.duration
+    if run.started_at is None:
+        return None
+    if run.ended_at is not None:
+        return max(0.0, run.ended_at - run.started_at)  # It ended under a version that did not measure.
+    if run.started_clock is None or not is_readable(run):
+        return max(0.0, time.time() - run.started_at)
+    return time.monotonic() - run.started_clock
+
+
+def stamped(event: Event, run: Run | None) -> Event:
+    """An event of a run's beginning or end with the reading of the clock; an end also has the run's ``duration``."""
+    if event.type not in ("run.created", "run.ended"):
+        return event
+    data = {**event.data, **reading()}
+    if event.type == "run.ended" and "duration" not in data and run is not None and not run.ended:
+        data["duration"] = elapsed(run)
+    return Event(event.seq, event.ts, event.run, event.root, event.type, data)
 
 
 def left(run: Run, limit: float) -> float:

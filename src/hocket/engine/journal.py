@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from hocket.engine import clock
 from hocket.errors import HocketError
 from hocket.model import Event, Run
 from hocket.store import Batch, Committed, NewRun, Offsets, Store
@@ -39,7 +40,8 @@ class Journal:
         order_key: str | None = None,
         durable: bool = False,
     ) -> Committed:
-        batch = Batch(list(events), new or {}, offsets or {}, list(orders), order_key, durable)
+        told = [clock.stamped(event, self.live.get(event.run)) for event in events]
+        batch = Batch(told, new or {}, offsets or {}, list(orders), order_key, durable)
         future: asyncio.Future[Committed] = self._loop.create_future()
         self._waiting[id(batch)] = future
         self._writer.submit(batch)

@@ -499,6 +499,7 @@ class Processes:
             status, reason, transient = Status.FAILED, Reason.BUDGET, False
         code = record.code if record.signal is None else 128 + record.signal
         extra: dict[str, Any] = {"error": record.error} if record.error else {}
+        extra["duration"] = record.duration
         if record.signal is not None:
             extra["signal"] = _signal_name(record.signal)
         if record.swept:

@@ -101,9 +101,9 @@ class Appointment:
         Not when there was another server meanwhile: that one knows better. One that never got so far as to listen was
         none.
         """
-        due = max(self._at, time.time() + pause)
+        earliest = time.monotonic() + pause
         while self._maker is not None and not self._is_over():
-            left = due - time.time()
+            left = max(self._at - time.time(), earliest - time.monotonic())
             if left <= 0 and not _is_there(self._home):
                 return True
             time.sleep(min(max(left, _STILL_THERE), step))
