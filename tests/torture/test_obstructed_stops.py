@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from torture.ground import Ground, all_gone, wait_for
-from world import Bin
+from world import Bin, Hocket
 
 from hocket.keeper.escalation import find_keeper
 
@@ -122,6 +122,18 @@ def test_a_time_limit_ends_the_tree_although_the_keeper_is_obstructed(
     ended = ground.ended(run)
     assert (ended["status"], ended["reason"]) == ("failed", limit)
     assert all_gone(family, 0)
+
+
+def test_a_chain_is_stopped_although_the_keeper_of_its_step_is_obstructed(
+    ground: Ground, hocket: Hocket, stubborn: list[int], project: Path
+) -> None:
+    """Torture row 48."""
+    written = project / "family"
+    hocket("run", name_of("suspended keeper without a bell"), "--detach", "--", written)
+    wait_for(written.exists, "the agent's family")
+    stopped = hocket("stop", hocket.number())
+    assert (stopped.returncode, "stopped" in stopped.stdout) == (0, True), stopped.stderr
+    assert all_gone([int(word) for word in written.read_text().split()], 0)
 
 
 def test_a_summary_says_that_the_server_had_to_kill(ground: Ground, stubborn: list[int]) -> None:

@@ -59,14 +59,14 @@ def spare_others(home: str, own: str) -> Spared:
 
     The mark of a server in the environment is no proof, it only saves the look at most processes.
     """
-    home, own = (os.path.realpath(path) if path else "" for path in (home, own))
 
     def is_other(pid: int) -> bool:
         if not home or SERVER_MARK not in platform.environ_of(pid):
             return False
         place = platform.working_directory(pid) or ""
         locks = [os.path.join(home, SERVER_LOCK)]
-        if place != own and os.path.dirname(os.path.dirname(place)) == os.path.join(home, RUNS):
+        is_run = os.path.dirname(os.path.dirname(place)) == os.path.join(os.path.realpath(home), RUNS)
+        if is_run and place != os.path.realpath(own):
             locks.append(os.path.join(place, files.LOCK))
         return any(files.is_same(lock, held) for held in platform.held_locks(pid) for lock in locks)
 
