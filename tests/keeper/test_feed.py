@@ -142,7 +142,7 @@ def test_what_follows_the_end_is_ignored(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("replaced", [True, False])
-def test_an_agent_that_takes_its_input_file_away_has_closed_its_input(runs: Runs, replaced: bool) -> None:
+def test_input_is_closed_when_its_file_is_gone(runs: Runs, replaced: bool) -> None:
     """Torture row 47."""
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", "before\n")

@@ -208,7 +208,7 @@ REPLACEMENTS = (make_fifo, make_directory, make_link, make_dangling_link, make_h
 
 
 @pytest.mark.parametrize("make", REPLACEMENTS)
-def test_whatever_replaces_the_files_of_a_run_reads_as_missing(make: Callable[[str], None], directory: str) -> None:
+def test_files_read_as_missing_when_replaced(make: Callable[[str], None], directory: str) -> None:
     """Torture row 47."""
     for name in (files.EXIT, files.PID, files.SPEC, files.IN, files.LOCK, files.STARTED, files.BELL):
         path = os.path.join(directory, name)
@@ -228,7 +228,7 @@ def test_whatever_replaces_the_files_of_a_run_reads_as_missing(make: Callable[[s
 
 
 @pytest.mark.parametrize("make", REPLACEMENTS)
-def test_a_file_is_replaced_whatever_stands_in_its_place(make: Callable[[str], None], directory: str) -> None:
+def test_file_is_written_when_name_is_taken(make: Callable[[str], None], directory: str) -> None:
     """Torture row 47."""
     path = Path(directory, files.PID)
     make(str(path))
@@ -238,7 +238,7 @@ def test_a_file_is_replaced_whatever_stands_in_its_place(make: Callable[[str], N
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_directory, make_link, make_dangling_link])
-def test_a_file_is_never_written_through_what_stands_in_its_place(make: Callable[[str], None], directory: str) -> None:
+def test_write_is_refused_when_temporary_name_is_taken(make: Callable[[str], None], directory: str) -> None:
     """Torture row 47."""
     make(os.path.join(directory, f".{files.PID}.{os.getpid()}"))
     with pytest.raises(files.NotRegularError):
@@ -247,7 +247,7 @@ def test_a_file_is_never_written_through_what_stands_in_its_place(make: Callable
 
 
 @pytest.mark.parametrize("field", [{"code": "x"}, {"out": None}, {"survivors": 1}, {"stopped": 0}, {"error": 5}])
-def test_a_record_with_a_wrong_type_reads_as_missing(field: dict[str, Any], directory: str) -> None:
+def test_exit_reads_as_missing_when_type_is_wrong(field: dict[str, Any], directory: str) -> None:
     """Torture row 47. An agent can write one with a right checksum."""
     write_exit(directory, forged(field))
     assert files.read_exit(directory) is None
@@ -261,13 +261,13 @@ def forged(field: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     "written", [b"{}", b"[]", b'{"pid": "x", "start_time": 1, "boot_id": "", "keeper": 2}', b"[" * 9999]
 )
-def test_an_identity_that_is_none_reads_as_missing(written: bytes, directory: str) -> None:
+def test_pid_reads_as_missing_when_malformed(written: bytes, directory: str) -> None:
     """Torture row 47."""
     Path(directory, files.PID).write_bytes(written)
     assert files.read_pid(directory) is None
 
 
-def test_notes_that_no_engine_wrote_are_passed_over(directory: str) -> None:
+def test_input_notes_are_skipped_when_malformed(directory: str) -> None:
     """Torture row 47."""
     files.append_input(directory, "a", "one\n", note={"type": "input", "data": {"id": "a"}})
     notes: list[Any] = ["x", [], {"type": "input"}, {"type": 1, "data": {"id": "b"}}, {"type": "input", "data": {}}]

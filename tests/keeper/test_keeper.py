@@ -301,7 +301,7 @@ def test_a_daemon_without_the_cookie_is_swept_as_well(runs: Runs) -> None:
 
 
 @pytest.mark.parametrize("mark", [{"HOCKET_SERVER": "1"}, {"HOCKET_RUN": "another"}])
-def test_a_daemon_with_a_forged_mark_is_swept(runs: Runs, mark: dict[str, str]) -> None:
+def test_daemon_is_swept_when_mark_is_forged(runs: Runs, mark: dict[str, str]) -> None:
     """Torture row 49."""
     marked = f"import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {mark!r})"
     directory = runs.python(marked, DAEMON, home=str(runs.root))
@@ -310,7 +310,7 @@ def test_a_daemon_with_a_forged_mark_is_swept(runs: Runs, mark: dict[str, str]) 
     assert (ending.swept, ending.survivors) == (1, [])
 
 
-def test_the_server_of_its_home_is_spared(runs: Runs) -> None:
+def test_server_is_spared_when_it_holds_lock(runs: Runs) -> None:
     """A command of the agent started it, but it serves others too."""
     lock = "import fcntl, os\nlock = os.open('server.lock', os.O_RDWR | os.O_CREAT)\nfcntl.flock(lock, 2)\n"
     server = DAEMON.replace("os.setsid()", f"os.setsid()\n    exec({lock!r})")
@@ -327,7 +327,7 @@ def test_the_server_of_its_home_is_spared(runs: Runs) -> None:
         os.kill(daemon, signal.SIGKILL)
 
 
-def test_a_daemon_without_the_cookie_is_swept_after_its_keeper_was_killed(runs: Runs) -> None:
+def test_unmarked_daemon_is_swept_when_keeper_is_killed(runs: Runs) -> None:
     """Torture row 49."""
     scrubbed = "import os, sys\nos.execve(sys.executable, [sys.executable, '-I', '-c', sys.argv[1]], {})"
     directory = runs.python(scrubbed, DAEMON + HANG)

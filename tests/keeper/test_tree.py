@@ -20,10 +20,12 @@ DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('rea
 
 
 @contextlib.contextmanager
-def parent_of(code: str, **env: str) -> Iterator[tuple[int, int]]:
+def parent_of(code: str, *words: str, program: str | None = None, **env: str) -> Iterator[tuple[int, int]]:
     """A process with one child that runs this code: their pids."""
     parent = subprocess.Popen(
-        [sys.executable, "-I", "-c", PARENT, code], stdout=subprocess.PIPE, env={"PATH": "/bin", **env}
+        [sys.executable, "-I", "-c", program or PARENT, code, *words],
+        stdout=subprocess.PIPE,
+        env={"PATH": "/bin", **env},
     )
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
@@ -65,43 +67,30 @@ def test_carrying_finds_the_cookie_and_no_prefix_of_it() -> None:
         assert tree.carrying("") == {}
 
 
-# Takes the lock that it is given, in the folder that it is given, and has one child.
-LOCKED = """
-import fcntl, os, sys, subprocess, signal
-os.chdir(sys.argv[1])
-lock = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+# Works in the folder that it is given, holds the lock that it is given, and has one child.
+HOLDER = """
+import fcntl, os, sys
+os.chdir(sys.argv[2])
+lock = os.open(sys.argv[3], os.O_RDWR | os.O_CREAT)
 fcntl.flock(lock, fcntl.LOCK_EX)
-child = subprocess.Popen([sys.executable, "-I", "-c", "import signal; signal.pause()"], stdout=subprocess.DEVNULL)
-print(child.pid, flush=True)
-signal.pause()
 """
 
 
-@contextlib.contextmanager
-def holder(folder: Path, lock: Path, **env: str) -> Iterator[tuple[int, int]]:
-    """A process that works in this folder and holds this lock, and its child."""
-    argv = [sys.executable, "-I", "-c", LOCKED, str(folder), str(lock)]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, env={"PATH": "/bin", **env}) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        try:
-            yield parent.pid, child
-        finally:
-            for pid in (child, parent.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+def holder(folder: Path, lock: Path) -> contextlib.AbstractContextManager[tuple[int, int]]:
+    """A process that has the mark of a server, and its child."""
+    return parent_of(PAUSE, str(folder), str(lock), program=HOLDER + PARENT, HOCKET_SERVER="1")
 
 
-def test_the_server_and_the_keepers_of_other_runs_are_spared_with_all_below(tmp_path: Path) -> None:
+def test_server_and_keepers_are_spared_when_locked(tmp_path: Path) -> None:
     """Torture row 49. Each proves itself by the lock that it holds."""
     own, other = tmp_path / "runs/2026-01/own", tmp_path / "runs/2026-01/other"
     for folder in (own, other):
         folder.mkdir(parents=True)
     with (
-        holder(tmp_path, tmp_path / "server.lock", HOCKET_SERVER="1") as server,
-        holder(other, other / "lock", HOCKET_SERVER="1") as keeper,
-        holder(own, own / "lock", HOCKET_SERVER="1") as our_own,
-        holder(other, tmp_path / "any", HOCKET_SERVER="1") as liar,
+        holder(tmp_path, tmp_path / "server.lock") as server,
+        holder(other, other / "lock") as keeper,
+        holder(own, own / "lock") as our_own,
+        holder(other, tmp_path / "any") as liar,
     ):
         targets = tree.sweep_targets(os.getpid(), "mine", tree.spare_others(str(tmp_path), str(own)))
         assert targets.keys() >= {*our_own, *liar}
@@ -109,7 +98,7 @@ def test_the_server_and_the_keepers_of_other_runs_are_spared_with_all_below(tmp_
 
 
 @pytest.mark.parametrize("mark", [{"HOCKET_SERVER": "1"}, {"HOCKET_RUN": "other"}, {}])
-def test_a_mark_in_the_environment_alone_spares_nobody(mark: dict[str, str], tmp_path: Path) -> None:
+def test_nothing_is_spared_when_only_environment_claims_it(mark: dict[str, str], tmp_path: Path) -> None:
     """Torture row 49."""
     (tmp_path / "server.lock").touch()
     spared = tree.spare_others(str(tmp_path), str(tmp_path / "runs/2026-01/own"))
@@ -118,7 +107,7 @@ def test_a_mark_in_the_environment_alone_spares_nobody(mark: dict[str, str], tmp
         assert tree.nearest_targets(os.getpid(), spared).keys() >= {parent, child}
 
 
-def test_a_process_with_a_cleared_environment_is_found_by_its_mark(tmp_path: Path) -> None:
+def test_process_is_found_when_environment_is_cleared(tmp_path: Path) -> None:
     """Torture row 49."""
     daemon = (
         "env -i setsid sh -c 'echo $$ > pid; exec sleep 60' > /dev/null 2>&1 & until [ -s pid ]; do sleep 0.01; done"
@@ -133,7 +122,7 @@ def test_a_process_with_a_cleared_environment_is_found_by_its_mark(tmp_path: Pat
     assert not is_alive(pid)
 
 
-def test_marks_of_runs_differ_and_are_no_usual_limits() -> None:
+def test_marks_of_runs_differ() -> None:
     marks = {tree.mark_of(f"run{number}") for number in range(1000)}
     assert len(marks) == 1000
     assert all(1 << 61 <= mark < 1 << 62 for mark in marks)

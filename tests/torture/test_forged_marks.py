@@ -46,7 +46,7 @@ def children(project: Path) -> Callable[[], list[int]]:
     return read
 
 
-def test_children_with_forged_marks_are_gone_when_their_run_has_ended(
+def test_forged_children_are_gone_when_run_ends(
     ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
@@ -56,7 +56,7 @@ def test_children_with_forged_marks_are_gone_when_their_run_has_ended(
     assert all_gone(children(), 0)
 
 
-def test_children_with_forged_marks_are_gone_when_their_run_is_stopped(
+def test_forged_children_are_gone_when_run_is_stopped(
     ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
@@ -71,7 +71,7 @@ def test_children_with_forged_marks_are_gone_when_their_run_is_stopped(
 
 @pytest.mark.own_server
 @pytest.mark.parametrize("is_served", [True, False])
-def test_children_with_forged_marks_are_gone_when_their_keeper_was_killed(
+def test_forged_children_are_gone_when_keeper_is_killed(
     is_served: bool, ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
@@ -86,7 +86,7 @@ def test_children_with_forged_marks_are_gone_when_their_keeper_was_killed(
     assert all_gone(pids, 0)
 
 
-def test_children_with_forged_marks_are_gone_when_their_gate_has_ended(
+def test_forged_children_are_gone_when_gate_ends(
     hocket: Hocket, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
@@ -97,7 +97,7 @@ def test_children_with_forged_marks_are_gone_when_their_gate_has_ended(
     assert all_gone(children(), 0)
 
 
-def test_a_run_that_another_one_started_outlives_it(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_spawned_run_survives_when_its_starter_ends(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
     """Torture row 49. It has a keeper of its own, which is what spares it."""
     agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
     agent("starter", f"#!/bin/sh\nexec hocket spawn held -- {project / 'gate'}\n")
@@ -110,9 +110,7 @@ def test_a_run_that_another_one_started_outlives_it(ground: Ground, hocket: Hock
 
 
 @pytest.mark.own_server
-def test_a_server_that_an_agent_started_outlives_its_run_with_all_other_runs(
-    ground: Ground, agent: Bin, project: Path
-) -> None:
+def test_agent_started_server_survives_when_run_ends(ground: Ground, agent: Bin, project: Path) -> None:
     """Torture row 49. Its processes are below the keeper of the run that started it; their locks spare them."""
     agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
     agent("starter", f"#!/bin/sh\nkill -9 $1\nhocket spawn held --json -- {project / 'gate'} > {project / 'spawned'}\n")

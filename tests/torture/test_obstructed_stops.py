@@ -102,9 +102,7 @@ def is_suspended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_a_stop_ends_the_tree_although_the_keeper_is_obstructed(
-    obstacle: str, ground: Ground, stubborn: list[int]
-) -> None:
+def test_stop_ends_tree_when_keeper_is_obstructed(obstacle: str, ground: Ground, stubborn: list[int]) -> None:
     """Torture row 48."""
     run, family = begin(ground, obstacle, stubborn)
     stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
@@ -114,7 +112,7 @@ def test_a_stop_ends_the_tree_although_the_keeper_is_obstructed(
 
 @pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
 @pytest.mark.parametrize("obstacle", ["suspended keeper without a bell", "keeper suspended again and again"])
-def test_a_time_limit_ends_the_tree_although_the_keeper_is_obstructed(
+def test_time_limit_ends_tree_when_keeper_is_obstructed(
     obstacle: str, limit: str, ground: Ground, stubborn: list[int]
 ) -> None:
     """Torture row 48."""
@@ -124,7 +122,7 @@ def test_a_time_limit_ends_the_tree_although_the_keeper_is_obstructed(
     assert all_gone(family, 0)
 
 
-def test_a_chain_is_stopped_although_the_keeper_of_its_step_is_obstructed(
+def test_chain_stops_when_keeper_is_obstructed(
     ground: Ground, hocket: Hocket, stubborn: list[int], project: Path
 ) -> None:
     """Torture row 48."""
@@ -136,7 +134,7 @@ def test_a_chain_is_stopped_although_the_keeper_of_its_step_is_obstructed(
     assert all_gone([int(word) for word in written.read_text().split()], 0)
 
 
-def test_a_summary_says_that_the_server_had_to_kill(ground: Ground, stubborn: list[int]) -> None:
+def test_summary_says_when_server_had_to_kill(ground: Ground, stubborn: list[int]) -> None:
     """Torture row 48."""
     run, _ = begin(ground, "keeper suspended again and again", stubborn)
     ground.client.request("POST", f"/api/runs/{run}/stop", {})
@@ -166,9 +164,7 @@ def suspended_again_and_again(pid: int) -> Iterator[None]:
         continue_process(pid)
 
 
-def test_a_keeper_that_never_goes_on_is_killed_and_its_run_is_lost(
-    ground: Ground, agent: Bin, stubborn: list[int]
-) -> None:
+def test_run_is_lost_when_keeper_never_continues(ground: Ground, agent: Bin, stubborn: list[int]) -> None:
     """Torture row 48. The last resort: what such a run came to is not known."""
     run, family = begin(ground, "suspended keeper", stubborn)
     with suspended_again_and_again(stubborn[0]):
@@ -181,7 +177,7 @@ def test_a_keeper_that_never_goes_on_is_killed_and_its_run_is_lost(
 
 
 @pytest.mark.own_server
-def test_a_stop_is_carried_out_by_the_next_server(ground: Ground, stubborn: list[int]) -> None:
+def test_next_server_carries_out_stop_after_kill(ground: Ground, stubborn: list[int]) -> None:
     """Torture row 48."""
     run, family = begin(ground, "keeper suspended again and again", stubborn)
     asking = threading.Thread(target=ground.client.request, args=("POST", f"/api/runs/{run}/stop", {}), daemon=True)
@@ -193,7 +189,7 @@ def test_a_stop_is_carried_out_by_the_next_server(ground: Ground, stubborn: list
     assert all_gone(family, 0)
 
 
-def test_a_healthy_keeper_is_left_to_its_work(ground: Ground, agent: Bin, project: Path) -> None:
+def test_healthy_keeper_is_left_alone_when_stopping(ground: Ground, agent: Bin, project: Path) -> None:
     """Torture row 48. An agent that uses all of its grace is ended by its keeper, and nothing else is reported."""
     agent("slow", "import signal, sys, time\n"
           "signal.signal(15, lambda *_: (time.sleep(1), print('bye', flush=True), sys.exit(4)))\n"

@@ -99,7 +99,7 @@ def look_at(ground: Ground, run: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_end_of_a_run_counts_when_a_file_was_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+def test_exit_counts_when_file_is_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
     """Torture row 47."""
     run = ground.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
@@ -118,7 +118,7 @@ def look_at_output_of_the_ended(ground: Ground, run: str, *, is_gone: bool) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_is_stopped_when_a_file_was_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+def test_stop_works_when_file_is_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
     """Torture row 47."""
     run = ground.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
@@ -128,7 +128,7 @@ def test_a_run_is_stopped_when_a_file_was_replaced(name: str, kind: str, ground:
 
 
 @pytest.mark.own_server
-def test_a_server_adopts_a_run_whose_files_were_all_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+def test_run_is_adopted_when_all_files_are_replaced(kind: str, ground: Ground, gate: Gate) -> None:
     """Torture row 47."""
     run = ground.spawn("replacer", kind, str(gate.path), *NAMES)
     gate.wait_reached()
@@ -141,9 +141,7 @@ def test_a_server_adopts_a_run_whose_files_were_all_replaced(kind: str, ground: 
 
 
 @pytest.mark.parametrize("name", ["lock", "exit"])
-def test_a_run_with_a_killed_keeper_is_lost_when_a_file_was_replaced(
-    name: str, kind: str, ground: Ground, gate: Gate
-) -> None:
+def test_run_is_lost_when_keeper_dies_after_replacing(name: str, kind: str, ground: Ground, gate: Gate) -> None:
     """Torture row 47."""
     run = ground.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
@@ -155,7 +153,7 @@ def test_a_run_with_a_killed_keeper_is_lost_when_a_file_was_replaced(
     assert ("exit record cannot be read" if name == "exit" else "keeper was killed") in ended["error"]
 
 
-def test_a_time_limit_holds_when_the_pid_file_was_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+def test_time_limit_holds_when_pid_file_is_replaced(kind: str, ground: Ground, gate: Gate) -> None:
     """Torture row 47. The limit counts from the start, which a run must not be able to hide."""
     run = ground.spawn("replacer", kind, str(gate.path), "pid", timeout=0.5)
     ended = ground.ended(run)
@@ -163,7 +161,7 @@ def test_a_time_limit_holds_when_the_pid_file_was_replaced(kind: str, ground: Gr
 
 
 @pytest.mark.own_server
-def test_other_runs_are_restored_when_one_replaced_its_specification(
+def test_other_runs_restore_when_specification_is_replaced(
     kind: str, ground: Ground, hocket: Hocket, agent: Bin, home: Path, gate: Gate
 ) -> None:
     """Torture row 47."""
