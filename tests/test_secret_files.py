@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,20 @@ def test_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
         secret_files.write_values(folder, owner, {"A_KEY": ["2"]})
     assert secret_files.read_values(folder, owner) == {"A_KEY": ["1"]}
     assert (folder / owner).stat().st_mode & 0o777 == 0o600
+
+
+def test_folder_is_made_by_two_threads_at_once(tmp_path: Path) -> None:
+    """A start and the clean-up of earlier records both make it."""
+    ready = threading.Barrier(2)
+
+    def make(folder: Path) -> int:
+        ready.wait()
+        secret_files.make_folder(folder)
+        return folder.stat().st_mode & 0o777
+
+    with ThreadPoolExecutor(2) as threads:
+        modes = [mode for turn in range(300) for mode in threads.map(make, [tmp_path / str(turn)] * 2)]
+    assert modes == [0o700] * 600
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"values": 1}', b'{"values": {"A": 1}}', b"\xff"])

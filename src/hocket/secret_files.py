@@ -124,11 +124,16 @@ def read_values(folder: Path, owner: str) -> Values:
 
 def write_values(folder: Path, owner: str, values: Values) -> None:
     """Replace an owner's file. It is on the disk, and readable by its owner alone, when this returns."""
-    if not folder.is_dir():
-        folder.mkdir(mode=0o700)
-        sync_directory(folder.parent)
+    make_folder(folder)
     write_durably(folder / owner, json.dumps({"v": VERSION, "values": values}).encode() + b"\n")
     sync_directory(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder of these files, on the disk, unless it is there. Two threads may do so at once."""
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(folder.parent)
 
 
 def remove_values(folder: Path, owner: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hocket.engine import ledger
 from hocket.keeper import files
-from hocket.secret_files import FOLDER, public_part, secret_part, sync_directory, write_durably
+from hocket.secret_files import FOLDER, make_folder, public_part, secret_part, sync_directory, write_durably
 
 log = logging.getLogger("hocket")
 
@@ -86,7 +86,7 @@ def _clean_one(directory: str, lives: bool) -> bool:
 def _note_done(home: Path) -> None:
     folder = home / FOLDER
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
+        make_folder(folder)
         (folder / DONE).touch(mode=0o600)
         sync_directory(folder)
     except OSError as error:
