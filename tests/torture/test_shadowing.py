@@ -61,7 +61,12 @@ def test_a_cloned_repository_s_agent_does_not_take_the_place_of_the_user_s_own(
     assert (json.loads(hocket("ps", "-a", "--json").stdout), claude.model.bodies) == ([], [])
 
     typed = subprocess.run(
-        ["/bin/sh", "-c", line_to_type(said)], cwd="/", capture_output=True, text=True, check=False, timeout=15
+        ["/bin/sh", "-c", f"{line_to_type(said)} --yes"],
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=15,
     )
     assert typed.returncode == 0, typed.stderr
     assert f"compared with {own}" in typed.stdout
