@@ -120,12 +120,13 @@ def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Pat
             asking = await table.begin(claude, "ask me", session=True, on_question="ask")
             await table.heard(told, "text")
             (question,) = [e["data"] for e in await table.heard(asking, "question") if e["type"] == "question"]
-            message = {"kind": "message", "id": "k", "text": "first"}
-            unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
-            answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
-            line = claude_talk.answer(question, Reply(True))
-            unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
-            return told, asking
+        # Not before it is gone: it would read, and record, how the agent goes on.
+        message = {"kind": "message", "id": "k", "text": "first"}
+        unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
+        answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
+        line = claude_talk.answer(question, Reply(True))
+        unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
+        return told, asking
 
     async def second(told: Run, asking: Run) -> None:
         async with kitchen_at(home, project) as kitchen:
