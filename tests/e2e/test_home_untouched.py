@@ -52,6 +52,7 @@ HOCKET_CLAUDE=$SCRIPTED hocket run "printer -> claude:2" -p hi || test $? = 1
 export HOCKET_CLAUDE=$REAL
 hocket run claude -p hi
 asking=$(hocket spawn claude -p make --on-question ask)
+asking=${asking#run }
 for try in $(seq 60); do
     ! hocket show "$asking" --json | grep -q '"needs_you": *true' || break
 done
