@@ -126,7 +126,7 @@ def test_a_line_that_is_no_record_is_passed_over(runs: Runs) -> None:
     directory = runs.create("/bin/cat", stdin="lines")
     files.append_input(directory, "1", "before\n")
     with open(os.path.join(directory, files.IN), "ab") as stream:
-        stream.write(b"\0\0garbage\n[1]\n")
+        stream.write(b"\0\0garbage\n[1]\n" + b"[" * 100_000 + b"\n")
     files.append_input(directory, "2", "after\n")
     files.append_input(directory, "3", None, eof=True)
     runs.finish(directory)

@@ -275,3 +275,24 @@ def test_input_notes_are_skipped_when_malformed(directory: str) -> None:
         with open(os.path.join(directory, files.IN), "ab") as file:
             file.write(json.dumps({"id": "b", "note": note, "data": "x"}).encode() + b"\n")
     assert files.input_notes(directory) == [{"type": "input", "data": {"id": "a"}}]
+
+
+def test_records_that_are_nested_too_deeply_read_as_missing(directory: str) -> None:
+    """Torture row 47. An agent can write them, and a checksum."""
+    body = (b"[" * 2000 + b"]" * 2000).ljust(files.EXIT_SIZE - 10)
+    write_exit(directory, body + b"\n%08x\n" % binascii.crc32(body))
+    Path(directory, files.IN).write_bytes(b"[" * 100_000 + b"\n")
+    assert files.read_exit(directory) is None
+    assert files.input_notes(directory) == []
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).touch()], ids=["fifo", "file"])
+def test_a_run_directory_that_was_replaced_reads_as_missing(make: Callable[[str], None], tmp_path: Path) -> None:
+    """Torture row 47."""
+    directory = str(tmp_path / "run")
+    make(directory)
+    assert files.state(directory) == "unstarted"
+    assert not files.ring(directory, files.BELL_STOP)
+    assert files.call_off(directory)
+    with pytest.raises(files.NotRegularError):
+        files.append_input(directory, "a", "one\n")

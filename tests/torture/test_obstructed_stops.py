@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, all_gone, wait_for
+from torture.ground import Ground, all_gone, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.keeper.escalation import find_keeper
@@ -46,6 +46,9 @@ reader = os.open(bell, os.O_RDWR)
 if os.fork() == 0:
     while True: os.read(reader, 4096)
 """
+REMOVE_START = """
+for name in ("started", "lock", "bell"): os.unlink(os.path.join(folder, name))
+"""
 SUSPEND_AGAIN = """
 while True:
     os.kill(keeper, signal.SIGSTOP)
@@ -57,6 +60,7 @@ OBSTACLES = {
     "bell replaced": (REPLACE, NOTHING),
     "bell emptied": (EMPTY, NOTHING),
     "suspended keeper without a bell": (REMOVE, SUSPEND),
+    "suspended keeper without a trace of its start": (REMOVE_START, SUSPEND),
     "keeper suspended again and again": (NOTHING, SUSPEND_AGAIN),
 }
 
@@ -201,3 +205,26 @@ def test_healthy_keeper_is_left_alone_when_stopping(ground: Ground, agent: Bin, 
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
     ended = ground.run(run)
     assert (ended["exit_code"], ended["error"]) == (4, None)
+
+
+def test_a_run_goes_on_when_the_agent_reads_its_bell(ground: Ground, agent: Bin) -> None:
+    """Torture row 48. Whenever the keeper comes second it reads nothing, which is no reason to end the run."""
+    agent(
+        "eager",
+        BEGINNING
+        + """
+ringing = os.open(bell, os.O_RDWR | os.O_NONBLOCK)
+reader = os.fork()
+while reader == 0:
+    try:
+        os.read(ringing, 4096)
+    except BlockingIOError:
+        pass
+for _ in range(3000):
+    os.write(ringing, b"i")
+    time.sleep(0.0002)
+os.kill(reader, signal.SIGKILL)
+sys.exit(5)
+""",
+    )
+    assert verdict(ground.ended(ground.spawn("eager"))) == ("failed", "exit", 5)

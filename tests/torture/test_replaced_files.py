@@ -160,6 +160,35 @@ def test_time_limit_holds_when_pid_file_is_replaced(kind: str, ground: Ground, g
     assert (ended["status"], ended["reason"]) == ("failed", "timeout")
 
 
+@pytest.mark.parametrize("is_stopped", [True, False])
+@pytest.mark.parametrize("make", ["os.mkfifo(folder)", "open(folder, 'w').close()"], ids=["fifo", "file"])
+def test_a_run_is_lost_when_its_directory_was_replaced(
+    make: str, is_stopped: bool, ground: Ground, gate: Gate, agent: Bin
+) -> None:
+    """Torture row 47."""
+    moving = f"os.rename(folder, folder + '.moved')\n{make}\n"
+    agent("mover", REPLACER.replace("open(gate +", moving + "open(gate +"))
+    run = ground.spawn("mover", "fifo", str(gate.path))
+    gate.wait_reached()
+    if is_stopped:
+        ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    else:
+        gate.open()
+    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+
+
+def test_a_run_is_started_once_when_it_moves_its_directory_at_once(ground: Ground, agent: Bin, project: Path) -> None:
+    """Torture row 47. Its keeper is suspended meanwhile, so that nothing of its start is seen."""
+    agent(
+        "hasty",
+        "#!/bin/sh\nkill -STOP $PPID\nfolder=$(echo $HOCKET_HOME/runs/*/$HOCKET_RUN)\n"
+        'mv "$folder" "$folder.moved"\nkill -CONT $PPID\necho started >> starts\nexec cat gate\n',
+    )
+    os.mkfifo(project / "gate")
+    assert verdict(ground.ended(ground.spawn("hasty"), 2 * PATIENCE)) == ("lost", "lost", None)
+    assert (project / "starts").read_text() == "started\n"
+
+
 @pytest.mark.own_server
 def test_other_runs_restore_when_specification_is_replaced(
     kind: str, ground: Ground, hocket: Hocket, agent: Bin, home: Path, gate: Gate

@@ -80,6 +80,8 @@ class Leaf:
         self.settling: asyncio.TimerHandle | None = None
         self.launching = False
         """A start is on its way through the starter thread: that nothing is there yet means nothing."""
+        self.is_kept = False
+        """A keeper was forked for it: from then on its directory was complete."""
         self.ending = False
         self.attempts = 0
         self.quiet_until = 0.0

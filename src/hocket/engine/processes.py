@@ -226,8 +226,13 @@ class Processes:
 
     def _force(self, leaf: Leaf) -> None:
         """See to it that a stop is carried out, also by a keeper that does not hear of it."""
-        if leaf.forcing is None and not self._closing and files.was_started(leaf.place):
+        if leaf.forcing is None and not self._closing and self._has_begun(leaf):
             leaf.forcing = self._spawn(self._force_stop(leaf))
+
+    def _has_begun(self, leaf: Leaf) -> bool:
+        """Whether its agent was started: what is recorded counts, because an agent can remove its `started`."""
+        run = self._journal.live.get(leaf.id)
+        return (run is not None and run.status is not Status.STARTING) or files.was_started(leaf.place)
 
     async def _force_stop(self, leaf: Leaf) -> None:
         await force_stop(leaf, str(self._home), self._helpers)
@@ -316,6 +321,7 @@ class Processes:
         except ZygoteGone:
             self._zygote.start()
             self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
+        leaf.is_kept = True
 
     def _environment(self, leaf: Leaf) -> dict[str, str]:
         """All that the agent gets: the caller's, what we add, and our own command behind everything on its PATH."""
@@ -687,9 +693,9 @@ class Processes:
         is_starting = self._journal.live[leaf.id].status is Status.STARTING
         if state == "finished":
             leaf.dirty = True
-        elif leaf.is_given_up and state != "unstarted":
+        elif leaf.is_given_up and (state != "unstarted" or not is_starting):
             await self._lost(leaf)
-        elif state == "lost" or (state == "unstarted" and not is_starting):
+        elif state == "lost" or (state == "unstarted" and (not is_starting or self._is_removed(leaf))):
             # Its lock is free, or its directory was removed. But an agent may have replaced the lock.
             if await self._in_thread(find_keeper, leaf.place) is None:
                 await self._lost(leaf)
@@ -704,6 +710,10 @@ class Processes:
             if is_starting and leaf.agent is None:
                 leaf.agent = await self._in_thread(find_agent, leaf.place)
                 leaf.dirty = leaf.dirty or leaf.agent is not None
+
+    def _is_removed(self, leaf: Leaf) -> bool:
+        """Whether its files were taken away from under its keeper: that its start is not seen means nothing then."""
+        return leaf.is_kept and not leaf.launching and files.read_spec(leaf.place) is None
 
     async def _in_thread(self, work: Callable[..., T], *given: Any) -> T:
         return await self._loop.run_in_executor(self._helpers, partial(work, *given))

@@ -108,7 +108,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     """The record in this line; one that cannot be read carries nothing and is passed over."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

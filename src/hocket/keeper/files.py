@@ -53,7 +53,9 @@ _MAX_INPUT = 1 << 28
 # An agent owns the files of its run and may put anything in their place. Opening it must not wait for the other end of
 # a FIFO, follow a link or acquire a terminal.
 _GUARDED = os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
-_NOT_REGULAR = frozenset({errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EACCES, errno.EPERM})
+_NOT_REGULAR = frozenset(
+    {errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EACCES, errno.EPERM}
+)
 
 _appending = allocate_lock()
 
@@ -174,7 +176,7 @@ def read_regular(path: str | os.PathLike[str], limit: int) -> bytes | None:
     """The content of a file of a run; None where there is no regular file, or one that is larger than ``limit``."""
     try:
         descriptor = open_regular(path)
-    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+    except (FileNotFoundError, NotRegularError):
         return None
     try:
         content = bytearray()
@@ -251,7 +253,7 @@ def decode_exit(content: bytes) -> Exit | None:
         fields = json.loads(body)
         known = {name: fields[name] for name in Exit._fields if name in fields}
         return Exit(**known) if _has_types(known, _EXIT_TYPES) else None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 
@@ -331,7 +333,7 @@ def call_off(directory: str) -> bool:
     """Make sure that no keeper starts this run any more, not even one on its way; false when one has started it."""
     try:
         return claim_start(directory)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return True
 
 
@@ -396,7 +398,7 @@ def input_notes(directory: str) -> list[dict[str, Any]]:
     for line in _input_lines(directory):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and _is_note(record.get("note")):
             found.append(record["note"])
@@ -433,7 +435,7 @@ def _write_to_fifo(path: str, byte: bytes, flags: int) -> bool:
     try:
         descriptor = os.open(path, os.O_WRONLY | flags)
     except OSError as error:
-        if error.errno in _NOT_REGULAR or error.errno in (errno.ENOENT, errno.ENOTDIR):
+        if error.errno in _NOT_REGULAR or error.errno == errno.ENOENT:
             return False
         raise
     try:

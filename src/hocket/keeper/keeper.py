@@ -300,7 +300,7 @@ class Watch:
         if self._absence.watched in ready:
             self._absence.begin()
         self._do_what_is_due()
-        return os.read(self._bell, 4096) if self._bell in ready else b""
+        return self._read_bell() if self._bell in ready else b""
 
     def _poll_and_copy(self, poll: select.poll, timeout: float | None) -> dict[int, int]:
         """What is ready. Of the output one chunk of each stream is copied, so that a flood delays nothing else."""
@@ -326,7 +326,14 @@ class Watch:
     def _hear_bell(self, timeout: float) -> bytes:
         poll = select.poll()
         poll.register(self._bell, select.POLLIN)
-        return os.read(self._bell, 4096) if poll.poll(timeout * 1000) else b""
+        return self._read_bell() if poll.poll(timeout * 1000) else b""
+
+    def _read_bell(self) -> bytes:
+        """What the bell says now: nothing, if the agent has read it before us."""
+        try:
+            return os.read(self._bell, 4096)
+        except BlockingIOError:
+            return b""
 
     def _patience(self) -> float | None:
         """Milliseconds until something is due by itself, or None to wait for ever."""
