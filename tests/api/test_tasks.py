@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import threading
 from itertools import pairwise
@@ -471,6 +472,5 @@ def test_an_attachment_whose_bytes_are_gone_is_not_found(shared: Server) -> None
     task = make(shared)
     path = f"/api/tasks/{task['id']}/attachments"
     shared.post(path, {"filename": "f", "content": "AAAA"})
-    for file in (shared.home / "data/tasks" / task["id"]).iterdir():
-        file.unlink()
+    (shared.home / "data/tasks" / task["id"] / hashlib.sha256(b"\0\0\0").hexdigest()).unlink()
     assert shared.get(f"{path}/f").status_code == 404
