@@ -277,7 +277,7 @@ def test_input_notes_are_skipped_when_malformed(directory: str) -> None:
     assert files.input_notes(directory) == [{"type": "input", "data": {"id": "a"}}]
 
 
-def test_records_that_are_nested_too_deeply_read_as_missing(directory: str) -> None:
+def test_deeply_nested_records_read_as_missing(directory: str) -> None:
     """Torture row 47. An agent can write them, and a checksum."""
     body = (b"[" * 2000 + b"]" * 2000).ljust(files.EXIT_SIZE - 10)
     write_exit(directory, body + b"\n%08x\n" % binascii.crc32(body))
@@ -287,7 +287,7 @@ def test_records_that_are_nested_too_deeply_read_as_missing(directory: str) -> N
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).touch()], ids=["fifo", "file"])
-def test_a_run_directory_that_was_replaced_reads_as_missing(make: Callable[[str], None], tmp_path: Path) -> None:
+def test_replaced_run_directory_reads_as_missing(make: Callable[[str], None], tmp_path: Path) -> None:
     """Torture row 47."""
     directory = str(tmp_path / "run")
     make(directory)

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, all_gone, verdict, wait_for
+from torture.ground import PATIENCE, Ground, all_gone, verdict, wait_for
 from world import Bin, Hocket
 
+from hocket.keeper import linux
 from hocket.keeper.escalation import find_keeper
 
 pytestmark = pytest.mark.shared_server
@@ -48,6 +49,9 @@ if os.fork() == 0:
 """
 REMOVE_START = """
 for name in ("started", "lock", "bell"): os.unlink(os.path.join(folder, name))
+"""
+MOVE = """
+os.rename(folder, folder + ".moved")
 """
 SUSPEND_AGAIN = """
 while True:
@@ -207,7 +211,22 @@ def test_healthy_keeper_is_left_alone_when_stopping(ground: Ground, agent: Bin, 
     assert (ended["exit_code"], ended["error"]) == (4, None)
 
 
-def test_a_run_goes_on_when_the_agent_reads_its_bell(ground: Ground, agent: Bin) -> None:
+def test_no_suspended_keeper_stays_in_moved_directory(ground: Ground, agent: Bin, stubborn: list[int]) -> None:
+    """Torture row 48. The server knows the keeper that it has asked for, wherever that works."""
+    agent(name_of("suspended keeper"), BEGINNING + ENDING % (MOVE + SUSPEND))
+    written = ground.cwd / "family"
+    run = ground.spawn(name_of("suspended keeper"), str(written))
+    wait_for(written.exists, "the agent's family")
+    agent_pid, *others = [int(word) for word in written.read_text().split()]
+    keeper = linux.scan()[agent_pid].ppid
+    stubborn.append(keeper)
+    wait_for(lambda: is_suspended(keeper), "a suspended keeper")
+    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert all_gone([agent_pid, *others], 0)
+    assert all_gone([keeper], PATIENCE)
+
+
+def test_run_goes_on_when_agent_reads_bell(ground: Ground, agent: Bin) -> None:
     """Torture row 48. Whenever the keeper comes second it reads nothing, which is no reason to end the run."""
     agent(
         "eager",

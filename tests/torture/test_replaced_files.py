@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from torture.ground import PATIENCE, Ground, kill, verdict, wait_for
+from torture.ground import PATIENCE, Ground, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.errors import NotFound
@@ -162,7 +162,7 @@ def test_time_limit_holds_when_pid_file_is_replaced(kind: str, ground: Ground, g
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 @pytest.mark.parametrize("make", ["os.mkfifo(folder)", "open(folder, 'w').close()"], ids=["fifo", "file"])
-def test_a_run_is_lost_when_its_directory_was_replaced(
+def test_run_is_lost_when_directory_is_replaced(
     make: str, is_stopped: bool, ground: Ground, gate: Gate, agent: Bin
 ) -> None:
     """Torture row 47."""
@@ -177,7 +177,7 @@ def test_a_run_is_lost_when_its_directory_was_replaced(
     assert verdict(ground.ended(run)) == ("lost", "lost", None)
 
 
-def test_a_run_is_started_once_when_it_moves_its_directory_at_once(ground: Ground, agent: Bin, project: Path) -> None:
+def test_run_starts_once_when_directory_is_moved(ground: Ground, agent: Bin, project: Path) -> None:
     """Torture row 47. Its keeper is suspended meanwhile, so that nothing of its start is seen."""
     agent(
         "hasty",
@@ -207,3 +207,37 @@ def test_other_runs_restore_when_specification_is_replaced(
     told = json.loads(restored.stdout)
     assert (told["runs"], told["unreadable"]) == (1, 1)
     assert verdict(ground.ended(other)) == ("done", "exit", 0)
+
+
+FORGER = """
+import glob, os, signal, sys
+record, gate = sys.argv[1:]
+folder = glob.glob(os.path.join(os.environ["HOCKET_HOME"], "runs", "*", os.environ["HOCKET_RUN"]))[0]
+open(gate + ".ready", "w").close()
+open(gate).read()
+os.rename(record, os.path.join(folder, "exit"))
+print("written", os.getpid(), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.own_server
+@pytest.mark.parametrize("is_served", [True, False])
+def test_forged_record_ends_no_live_run(is_served: bool, ground: Ground, gate: Gate, agent: Bin) -> None:
+    """Torture row 47. What the server reads after the record shows that it has seen the record."""
+    agent("forger", FORGER)
+    ending = files.Exit(0, None, None, False, 1 << 20, 0, [], 0, 0.0, 1.0, 1)
+    record = ground.home / "record"
+    record.write_bytes(files.encode_exit(ending))
+    run = ground.spawn("forger", str(record), str(gate.path))
+    gate.wait_reached()
+    wait_for(lambda: ground.run(run)["status"] == "running", "the recorded start")
+    if not is_served:
+        ground.kill_server()
+    gate.open()
+    pid = int(ground.said(run, b"written").split()[1])
+    wait_for(lambda: any("written" in str(event["data"]) for event in ground.events(run)), "the word after the record")
+    assert ground.run(run)["status"] == "running"
+    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
+    assert all_gone([pid], 0)

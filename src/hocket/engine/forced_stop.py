@@ -32,7 +32,7 @@ async def force_stop(leaf: Leaf, home: str, threads: Executor) -> None:
     """Make sure that a run ends that was asked to stop: until this is cancelled, or its keeper was killed."""
     loop = asyncio.get_running_loop()
     do = partial(loop.run_in_executor, threads)
-    escalation = Escalation(leaf.place, leaf.id, home)
+    escalation = Escalation(leaf.place, leaf.id, home, leaf.keeper)
     due = loop.time() + leaf.spec.stop_grace + SLACK
     while (left := due + (0.0 if escalation.is_obstructed else KILL_PATIENCE) - loop.time()) > 0:
         await do(escalation.wake_keeper)

@@ -12,6 +12,7 @@ from hocket.engine.secrets import secrets_of
 from hocket.engine.serving import Line
 from hocket.engine.talk import ends_at_once
 from hocket.keeper import files
+from hocket.keeper.escalation import Identity
 from hocket.model import RESULT_LIMIT, Event, Run, Spec
 from hocket.providers import PROVIDERS
 from hocket.redaction import Redactor
@@ -82,6 +83,8 @@ class Leaf:
         """A start is on its way through the starter thread: that nothing is there yet means nothing."""
         self.is_kept = False
         """A keeper was forked for it: from then on its directory was complete."""
+        self.keeper: Identity | None = None
+        """Its keeper, as far as it is known without the files of the run, which the agent can change."""
         self.ending = False
         self.attempts = 0
         self.quiet_until = 0.0

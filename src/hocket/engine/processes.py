@@ -39,8 +39,8 @@ from hocket.engine.talk import Talk, ends_at_once, first_input, takes_messages
 from hocket.engine.tasks import Tasks
 from hocket.errors import HocketError
 from hocket.keeper import files, tree
-from hocket.keeper.escalation import find_agent, find_keeper
-from hocket.keeper.platform import Inotify
+from hocket.keeper.escalation import find_agent, find_keeper, identify, is_at_work
+from hocket.keeper.platform import Inotify, signal_process
 from hocket.keeper.restarts import ended_by_restart
 from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import Event, Reason, Run, Spec, Status, apply
@@ -317,11 +317,11 @@ class Processes:
         self._watch(leaf)
         secrets = secret_part(env)
         try:
-            self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
+            keeper = self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
         except ZygoteGone:
             self._zygote.start()
-            self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
-        leaf.is_kept = True
+            keeper = self._zygote.fork(leaf.place, FORK_PATIENCE, secrets)
+        leaf.is_kept, leaf.keeper = True, identify(keeper)
 
     def _environment(self, leaf: Leaf) -> dict[str, str]:
         """All that the agent gets: the caller's, what we add, and our own command behind everything on its PATH."""
@@ -464,7 +464,7 @@ class Processes:
         if run is None:
             self._forget(leaf)
             return
-        record = files.read_exit(leaf.place)
+        record = await self._read_exit(leaf)
         sizes = leaf.sizes()
         is_flood = sum(sizes) > leaf.spec.max_output
         if is_flood and record is None and run.stop_reason is None:
@@ -492,6 +492,15 @@ class Processes:
         if more:
             leaf.dirty = True
         await self._check(leaf)
+
+    async def _read_exit(self, leaf: Leaf) -> files.Exit | None:
+        """The exit record, unless an agent that goes on has written it."""
+        record = files.read_exit(leaf.place)
+        if record is not None and not leaf.is_kept and files.may_be_locked(leaf.place):
+            leaf.keeper = leaf.keeper or await self._in_thread(find_keeper, leaf.place)
+        if record is None or leaf.keeper is None:
+            return record
+        return None if is_at_work(leaf.keeper, leaf.place, str(self._home)) else record
 
     async def _conclude(self, leaf: Leaf, run: Run, events: list[Event], offsets: Offsets, record: files.Exit) -> None:
         """All that it wrote has been read: how it ended, and why."""
@@ -707,6 +716,7 @@ class Processes:
             self._loop.call_later(0.02 * 5**leaf.looks, self._suspect, leaf)
         else:
             leaf.looks = 0
+            leaf.keeper = leaf.keeper or await self._in_thread(find_keeper, leaf.place)
             if is_starting and leaf.agent is None:
                 leaf.agent = await self._in_thread(find_agent, leaf.place)
                 leaf.dirty = leaf.dirty or leaf.agent is not None
@@ -726,6 +736,8 @@ class Processes:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
         spared = tree.spare_others(str(self._home), leaf.place)
         swept, survivors = await self._in_thread(tree.sweep_cookie, leaf.id, 0.0, spared)
+        if leaf.keeper is not None:  # It may be suspended, in a directory that was moved.
+            signal_process(*leaf.keeper, signal.SIGCONT)
         sizes = leaf.sizes()
         events: list[Event] = self._started(leaf, self._journal.live[leaf.id])
         more = True

@@ -43,14 +43,29 @@ def find_agent(directory: str) -> int | None:
     return None if keeper is None else min(platform.children_of(keeper.pid), default=None)
 
 
+def identify(pid: int) -> Identity | None:
+    """The process that has this pid now; None when there is none."""
+    started = platform.start_time(pid, living=True)
+    return None if started is None else Identity(pid, started)
+
+
+def is_at_work(keeper: Identity, directory: str, home: str) -> bool:
+    """Whether this keeper lives and has processes of its run below it: then an exit record is not from it."""
+    if platform.start_time(keeper.pid, living=True) != keeper.start_time:
+        return False
+    children = [pid for pid in platform.children_of(keeper.pid) if platform.start_time(pid, living=True) is not None]
+    spared = tree.spare_others(home, directory) if children else tree.spare_nobody
+    return not all(map(spared, children))
+
+
 class Escalation:
     """What the server does about one run that is to end, beside ringing its bell."""
 
-    def __init__(self, directory: str, cookie: str, home: str) -> None:
+    def __init__(self, directory: str, cookie: str, home: str, keeper: Identity | None = None) -> None:
         self._directory = directory
         self._cookie = cookie
         self._spared = tree.spare_others(home, directory)
-        self._keeper: Identity | None = None
+        self._keeper = keeper
         self._tree: tree.Found = {}
         self._was_suspended = False
         self._hears = True

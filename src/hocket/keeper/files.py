@@ -268,6 +268,11 @@ def is_locked(directory: str) -> bool:
     return is_held(_in(directory, LOCK))
 
 
+def may_be_locked(directory: str) -> bool:
+    """The same, but also true where the lock was removed or replaced, so that nothing is known."""
+    return not is_regular(_in(directory, LOCK)) or is_locked(directory)
+
+
 def is_held(path: str) -> bool:
     """Whether some process holds the exclusive flock on this file. False where there is no regular file."""
     try:
