@@ -271,6 +271,7 @@ def test_input_notes_are_skipped_when_malformed(directory: str) -> None:
     """Torture row 47."""
     files.append_input(directory, "a", "one\n", note={"type": "input", "data": {"id": "a"}})
     notes: list[Any] = ["x", [], {"type": "input"}, {"type": 1, "data": {"id": "b"}}, {"type": "input", "data": {}}]
+    notes += [{"type": "run.ended", "data": {"id": "b"}}, {"type": "input", "data": {"id": "b", "kind": "stop"}}]
     for note in notes:
         with open(os.path.join(directory, files.IN), "ab") as file:
             file.write(json.dumps({"id": "b", "note": note, "data": "x"}).encode() + b"\n")

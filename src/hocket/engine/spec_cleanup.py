@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hocket.engine import ledger
 from hocket.keeper import files
-from hocket.secret_files import FOLDER, make_folder, public_part, secret_part, sync_directory, write_durably
+from hocket.secret_files import FOLDER, make_folder, secret_part, sync_directory, write_durably
 
 log = logging.getLogger("hocket")
 
@@ -72,13 +72,19 @@ def _clean(directories: Sequence[str], live: Sequence[bool]) -> list[str]:
 def _clean_one(directory: str, lives: bool) -> bool:
     """False while a keeper may still have to read the file."""
     spec = files.read_spec(directory)
-    secrets = secret_part(spec["env"]) if spec is not None and isinstance(spec.get("env"), dict) else {}
-    if spec is None or not secrets:
+    env = spec.get("env") if spec is not None else None
+    if spec is None or not isinstance(env, dict):
+        return True
+    # An agent can have written anything into the file of its run.
+    secrets = secret_part({name: value for name, value in env.items() if isinstance(value, str)})
+    if not secrets:
         return True
     if lives and files.read_pid(directory) is None and files.read_exit(directory) is None:
         return False
     names = {name: 0 for name in secrets if not name.startswith("HOCKET_")}
-    spec |= {"env": public_part(spec["env"]), "secrets": {**names, **spec.get("secrets", {})}}
+    known = spec.get("secrets")
+    spec["env"] = {name: value for name, value in env.items() if name not in secrets}
+    spec["secrets"] = {**names, **known} if isinstance(known, dict) else names
     write_durably(Path(directory, files.SPEC), json.dumps(spec, separators=(",", ":")).encode() + b"\n")
     return True
 

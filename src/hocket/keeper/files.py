@@ -418,7 +418,9 @@ def _is_note(value: object) -> bool:
     """Whether this has the shape of what the engine writes: agents can write into the file, too."""
     if not isinstance(value, dict) or not isinstance(value.get("data"), dict):
         return False
-    return isinstance(value.get("type"), str) and isinstance(value["data"].get("id"), str)
+    # A stop is recorded without any input.
+    is_said = value.get("type") in ("input", "answer") and value["data"].get("kind") != "stop"
+    return is_said and isinstance(value["data"].get("id"), str)
 
 
 def read_position(directory: str) -> int:
