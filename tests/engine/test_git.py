@@ -124,6 +124,14 @@ def test_a_configuration_that_is_no_file_is_not_waited_for(origin: Path) -> None
     assert (caught.value.hint or "").endswith(f"type: hocket trust {origin}")
 
 
+def test_a_configuration_that_git_waits_for_needs_trust(origin: Path) -> None:
+    os.mkfifo(origin / ".git/more")
+    (origin / ".git/config").write_text("[include]\n\tpath = more\n")
+    with pytest.raises(NotTrusted, match="within 10 s") as caught:
+        find_repository(str(origin), Git(ENV, str(origin)))
+    assert (caught.value.hint or "").endswith(f"type: hocket trust {origin}")
+
+
 def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> None:
     (origin / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (origin / "git").chmod(0o755)

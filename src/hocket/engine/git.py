@@ -96,27 +96,30 @@ class Git:
 
     def risky_settings(self, cwd: str) -> list[Setting]:
         """What the repository's configuration has beside harmless keys; nothing where there is no repository."""
-        where = self._find(cwd)
-        return self._risky(cwd, where) if where.code == 0 else []
+        return self._risky(cwd, self._find(cwd))
 
     def _check(self, cwd: str) -> ToolResult | None:
         """Raise unless git may be run in this repository. What git said where there is none that it would use."""
         if cwd in self._checked:
             return None
         where = self._find(cwd)
-        if where.code != 0:
-            return where
         if risky := self._risky(cwd, where):
             raise _refused(risky[0], self._folder or cwd)
+        if where.code != 0:
+            return where
         self._checked.add(cwd)
         return None
 
     def _risky(self, cwd: str, where: ToolResult) -> list[Setting]:
+        if where.timed_out:  # A FIFO among the files that its configuration includes, for example.
+            return [Setting(cwd, "", f"git cannot read the configuration of {cwd} within {CONFIG_SECONDS:.0f} s")]
+        if where.code != 0:
+            return []
         return [one for path in _config_files(cwd, where) for one in self._settings(path) if not _is_harmless(one.key)]
 
     def _find(self, cwd: str) -> ToolResult:
         """Where git finds the repository of a directory, which executes nothing of it."""
-        return self._run(cwd, ("rev-parse", "--absolute-git-dir", "--git-common-dir"), QUICK, {})
+        return self._run(cwd, ("rev-parse", "--absolute-git-dir", "--git-common-dir"), CONFIG_SECONDS, {})
 
     def _settings(self, path: str) -> Iterator[Setting]:
         """The keys of one configuration file, read by git itself, without the files that it includes."""
