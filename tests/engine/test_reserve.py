@@ -33,10 +33,16 @@ def test_nothing_is_started_while_the_reserve_is_in_use(tmp_path: Path) -> None:
     check_disk(tmp_path, Limits(min_free=0))
     reserve.make()
     os.truncate(tmp_path / "reserve", SIZE - SLICE)
+    (tmp_path / "reserve.new").mkdir()  # so that it cannot be made again
     with pytest.raises(DiskLow, match="is full"):
         check_disk(tmp_path, Limits(min_free=0))
-    reserve.make()
+
+
+def test_a_start_makes_the_reserve_again_once_there_is_room(tmp_path: Path) -> None:
+    Reserve(tmp_path).make()
+    os.truncate(tmp_path / "reserve", 0)
     check_disk(tmp_path, Limits(min_free=0))
+    assert (tmp_path / "reserve").stat().st_size == SIZE
 
 
 def test_a_link_in_place_of_the_reserve_is_not_followed(tmp_path: Path) -> None:

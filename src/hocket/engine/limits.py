@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
 
-from hocket.engine.reserve import Reserve
+from hocket.engine.reserve import NEEDED, Reserve
 from hocket.errors import DiskLow, LimitReached
 from hocket.model import BoundChain, Kind, Run, Spec, stages
 
@@ -32,8 +33,15 @@ def check_disk(home: Path, limits: Limits) -> None:
     space = os.statvfs(home)
     if limits.min_free and space.f_files and space.f_favail < MIN_FILES:
         raise DiskLow(f"the file system of {home} has room for {space.f_favail} more files only", "Remove some files")
-    if Reserve(home).in_use:
-        raise DiskLow(f"the disk of {home} is full", "Free some space; what runs already can be listed and stopped")
+    reserve = Reserve(home)
+    if reserve.in_use:
+        with contextlib.suppress(OSError):
+            reserve.make()  # There may be room again that the next regular check has not seen yet.
+    if reserve.in_use:
+        raise DiskLow(
+            f"the disk of {home} is full",
+            f"Free some space, {NEEDED // 1024**2} MB at least; what runs already can be listed and stopped",
+        )
     free, least = space.f_bavail * space.f_frsize, max(limits.min_free, LEAST_FREE)
     if free < least:
         raise DiskLow(

@@ -15,6 +15,8 @@ from pathlib import Path
 RESERVE = "reserve"
 SIZE = 4 * 1024**2
 SLICE = 1024**2
+NEEDED = 4 * SIZE
+"""Free space from which the reserve is made."""
 PROBE_BYTES = 256 * 1024
 """Room for this much is enough to open the database and to commit to it."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -32,9 +34,9 @@ class Reserve:
         return 0 <= self._size() < SIZE
 
     def make(self) -> None:
-        """Bring it to its full size, where the disk has four times that to spare."""
+        """Bring it to its full size, where the disk has enough to spare."""
         space = os.statvfs(self._path.parent)
-        if self._size() == SIZE or space.f_bavail * space.f_frsize < 4 * SIZE:
+        if self._size() == SIZE or space.f_bavail * space.f_frsize < NEEDED:
             return
         # Random bytes, because a file system may store zeros without giving them any room.
         whole = self._path.with_name(f"{RESERVE}.new")
