@@ -105,6 +105,13 @@ def test_near_misses_are_looked_for_among_aliases_and_chains_too(tmp_path: Path)
     assert refused("ship-auht", tmp_path, tmp_path, config=config).hint == "did you mean ship-auth?"
 
 
+def test_a_chain_in_place_of_an_agent_says_so(tmp_path: Path) -> None:
+    config = Config(chains={"ship": ChainConfig("ship", "f", (StepConfig("a"),))})
+    hint = refused("ship", tmp_path, tmp_path, config=config).hint or ""
+    assert hint.startswith("ship is a chain")
+    assert hint.endswith("hocket run --chain ship")
+
+
 def test_a_name_found_only_without_its_execute_bit_says_so(tmp_path: Path) -> None:
     blocked = program(tmp_path / "bin" / "tool", 0o644)
     error = refused("tool", tmp_path, tmp_path / "bin")

@@ -294,12 +294,16 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     typable = (name for name in catalog.ranked if is_address(name))
     known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), CLAUDE]
     unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
+    if name in config.chains:
+        hint = f"{name} is a chain, and an agent or a program is needed here; to run it: hocket run --chain {name}"
+    elif unusable:
+        hint = f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
+    else:
+        hint = did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST
     return UnknownAgent(
         f"there is no agent {name!r} (looked in {', '.join(places)})"
         f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
-        f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
-        if unusable
-        else did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST,
+        hint,
     )
 
 
