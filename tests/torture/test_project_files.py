@@ -158,3 +158,10 @@ def test_what_may_be_parsed_is_let_through(text: str) -> None:
 def test_what_is_too_much_is_told_with_its_line(text: str, reason: str) -> None:
     """Torture row 53."""
     assert reason in (excess(text) or "")
+
+
+@pytest.mark.shared_server
+def test_the_project_as_a_prompt_file_is_named_as_a_folder(hocket: Hocket, secret: Path) -> None:
+    done = hocket("run", *_written(hocket.cwd, "chain", "."))
+    assert (done.returncode, "outside" in done.stderr) == (2, False)
+    assert "not a regular file" in done.stderr

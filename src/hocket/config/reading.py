@@ -53,8 +53,8 @@ def choose_prompt(levels: Iterable[PromptLevel]) -> PromptLevel:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path leads to something in a folder, links followed."""
-    return os.path.realpath(path).startswith(os.path.realpath(folder).rstrip("/") + "/")
+    """Whether a path leads to a folder or to something in it, links followed."""
+    return f"{os.path.realpath(path)}/".startswith(os.path.realpath(folder).rstrip("/") + "/")
 
 
 def read_prompt(file: str, cwd: str, project: str | None = None) -> str:
