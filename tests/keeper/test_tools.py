@@ -78,3 +78,14 @@ def test_a_tool_that_closes_its_output_has_a_time_limit_too(tmp_path: Path) -> N
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         run_tool(["/nowhere/tool"], str(tmp_path), ENV, 10, 100)
+
+
+def test_an_interrupted_wait_ends_the_program(tmp_path: Path) -> None:
+    earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sh("echo $$ > pid; kill -USR1 $PPID; sleep 30", tmp_path)
+    finally:
+        signal.signal(signal.SIGUSR1, earlier)
+    pid = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not is_alive(pid), "the end of the program")

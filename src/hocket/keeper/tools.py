@@ -58,10 +58,12 @@ def run_tool(
         )
     tail = _Tail(output_limit)
     with process:
-        ended = _follow(process, tail, time.monotonic() + timeout)
-        # Before it is reaped, because until then nobody else can have its number.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        try:
+            ended = _follow(process, tail, time.monotonic() + timeout)
+        finally:  # Also when it is interrupted: the program is in a session of its own, where no Ctrl-C reaches it.
+            # Before it is reaped, because until then nobody else can have its number.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
         _drain(process, tail)
         code = process.wait()
     return ToolResult(code, tail.content(), timed_out=not ended)
