@@ -125,3 +125,35 @@ def test_agent_started_server_survives_when_run_ends(ground: Ground, agent: Bin,
     ground.said(held, b"ready")
     (project / "gate").open("w").close()
     assert verdict(ground.ended(held)) == ("done", "exit", 0)
+
+
+IMPOSTOR = """
+import fcntl, glob, os, signal, sys
+folder = glob.glob(os.path.join(os.environ["HOCKET_HOME"], "runs", "*", os.environ["HOCKET_RUN"]))[0]
+keeper = os.getppid()
+if os.fork() == 0:
+    os.setsid()
+    os.chdir(folder)
+    held = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+    with open(sys.argv[1] + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(sys.argv[1] + ".new", sys.argv[1])
+    os.kill(keeper, signal.SIGKILL)
+    fcntl.flock(held, fcntl.LOCK_EX)
+while True: signal.pause()
+"""
+
+
+@pytest.mark.parametrize("lock", ["lock", "other"])
+def test_impostor_of_killed_keeper_is_ended(
+    lock: str, ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+) -> None:
+    """Torture row 49. With the run's own lock it passes for a keeper until the run is to end."""
+    agent("impostor", IMPOSTOR)
+    (project / "hocket.toml").write_text("[run]\nstop_grace = 0.3\n")
+    run = ground.spawn("impostor", str(project / "pids"), lock)
+    pids = children()
+    if lock == "lock":
+        ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+    assert all_gone(pids, 0)

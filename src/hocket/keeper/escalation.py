@@ -26,13 +26,16 @@ class Identity(NamedTuple):
 def find_keeper(directory: str) -> Identity | None:
     """The living keeper of a run, whatever has become of its files; None when there is none.
 
-    It works in the run directory and holds a lock. The agent can make a process that does the same, but no older one.
+    It works in the run directory and holds a lock. The agent can make a process that does the same, but that one
+    carries the run's mark, or is younger.
     """
-    place = os.path.realpath(directory)
+    place, run = os.path.realpath(directory), os.path.basename(directory)
     found = [
         Identity(pid, started)
         for pid in platform.working_in(place)
-        if platform.held_locks(pid) and (started := platform.start_time(pid, living=True)) is not None
+        if platform.held_locks(pid)
+        and not tree.is_carrying(pid, run)
+        and (started := platform.start_time(pid, living=True)) is not None
     ]
     return min(found, key=lambda one: (one.start_time, one.pid), default=None)
 

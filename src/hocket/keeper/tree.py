@@ -84,6 +84,11 @@ def carrying(cookie: str) -> Found:
     return _carriers(platform.scan(), cookie)
 
 
+def is_carrying(pid: int, cookie: str) -> bool:
+    """Whether this process carries the cookie of a run, or its mark. Its keeper carries neither."""
+    return platform.inherited_mark(pid) == mark_of(cookie) or platform.environ_of(pid).get(COOKIE) == cookie
+
+
 def sweep_targets(keeper_pid: int, cookie: str, spared: Spared = spare_nobody) -> Found:
     """What must not outlive the run that this keeper keeps."""
     table = platform.scan()
@@ -200,12 +205,11 @@ def _own_carriers(table: Mapping[int, platform.Process], cookie: str, self_pid: 
 def _carriers(table: Mapping[int, platform.Process], cookie: str) -> Found:
     if not cookie:
         return {}
-    uid, mark = os.getuid(), mark_of(cookie)
+    uid = os.getuid()
     return {
         pid: process.start_time
         for pid, process in table.items()
-        if platform.owner_of(pid) == uid
-        and (platform.inherited_mark(pid) == mark or platform.environ_of(pid).get(COOKIE) == cookie)
+        if platform.owner_of(pid) == uid and is_carrying(pid, cookie)
     }
 
 
