@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,3 +94,10 @@ def test_file_that_is_none_of_ours_is_refused(tmp_path: Path, content: bytes) ->
     (tmp_path / "r").write_bytes(content)
     with pytest.raises(ValueError, match=r"."):
         secret_files.read_values(tmp_path, "r")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_replaced_file_of_secrets_is_never_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
+    make(tmp_path / "r0123456789abcdef")
+    with pytest.raises((OSError, ValueError)):
+        secret_files.read_values(tmp_path, "r0123456789abcdef")

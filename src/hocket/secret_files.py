@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,23 @@ def _holders(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def read_values(folder: Path, owner: str) -> Values:
     """What an owner's file holds; nothing if there is none. Raise ValueError for a file that is not one of these."""
     try:
-        content = json.loads((folder / owner).read_bytes())
+        content = json.loads(_read_regular(folder / owner))
     except FileNotFoundError:
         return {}
     try:
         return {str(name): [str(value) for value in known] for name, known in content["values"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{folder / owner} does not hold secrets") from error
+
+
+def _read_regular(path: Path) -> bytes:
+    """The content of a file; nothing of what else an agent may put in its place, which is not waited for either."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return b""
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
 
 
 def write_values(folder: Path, owner: str, values: Values) -> None:
