@@ -180,6 +180,7 @@ def write_durably(path: Path, content: bytes) -> None:
 
 
 def sync_directory(folder: Path) -> None:
+    """Make what was added to a folder, or removed from it, outlast a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

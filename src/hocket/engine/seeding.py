@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 
 from hocket.catalog.configs import DEFAULTS, AgentFile, folder
+from hocket.secret_files import sync_directory
 
 UNFINISHED = ".seeding"
 """Lies among the configs while they are being written, so that a crash in between is noticed and made good."""
@@ -30,10 +31,10 @@ def seed(home: Path) -> bool:
         if any(place.glob("*.json")):
             return False
         mark.touch(mode=0o600)
-        _settle(place)
+        sync_directory(place)
     for config in DEFAULTS:
         _write(place, config)
-    _settle(place)
+    sync_directory(place)
     mark.unlink()
     return True
 
@@ -51,12 +52,3 @@ def _write(place: Path, config: AgentFile) -> None:
         # Unlike a rename this replaces nothing.
         os.link(unfinished, place / f"{config.name}.json")
     unfinished.unlink()
-
-
-def _settle(place: Path) -> None:
-    """What was made in a folder stays there even if the power goes."""
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
