@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hocket.engine.runs import run_token
 from hocket.errors import Conflict, Forbidden, Unauthorized, UnknownAgent
 from hocket.keeper import files
 from hocket.keeper.platform import Inotify
+from hocket.keeper.zygote import Zygote
 from hocket.model import Kind, Reason, Run, Status
 
 SLEEPER = "import signal; signal.pause()"
@@ -393,5 +395,33 @@ def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
             events = await kitchen.events(run)
             assert [event["data"]["text"] for event in events if event["type"] == "text"][-1] == "the last word"
             assert len(events) < 1_000_000
+
+    asyncio.run(scene())
+
+
+def test_refused_fork_is_tried_again_beyond_all_attempts(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper that cannot fork its agent gives the start back; that is no fault of the run."""
+    agent("later", "print('now')")
+    monkeypatch.setattr(processes, "START_ATTEMPTS", 1)
+    monkeypatch.setattr(processes, "SCAN_EVERY", 0.1)
+    fork, refusals = Zygote.fork, iter(range(3))
+
+    def refused_at_first(
+        zygote: Zygote, directory: str, timeout: float, secrets: Mapping[str, str] | None = None
+    ) -> int:
+        if next(refusals, None) is None:
+            return fork(zygote, directory, timeout, secrets)
+        assert files.claim_start(directory)
+        files.give_start_back(directory, fork_refused=True)
+        return os.getpid()
+
+    monkeypatch.setattr(Zygote, "fork", refused_at_first)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.start("later"))
+            assert (ended.status, ended.result, next(refusals, None)) == (Status.DONE, "now\n", None)
 
     asyncio.run(scene())

@@ -84,7 +84,8 @@ def test_an_interrupted_wait_ends_the_program(tmp_path: Path) -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            sh("echo $$ > pid; kill -USR1 $PPID; sleep 30", tmp_path)
+            # More than a pipe holds: the signal is sent only after the output is being read.
+            sh("echo $$ > pid; head -c 200000 /dev/zero; kill -USR1 $PPID; sleep 30", tmp_path)
     finally:
         signal.signal(signal.SIGUSR1, earlier)
     pid = int((tmp_path / "pid").read_text())

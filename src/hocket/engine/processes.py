@@ -709,7 +709,8 @@ class Processes:
             if await self._in_thread(find_keeper, leaf.place) is None:
                 await self._lost(leaf)
         elif state == "unstarted" and not leaf.launching:
-            await self._not_started(leaf, OSError(errno.ECHILD, "the keeper was gone before it began"))
+            number = errno.EAGAIN if files.was_refused(leaf.place) else errno.ECHILD
+            await self._not_started(leaf, OSError(number, "the keeper was gone before it began"))
         elif leaf.looks < 3:
             # The kernel tells of a closing file a moment before it drops the lock.
             leaf.looks += 1

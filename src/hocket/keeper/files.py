@@ -23,6 +23,7 @@ VERSION = 1
 SPEC = "spec.json"
 SPEC_NEW = ".spec.json"
 STARTED = "started"
+REFUSED = "refused"
 LOCK = "lock"
 PID = "pid"
 OUT = "out"
@@ -329,9 +330,20 @@ def _make_exclusively(path: str) -> bool:
     return True
 
 
-def give_start_back(directory: str) -> None:
-    """Undo `claim_start`. Only for the keeper that claimed it, under its lock, and only if no agent has come of it."""
+def give_start_back(directory: str, fork_refused: bool = False) -> None:
+    """Undo `claim_start`. Only for the keeper that claimed it, under its lock, and only if no agent has come of it.
+
+    A refused fork is noted, because it says nothing about the run: it is tried again for as long as it takes.
+    """
+    if fork_refused:
+        with contextlib.suppress(OSError):
+            _touch(_in(directory, REFUSED))
     os.unlink(_in(directory, STARTED))
+
+
+def was_refused(directory: str) -> bool:
+    """Whether the system refused to fork the agent at the last attempt, or at an earlier one."""
+    return _mode(_in(directory, REFUSED)) is not None
 
 
 def call_off(directory: str) -> bool:

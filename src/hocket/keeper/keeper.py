@@ -76,7 +76,7 @@ def keep(directory: str, secrets: Mapping[str, str] | None = None) -> None:
         ending = _live(here, spec, umask)
     except ForkRefusedError:
         # The agent does not exist, so its one start is still to come, with another keeper.
-        files.give_start_back(here)
+        files.give_start_back(here, fork_refused=True)
         return
     if _write_exit(here, record, ending):
         _make_durable(here, record)
