@@ -425,3 +425,28 @@ def test_refused_fork_is_tried_again_beyond_all_attempts(
             assert (ended.status, ended.result, next(refusals, None)) == (Status.DONE, "now\n", None)
 
     asyncio.run(scene())
+
+
+def test_start_is_recorded_when_lock_and_pid_are_replaced(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torture row 47. The agent was faster than the first look at its `pid`."""
+    monkeypatch.setattr(processes, "SCAN_EVERY", 0.1)
+    replacing = """
+import glob, os, signal
+(lock,) = glob.glob(os.path.join(os.environ["HOCKET_HOME"], "runs", "*", os.environ["HOCKET_RUN"], "lock"))
+os.unlink(lock)
+os.symlink("/dev/zero", lock)
+signal.pause()
+"""
+    agent("replacer", replacing)
+    monkeypatch.setattr(files, "read_pid", lambda directory: None)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("replacer")
+            await until(lambda: os.path.islink(kitchen.engine.directory(run) / files.LOCK), "the replaced lock")
+            await until(lambda: kitchen.engine.find(run.id).status is Status.RUNNING, "the recorded start")
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())

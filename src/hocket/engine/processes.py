@@ -708,6 +708,8 @@ class Processes:
             # Its lock is free, or its directory was removed. But an agent may have replaced the lock.
             if await self._in_thread(find_keeper, leaf.place) is None:
                 await self._lost(leaf)
+            elif is_starting:
+                await self._find_agent(leaf)
         elif state == "unstarted" and not leaf.launching:
             number = errno.EAGAIN if files.was_refused(leaf.place) else errno.ECHILD
             await self._not_started(leaf, OSError(number, "the keeper was gone before it began"))
@@ -718,9 +720,13 @@ class Processes:
         else:
             leaf.looks = 0
             leaf.keeper = leaf.keeper or await self._in_thread(find_keeper, leaf.place)
-            if is_starting and leaf.agent is None:
-                leaf.agent = await self._in_thread(find_agent, leaf.place)
-                leaf.dirty = leaf.dirty or leaf.agent is not None
+            if is_starting:
+                await self._find_agent(leaf)
+
+    async def _find_agent(self, leaf: Leaf) -> None:
+        """Find the agent of a run that hides its `pid`, so that its start is recorded and its time limit counts."""
+        leaf.agent = leaf.agent or await self._in_thread(find_agent, leaf.place)
+        leaf.dirty = leaf.dirty or leaf.agent is not None
 
     def _is_removed(self, leaf: Leaf) -> bool:
         """Whether its files were taken away from under its keeper: that its start is not seen means nothing then."""
