@@ -1,4 +1,4 @@
-"""What it costs to find out which agents there are, beside reading and parsing the heads of their files and no more."""
+"""Figures of discovery, compared with only reading and parsing the heads of the files."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def scanning() -> Iterator[Figure]:
-    """A thousand definitions, never seen before, against the least that anybody could do with them."""
+    """A cold scan of 1,000 definitions, compared with parsing their heads."""
     with definitions(FILES) as project:
         found = _scan(project)
         bare, ours = _by_turns(lambda: _bare(project), lambda: _scan(project))
-        note = f"{ours * 1000:.0f} ms against {bare * 1000:.0f} ms; {found} of them are agents"
-        name = "1,000 definitions cold, times reading and parsing their heads"
+        note = f"{ours * 1000:.0f} ms vs. {bare * 1000:.0f} ms; {found} of them are agents"
+        name = "cold scan of 1,000 definitions vs. parsing their heads"
         yield Figure(name, ours / bare, "x", 3, note=note)
 
 
@@ -55,13 +55,13 @@ def _bare(project: Path) -> None:
         with open(folder / name, "rb") as file:
             begin = file.read(4096)
         try:
-            yaml.load(begin[4 : begin.find(b"---", 4)], Loader=LOADER)  # noqa: S506 - it is the safe one
+            yaml.load(begin[4 : begin.find(b"---", 4)], Loader=LOADER)  # noqa: S506 - the safe loader
         except yaml.YAMLError:
             continue
 
 
 def _by_turns(*jobs: Callable[[], object]) -> list[float]:
-    """The middle of each job's seconds on the processor: others at work on this machine do not count."""
+    """Return the median processor time of each job; jobs alternate."""
     seconds: list[list[float]] = [[] for _ in jobs]
     for _ in range(TIMES):
         for job, taken in zip(jobs, seconds, strict=True):
@@ -71,23 +71,23 @@ def _by_turns(*jobs: Callable[[], object]) -> list[float]:
     return [statistics.median(taken) for taken in seconds]
 
 
-# --- What was found before ----------------------------------------------------------------------------------
+# --- Warm catalogs -----------------------------------------------------------------------------------------
 
 
 def warm() -> Iterator[Figure]:
-    """Looking again where nothing has changed: by a command of its own, and by a server that has looked before."""
+    """A second scan of unchanged files, by a new command and by a running server."""
     with world() as w, definitions(FILES) as project:
         listing = [*HOCKET, "agents", "--json"]
         _until_kept(w, project, listing)
         bare = _command(w, project, [sys.executable, "-c", "pass"])
         ours = _command(w, project, listing)
-        note = f"{ours * 1000:.0f} ms against {bare * 1000:.0f} ms"
-        yield Figure("agents --json of 1,000 files, warm, times bare python", ours / bare, "x", 5, note=note)
+        note = f"{ours * 1000:.0f} ms vs. {bare * 1000:.0f} ms"
+        yield Figure("warm hocket agents --json of 1,000 files vs. bare Python", ours / bare, "x", 5, note=note)
         yield _from_memory(w, project)
 
 
 def _until_kept(w: World, project: Path, listing: list[str]) -> None:
-    """What was written a moment ago is not kept yet."""
+    """Repeat the listing until the disk cache holds it: very recent files are not cached."""
     for _ in range(100):
         subprocess.run(listing, env=w.env, cwd=project, stdout=subprocess.DEVNULL, check=True)
         if kept.read(str(w.home), str(project), w.env):
@@ -110,17 +110,17 @@ def _from_memory(w: World, project: Path) -> Figure:
     first = ask()
     assert len(first.seen) > FILES
     assert ask() is first
-    return Figure("catalog of 1,000 files from the server's cache", median_seconds(ask, 15) * 1000, "ms", 10)
+    return Figure("catalog of 1,000 files from the server's memory", median_seconds(ask, 15) * 1000, "ms", 10)
 
 
 def growing() -> Iterator[Figure]:
-    """What one file costs among many, against what it costs among few."""
+    """The cost per file among 2,000 files, compared with 500."""
     few, many = 500, 2000
     with world() as w, definitions(few) as small, definitions(many) as large:
         per_small, per_large = _by_turns(lambda: _discover(w, small), lambda: _discover(w, large))
     each, among_few = per_large / many, per_small / few
     note = f"{each * 1e6:.0f} µs a file of {many:,}, {among_few * 1e6:.0f} µs of {few:,}"
-    yield Figure("discovery, a file among 2,000 times one among 500", each / among_few, "x", 1.3, note=note)
+    yield Figure("cost per file of 2,000 files vs. 500", each / among_few, "x", 1.3, note=note)
 
 
 def _discover(w: World, project: Path) -> Catalog:
@@ -132,7 +132,7 @@ def _discover(w: World, project: Path) -> Catalog:
 
 @contextmanager
 def definitions(count: int) -> Iterator[Path]:
-    """A project with so many definitions: real ones where HOCKET_CORPORA names some, else such as people write."""
+    """Yield a project with this many definitions: real ones if HOCKET_CORPORA names an archive, else generated."""
     with tempfile.TemporaryDirectory() as folder:
         project = Path(folder)
         agents = project / ".claude/agents"
@@ -149,7 +149,7 @@ def _contents(count: int) -> Iterator[bytes]:
     if real:
         yield from chance.sample(real, min(count, len(real)))
     for number in range(count - len(real)):
-        yield _made_up(number, chance)
+        yield _generated(number, chance)
 
 
 def _real() -> list[bytes]:
@@ -161,8 +161,8 @@ def _real() -> list[bytes]:
         return [found.read() for file in files if (found := archive.extractfile(file))]
 
 
-def _made_up(number: int, chance: random.Random) -> bytes:
-    """Of ten heads seven are plain, two have a list or a folded text, and one is not quite YAML."""
+def _generated(number: int, chance: random.Random) -> bytes:
+    """Generate a definition: of ten, seven are plain, one has a list, one folded text, one invalid YAML."""
     words = " ".join(chance.choices(["use", "this", "agent", "when", "you", "review", "code", "and", "tests."], k=40))
     kind = number % 10
     description = f"Examples: {words}" if kind == 9 else f">\n  {words}" if kind == 8 else words

@@ -1,4 +1,4 @@
-"""What a chain costs to read, to bind and to decide about, however long it is and however much lies behind it."""
+"""Figures of chains: parsing, binding and deciding, for long chains and long histories."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES = 15
 
 
 def binding() -> Iterator[Figure]:
-    """Two hundred steps of twenty programs, alone, in loops and in groups, where the server knows what there is."""
+    """A chain of 200 steps and 20 programs, with loops and groups, bound with a warm catalog."""
     with world() as w:
         text, names = _long_text(), {f"tool{number}" for number in range(20)}
         for name in names:
@@ -48,14 +48,14 @@ def binding() -> Iterator[Figure]:
 
         assert len(whole().steps) == STEPS
         reading, cold, took = (
-            _on_the_processor(work) * 1000 for work in (lambda: parse(text), lambda: bind(request, config), whole)
+            _cpu_seconds(work) * 1000 for work in (lambda: parse(text), lambda: bind(request, config), whole)
         )
-        note = f"{reading:.1f} ms of it to read the text; {cold:.0f} ms where nobody has looked for agents yet"
-        yield Figure(f"a chain of {STEPS} steps read and bound", took, "ms", 20, note=note)
+        note = f"{reading:.1f} ms of it parsing; {cold:.0f} ms with a cold catalog"
+        yield Figure(f"parsing and binding a chain of {STEPS} steps", took, "ms", 20, note=note)
 
 
 def _long_text() -> str:
-    """Of every ten steps six alone, two loops, and two members of a group."""
+    """Return a chain in which ten steps are six single runs, two loops and a group of two."""
     stages = []
     for start in range(0, STEPS, 10):
         names = [f"tool{(start + number) % 20}" for number in range(10)]
@@ -67,19 +67,19 @@ def _long_text() -> str:
 
 
 def deciding() -> Iterator[Figure]:
-    """The next decision, in a chain ten times as long and after ten thousand iterations."""
+    """The next decision in a chain ten times as long, and after 10,000 iterations."""
     short, long = (_at_its_last_step(count) for count in (STEPS, 10 * STEPS))
     once, ten_times = _by_turns(lambda: decide(*short), lambda: decide(*long), 3)
-    note = f"{ten_times * 1e6:.0f} µs against {once * 1e6:.0f} µs"
-    yield Figure("a decision, ten times the steps, times dearer", ten_times / once, "x", 12, note=note)
+    note = f"{ten_times * 1e6:.0f} µs vs. {once * 1e6:.0f} µs"
+    yield Figure("a decision with ten times the steps", ten_times / once, "x", 12, note=note)
     chain = _chain(1, LOOP + 100)
     few, many = (summarise([_iterations(count)]) for count in (10, LOOP))
     assert decide(chain, many) == Start(0, LOOP + 1)
     early, late = _by_turns(lambda: _one_more(chain, few), lambda: _one_more(chain, many), 200)
-    note = f"{late * 1e6:.1f} µs against {early * 1e6:.1f} µs"
-    yield Figure(f"a decision after {LOOP:,} iterations, dearer by", (late / early - 1) * 100, "%", 10, note=note)
-    told = _on_the_processor(lambda: summarise([_iterations(LOOP)])) * 1000
-    yield Figure(f"{LOOP:,} iterations summed up after a restart", told, "ms", 500)
+    note = f"{late * 1e6:.1f} µs vs. {early * 1e6:.1f} µs"
+    yield Figure(f"slowdown of a decision after {LOOP:,} iterations", (late / early - 1) * 100, "%", 10, note=note)
+    summing = _cpu_seconds(lambda: summarise([_iterations(LOOP)])) * 1000
+    yield Figure(f"summarising {LOOP:,} iterations after a restart", summing, "ms", 500)
 
 
 def _chain(steps: int, iterations: int) -> BoundChain:
@@ -105,14 +105,14 @@ def _at_its_last_step(steps: int) -> tuple[BoundChain, History]:
 
 
 def _one_more(chain: BoundChain, history: History) -> None:
-    """All that has to be thought about one iteration: it began, it ended, and what is next."""
+    """Make all decisions of one iteration: after its start and after its end."""
     history = add(history, 0, Outcome("next", Status.RUNNING))
     decide(chain, history)
     decide(chain, add(history, 0, _ended("next")))
 
 
-def _on_the_processor(work: Callable[[], object]) -> float:
-    """Seconds of one call; what others do on this machine is not its doing."""
+def _cpu_seconds(work: Callable[[], object]) -> float:
+    """Return the processor time of one call, which other load hardly changes."""
     times = []
     for _ in range(TIMES):
         begin = time.process_time()
@@ -122,7 +122,7 @@ def _on_the_processor(work: Callable[[], object]) -> float:
 
 
 def _by_turns(one: Callable[[], object], other: Callable[[], object], calls: int) -> tuple[float, float]:
-    """Seconds of one call each, at its quickest: on a busy machine the processor is slower at times, never faster."""
+    """Return the shortest processor time of each call: load makes a processor slower, never faster."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(3 * TIMES):
         for work, kept in ((one, times[0]), (other, times[1])):
@@ -133,38 +133,38 @@ def _by_turns(one: Callable[[], object], other: Callable[[], object], calls: int
     return min(times[0]), min(times[1])
 
 
-# --- The whole way ------------------------------------------------------------------------------------------
+# --- Long loops ----------------------------------------------------------------------------------------------
 
 
-def enduring() -> Iterator[Figure]:
-    """A loop of ten thousand real processes: its last iterations, beside those of a loop that has just begun."""
+def long_loop() -> Iterator[Figure]:
+    """The last iterations of a loop of 10,000 processes, compared with those of a new loop."""
     with world() as w:
         noop = w.program("noop", "#!/bin/sh\nexit 0\n")
         _paces(w, noop, 50)
         old = _paces(w, noop, LOOP)
         new = _paces(w, noop, 2 * WINDOW)
         first, last, fresh = (_pace(part) for part in (old[WINDOW : 2 * WINDOW], old[-WINDOW:], new[-WINDOW:]))
-        note = f"{last.cpu:.1f} ms of the server's, {fresh.cpu:.1f} of a new loop, {first.cpu:.1f} at its own start; "
-        note += f"on the clock {last.wall:.0f}, {fresh.wall:.0f} and {first.wall:.0f} ms"
-        dearer = (last.cpu / fresh.cpu - 1) * 100
-        yield Figure(f"an iteration after {LOOP:,}, dearer than of a new loop by", dearer, "%", 10, note=note)
+        note = f"CPU {last.cpu:.1f} ms, new loop {fresh.cpu:.1f}, own start {first.cpu:.1f}; "
+        note += f"wall {last.wall:.0f}, {fresh.wall:.0f} and {first.wall:.0f} ms"
+        slowdown = (last.cpu / fresh.cpu - 1) * 100
+        yield Figure(f"slowdown of an iteration after {LOOP:,}", slowdown, "%", 10, note=note)
 
 
 class Moment(NamedTuple):
-    """On the clock, and on the server's own: what others do on this machine changes only the first."""
+    """Wall time, and the processor time of the server."""
 
     wall: float
     cpu: float
 
 
 def _pace(moments: list[Moment]) -> Moment:
-    """Milliseconds for each iteration between the first of these and the last."""
+    """Return the milliseconds per iteration between the first and the last moment."""
     first, last, count = moments[0], moments[-1], len(moments) - 1
     return Moment((last.wall - first.wall) / count * 1000, (last.cpu - first.cpu) / count * 1000)
 
 
 def _paces(w: World, program: str, count: int) -> list[Moment]:
-    """When each iteration of a loop began."""
+    """Return the moment at which each iteration of a loop started."""
     client = w.client()
     body: dict[str, Any] = {"dsl": f"{program}:{count}", "cwd": str(w.root), "env": w.env}
     run = client.request("POST", "/api/runs", body)

@@ -1,6 +1,4 @@
-"""What it costs to have Claude run by Hocket: the real CLI with a scripted model behind it, against the same program
-started and talked to by nobody but this file. No account, no network, no token.
-"""
+"""Figures of Claude runs: the real CLI with a scripted model, run by Hocket and directly. Needs no account."""
 
 from __future__ import annotations
 
@@ -39,17 +37,16 @@ _READ = {"tool": {"name": "Read", "input": {"file_path": "note.txt"}}}
 _BASH = {"tool": {"name": "Bash", "input": {"command": "true", "description": "Do nothing"}}}
 _WORK = [step for number in range(CALLS) for step in ({"say": f"Step {number}."}, _BASH if number % 3 else _READ)]
 ANSWER = {"rules": [{"when": {"prompt": "work"}, "do": [*_WORK, {"say": "ok"}]}, {"do": [{"say": "ok"}]}]}
-"""One word, unless it is told to work: then it uses tools, one after the other, and says a word before each."""
+"""Answer with one word; for the prompt "work", use tools one after the other with a sentence before each."""
 COMMAND = """#!{python}
 import sys
 from hocket.cli import main
 if __name__ == "__main__":
     sys.exit(main())
 """
-"""What is typed as `hocket`, in the words of today's installers (pip since 2025, uv): no more than these imports.
+"""The `hocket` script as current installers write it (pip since 2025, uv).
 
-It is not `python -m hocket`, which loads `runpy` first and takes about 9 ms of processor time more; nor what pip wrote
-before, which imports `re` and takes about 12 ms more. Neither is part of a run, and both would be counted as ours.
+`python -m hocket` loads `runpy` first (about 9 ms); scripts of older pips import `re` (about 12 ms).
 """
 SESSION_ID = "33333333-3333-4333-8333-333333333333"
 
@@ -60,15 +57,15 @@ AS_INSTALLED = {
     **dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY"), NOWHERE),
     "NO_PROXY": "127.0.0.1",
 }
-"""The program as people have it: nothing of it is switched off, and what it would send anywhere else gets nowhere.
+"""The CLI as installed, with nothing switched off; its other traffic goes to a closed port.
 
-With its own traffic and its updates off, as in the tests, it takes up to a third less processor time.
+With traffic and updates off, as in the tests, it takes up to a third less processor time.
 """
 
 
 @contextmanager
 def stage() -> Iterator[World]:
-    """A world whose Claude is the real one, whose model answers at once, and whose server is up."""
+    """Yield a world with the real Claude CLI, a scripted model and a running server."""
     with world() as w, ScriptedModel(parse(ANSWER)) as model:
         w.env.update(AS_INSTALLED, ANTHROPIC_BASE_URL=model.url, HOCKET_CLAUDE=str(real_cli()))
         w.client().request("GET", "/api/health")
@@ -76,14 +73,14 @@ def stage() -> Iterator[World]:
 
 
 class Spent(NamedTuple):
-    """Seconds on the clock, and on the processors."""
+    """Wall time and processor time in seconds."""
 
     wall: float
     cpu: float
 
 
 class Job(NamedTuple):
-    """What is asked for, how a figure calls it, and how often it is measured."""
+    """A prompt, its name in the figures, and the number of measurements."""
 
     prompt: str
     name: str
@@ -95,7 +92,7 @@ WORK = Job("work", f"{CALLS} tool calls", 11)
 
 
 class Costs(NamedTuple):
-    """The same job by turns, by the bare CLI and by ours; with what the server and its keeper used for ours."""
+    """Measurements of one job: the bare CLI, Hocket, and the processor time of server and keeper for the latter."""
 
     bare: list[Spent]
     ours: list[Spent]
@@ -103,23 +100,21 @@ class Costs(NamedTuple):
 
 
 def run() -> Iterator[Figure]:
-    """One agent, that answers one word and that works: `hocket run claude` beside `claude -p`, by turns."""
+    """`hocket run claude` and `claude -p`, alternating, for a one-word answer and for work with tools."""
     with stage() as w:
         (w.root / "note.txt").write_text("Nothing of note.\n")
         client = w.client()
         word = _costs(w, WORD)
-        yield _added(word, "a Claude run with our tools, dearer than bare by")
-        # What the program takes itself to have tools, and to say what it does, it takes whoever drives it.
+        yield _added(word, "Claude run vs. bare CLI, with our tools")
+        # The CLI itself needs time for tools and stream output, so compare with the same arguments as well.
         served = _costs(w, WORD, lambda: _driven(w))
-        yield _added(served, "a Claude run with our tools, dearer than one with the same tools by")
+        yield _added(served, "Claude run vs. CLI with the same tools")
         yield _share(word, WORD._replace(name="one word with our tools"))
         (w.home / "config.toml").write_text("[claude]\nmcp = false\n")
         plain = _costs(w, WORD)
         bare = [str(real_cli()), "-p", WORD.prompt]
         api = _middle([seconds(lambda: _ask(client, w)) - _command(w, bare).wall for _ in range(TIMES + 1)]) * 1000
-        yield _added(
-            plain, "a Claude run without our tools, dearer than bare by", f"{api:.0f} ms without the command line"
-        )
+        yield _added(plain, "Claude run vs. bare CLI, without our tools", f"{api:.0f} ms without the command line")
         yield _share(plain, WORD._replace(name="one word without our tools"))
         (w.home / "config.toml").write_text("")
         yield _share(_costs(w, WORK), WORK)
@@ -129,7 +124,7 @@ def _costs(w: World, job: Job, beside: Callable[[], Spent] | None = None) -> Cos
     costs = Costs([], [], [])
     bare = beside or partial(_command, w, [str(real_cli()), "-p", job.prompt])
     hocket = w.program("hocket", COMMAND.format(python=lone_python(w.root / "env")))
-    server = w.server_pid()  # Asked once: to ask before each run would leave the server some of that to do during it.
+    server = w.server_pid()  # Queried once: a query before each run would add work to the run.
     with _own_processes(server) as spent:
         for _ in range(job.times + 1):
             costs.bare.append(bare())
@@ -140,11 +135,11 @@ def _costs(w: World, job: Job, beside: Callable[[], Spent] | None = None) -> Cos
 
 
 def _added(costs: Costs, name: str, more: str = "") -> Figure:
-    """By pairs: a machine that is busy for a while slows down both of a pair, but only some pairs."""
+    """Return the median difference of pairs: temporary load slows both measurements of a pair."""
     ours, bare = (_middle([one.wall for one in spent]) * 1000 for spent in (costs.ours, costs.bare))
     added = _middle([with_us.wall - alone.wall for with_us, alone in zip(costs.ours, costs.bare, strict=True)]) * 1000
-    note = "; ".join(filter(None, [f"{ours:.0f} ms against {bare:.0f} ms", more]))
-    return Figure(name, added, "ms", 60, note=note)
+    note = "; ".join(filter(None, [f"{ours:.0f} ms vs. {bare:.0f} ms", more]))
+    return Figure(name, added, "ms", 100, note=note)
 
 
 def _share(costs: Costs, job: Job) -> Figure:
@@ -154,18 +149,18 @@ def _share(costs: Costs, job: Job) -> Figure:
     behind = _middle(costs.behind) * 1000
     parts = f"command line {line:.0f}, server and keeper {behind:.0f}"
     note = f"{_middle(both) * 1000:.0f} ms: {parts}; the bare CLI {theirs:.0f} ms"
-    return Figure(f"processor of ours, share of the CLI's, {job.name}", share, "%", 5, note=note)
+    return Figure(f"CPU time of Hocket as a share of the CLI's, {job.name}", share, "%", 5, note=note)
 
 
 def _ask(client: Client, w: World) -> None:
-    """The same over the API, by a client that is up already."""
+    """Run the same job over the API, without the command line."""
     run = client.request("POST", "/api/runs", {"agent": "claude", "prompt": "hi", "cwd": str(w.root), "env": w.env})
     *_before, ended = client.follow(run["id"])
     assert ended["data"]["status"] == "done", ended
 
 
 def _middle(values: list[float]) -> float:
-    """The first time warms everything up."""
+    """Return the median without the first value, which is a warm-up."""
     return statistics.median(values[1:])
 
 
@@ -183,7 +178,7 @@ def _command(w: World, argv: list[str]) -> Spent:
 
 
 def _driven(w: World) -> Spent:
-    """The program with Hocket's arguments, driven by this file, which answers at once what it wants of our tools."""
+    """Run the CLI with Hocket's arguments and answer its MCP requests directly."""
     begin = time.perf_counter()
     started = launch(
         Agent("claude", "claude", str(real_cli()), "bench"), options=Options(own=OwnServer(SERVER, rules()))
@@ -225,9 +220,9 @@ def _hand_over(given: IO[bytes], text: str) -> None:
 
 @contextmanager
 def _own_processes(server: int) -> Iterator[Callable[[], float]]:
-    """Processor seconds of the server, its zygote and their keepers, without what the agents use.
+    """Yield a function that returns the processor seconds of server, zygote and keepers, without the agents.
 
-    The bare program runs while this looks, too: on two processors that makes a run some 20 ms longer, whosever it is.
+    Sampling continues while the bare CLI runs: on two processors it makes either run about 20 ms longer.
     """
     (zygote,) = _children(server)
     used = {pid: _cpu_seconds(pid) for pid in (server, zygote)}
@@ -238,13 +233,13 @@ def _own_processes(server: int) -> Iterator[Callable[[], float]]:
             used[pid] = _cpu_seconds(pid) or used.get(pid, 0.0)
 
     def keep_looking() -> None:
-        # A keeper is gone before anybody can ask what it used, so it is asked all the time.
+        # A keeper exits before its usage can be read at the end, so it is sampled.
         while not over.wait(0.004):
             look()
 
     def spent() -> float:
         while _children(zygote):
-            time.sleep(0.004)  # a keeper has its own end to see to after that of its run
+            time.sleep(0.004)  # a keeper outlives its run by a moment
         look()
         return sum(list(used.values()))
 
@@ -262,7 +257,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """By the process's own clock, which is finer than what /proc tells; 0 once it is gone."""
+    """Return the CPU clock of a process, which is finer than /proc; 0 after its end."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
@@ -273,7 +268,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def turn() -> Iterator[Figure]:
-    """One more message to an agent that is up: over the server, and straight into the program's own input."""
+    """One more message to a live session: through the server, and directly into the CLI's standard input."""
     ours: list[float] = []
     bare: list[float] = []
     with stage() as w, _direct(w) as say_directly:
@@ -289,8 +284,8 @@ def turn() -> Iterator[Figure]:
             _next_result(events)
             ours.append(time.perf_counter() - begin)
     middle, theirs = _middle(ours), _middle(bare)
-    note = f"{middle * 1000:.0f} ms against {theirs * 1000:.0f} ms"
-    yield Figure("a warm turn, dearer than bare by", (middle - theirs) * 1000, "ms", 30, note=note)
+    note = f"{middle * 1000:.0f} ms vs. {theirs * 1000:.0f} ms"
+    yield Figure("warm turn of a session vs. bare CLI", (middle - theirs) * 1000, "ms", 30, note=note)
 
 
 def _next_result(events: Iterator[dict[str, Any]]) -> None:
@@ -299,7 +294,7 @@ def _next_result(events: Iterator[dict[str, Any]]) -> None:
 
 @contextmanager
 def _direct(w: World) -> Iterator[Callable[[str], None]]:
-    """The program with the same arguments, and its first turn over."""
+    """Start the CLI with the same arguments and complete its first turn."""
     started = launch(Agent("claude", "claude", str(real_cli()), "bench"))
     argv = [SESSION_ID if argument == SESSION else argument for argument in started.argv]
     pipe = subprocess.PIPE
@@ -322,7 +317,7 @@ def _say(given: IO[bytes], said: IO[bytes], text: str) -> None:
 
 
 def reading() -> Iterator[Figure]:
-    """What the real CLI says, over and over, made into events on one processor."""
+    """Recorded output of the real CLI, parsed into events on one processor."""
     version = shelf.versions()[-1]
     streams = [shelf.load(version, case) for case in shelf.cases(version)]
     _lines_a_second(streams, 1, 1)
@@ -330,14 +325,12 @@ def reading() -> Iterator[Figure]:
     short = statistics.median(_lines_a_second(streams, 50, 1) for _ in range(5))
     lines = [line for stream in streams for line in stream.out]
     size = sum(map(len, lines)) / len(lines)
-    note = (
-        f"{len(lines)} recorded ones of {size:.0f} bytes, each recording 50 times in one run; {short:,.0f} as 50 runs"
-    )
-    yield Figure("lines of the CLI read", long, "/s", 100_000, at_most=False, note=note)
+    note = f"{len(lines)} recorded lines of {size:.0f} bytes, 50 times in one run; {short:,.0f} as 50 runs"
+    yield Figure("CLI lines parsed", long, "/s", 100_000, at_most=False, note=note)
 
 
 def _lines_a_second(streams: list[shelf.Golden], runs: int, times: int) -> float:
-    """By time on the processor: what others do with theirs is not the reader's doing."""
+    """Return the lines parsed per second of processor time."""
     begin = time.process_time()
     for stream in streams * runs:
         read = reader(stream.spec)
@@ -348,11 +341,11 @@ def _lines_a_second(streams: list[shelf.Golden], runs: int, times: int) -> float
 
 
 def rehearse() -> Iterator[Figure]:
-    """Ten agents in a chain, played by a script, with a server that is made for it and gone afterwards."""
+    """A rehearsal of ten scripted agents in a chain, including the start and stop of its server."""
     with world() as w:
         names = [f"agent{number}" for number in range(10)]
         for name in names:
             define(w.root, name)
         argv = [*HOCKET, "rehearse", " -> ".join(names), "-p", "go"]
         took = statistics.median(_command(w, argv).wall for _ in range(5))
-        yield Figure("hocket rehearse, a chain of ten", took, "s", 3)
+        yield Figure("hocket rehearse of a chain of ten", took, "s", 3)

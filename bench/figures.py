@@ -1,11 +1,11 @@
-"""Every figure that the README claims, measured now, beside its target.
+"""Measure every figure of docs/benchmarks.md and compare it with its target.
 
-    python bench/figures.py             all of them (a few minutes)
-    python bench/figures.py startup loop      some of them
+    python bench/figures.py             all figures (a few minutes)
+    python bench/figures.py startup loop      two groups
     python bench/figures.py --json
 
-Times are compared with a bare baseline of the same run, so that a slow machine slows both. A miss is printed as a miss;
-the exit status is 0 as long as everything could be measured.
+Times are compared with a baseline measured in the same run, so a slow machine slows both. A missed target is printed as
+MISS; the exit status is 0 if everything could be measured.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from hocket.client import Client
 
 
 def startup() -> Iterator[Figure]:
-    """The command line and the server, from nothing."""
+    """Start-up of the command line and of the server."""
     with world() as w:
         bare = command_seconds([sys.executable, "-c", "pass"], w.env)
         version = command_seconds([*HOCKET, "--version"], w.env)
-        note = f"{version * 1000:.0f} ms against {bare * 1000:.0f} ms"
-        yield Figure("hocket --version, times bare python", version / bare, "x", 3, note=note)
+        note = f"{version * 1000:.0f} ms vs. {bare * 1000:.0f} ms"
+        yield Figure("hocket --version vs. bare Python", version / bare, "x", 3, note=note)
         ready = seconds(lambda: w.client().request("GET", "/api/health"))
-        yield Figure("server ready, from nothing", ready, "s", 1)
+        yield Figure("cold start of the server", ready, "s", 1)
         ps = command_seconds([*HOCKET, "ps"], w.env)
-        note = f"{ps * 1000:.0f} ms against {bare * 1000:.0f} ms"
-        yield Figure("hocket ps, times bare python", ps / bare, "x", 7, note=note)
-        yield Figure("server memory, idle", megabytes(w.server_pid()), "MB", 70)
+        note = f"{ps * 1000:.0f} ms vs. {bare * 1000:.0f} ms"
+        yield Figure("hocket ps vs. bare Python", ps / bare, "x", 4, note=note)
+        yield Figure("memory of an idle server", megabytes(w.server_pid()), "MB", 70)
 
 
 def loop() -> Iterator[Figure]:
-    """One iteration of an agent that does nothing, against a shell loop."""
+    """Iterations of a program that does nothing, compared with a shell loop."""
     count = 200
     with world() as w:
         noop = w.program("noop", "#!/bin/sh\nexit 0\n")
@@ -67,8 +67,8 @@ def loop() -> Iterator[Figure]:
         ours = _run_loop(client, w, noop, count) / count
         script = f"i=0; while [ $i -lt {count} ]; do {noop}; i=$((i+1)); done"
         theirs = seconds(lambda: subprocess.run(["/bin/sh", "-c", script], check=True)) / count
-        note = f"{ours * 1000:.1f} ms against {theirs * 1000:.1f} ms in a shell loop; the goal is 10"
-        yield Figure("one loop iteration, dearer by", (ours - theirs) * 1000, "ms", 15, note=note)
+        note = f"{ours * 1000:.1f} ms vs. {theirs * 1000:.1f} ms in a shell loop"
+        yield Figure("overhead per iteration vs. a shell loop", (ours - theirs) * 1000, "ms", 15, note=note)
 
 
 def _run_loop(client: Client, w: World, program: str, count: int) -> float:
@@ -81,7 +81,7 @@ def _run_loop(client: Client, w: World, program: str, count: int) -> float:
 
 
 def starts() -> Iterator[Figure]:
-    """A burst of short runs, and how fast a run gets going while they are started steadily."""
+    """A burst of short runs."""
     count = 400
     with world("[limits]\nleaves = 1000\n") as w:
         noop = w.program("noop", "#!/bin/sh\nexit 0\n")
@@ -101,13 +101,13 @@ def starts() -> Iterator[Figure]:
         runs = client.request("GET", f"/api/runs?all=1&limit={count}")
         assert all(run["status"] == "done" for run in runs)
         begun = max(run["started_at"] for run in runs) - min(run["created_at"] for run in runs)
-        yield Figure("starts accepted in a burst", count / accepted, "/s", 100, at_most=False)
-        note = f"a run makes 8 files, and one costs {file_milliseconds(w.root):.2f} ms on this file system"
-        yield Figure("agents begun in a burst", count / begun, "/s", 100, at_most=False, note=note)
+        yield Figure("start requests accepted in a burst", count / accepted, "/s", 100, at_most=False)
+        note = f"a run creates 8 files; creating one takes {file_milliseconds(w.root):.2f} ms here"
+        yield Figure("processes started in a burst", count / begun, "/s", 100, at_most=False, note=note)
 
 
 def _ask(w: World, message: bytes) -> bytes:
-    """The cheapest client there is: the cores are for the server and the agents."""
+    """Send a request with as little client overhead as possible."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.connect(str(w.home / "sock"))
         connection.sendall(message)
@@ -118,9 +118,9 @@ def _ask(w: World, message: bytes) -> bytes:
 
 
 def many() -> Iterator[Figure]:
-    """Five hundred agents at once, each saying something five times a second; then a restart among them."""
+    """500 live agents that print five lines per second each; then the server is killed and restarted."""
     count = 500
-    # One process that never forks: it is the server that is measured here, not what agents do.
+    # A single process that never forks, because the server is measured here, not the agents.
     talk = f"#!{sys.executable} -IS\nimport time\n"
     talk += "while True:\n    print('working on it', flush=True)\n    time.sleep(0.2)\n"
     with world("[limits]\nleaves = 1000\n[run]\nstop_grace = 1.0\n") as w:
@@ -136,20 +136,18 @@ def many() -> Iterator[Figure]:
                 break
             time.sleep(0.2)
         time.sleep(5)
-        yield Figure(
-            "agents live at once", len(client.request("GET", "/api/runs?limit=1000")), "", count, at_most=False
-        )
-        yield Figure("server memory with them", megabytes(w.server_pid()), "MB", 250)
+        yield Figure("live agents", len(client.request("GET", "/api/runs?limit=1000")), "", count, at_most=False)
+        yield Figure("server memory with 500 live agents", megabytes(w.server_pid()), "MB", 250)
         subprocess.run(["/bin/kill", "-9", str(w.server_pid())], check=True)
         ready = seconds(lambda: w.client().request("GET", "/api/health"))
         live = len(w.client().request("GET", "/api/runs?limit=1000"))
-        yield Figure("restart among them, ready in", ready, "s", 2, note=f"{live} of {count} taken over")
+        yield Figure("restart with 500 live agents", ready, "s", 2, note=f"{live} of {count} adopted")
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(lambda run: w.client().request("POST", f"/api/runs/{run}/stop", {}), ids))
 
 
 def ingest() -> Iterator[Figure]:
-    """Ten thousand events a second, stored and followed."""
+    """10,000 events per second, stored and followed."""
     total, talkers = 100_000, 10
     each = total // talkers
     talk = (
@@ -176,10 +174,10 @@ def ingest() -> Iterator[Figure]:
                 time.sleep(0.1)
         follower.join()
         took = time.perf_counter() - begin
-        note = f"{total} lines in {took:.1f} s; the agents themselves need 10 s"
-        yield Figure("events ingested at an offered 10,000/s", total / took, "/s", 9_000, at_most=False, note=note)
-        note = "the first second, in which the agents themselves start, is left out"
-        yield Figure("from written to followed, p99", percentile(delays, 0.99) * 1000, "ms", 100, note=note)
+        note = f"{total} lines in {took:.1f} s; the agents take 10 s to print them"
+        yield Figure("events ingested at 10,000/s offered", total / took, "/s", 9_000, at_most=False, note=note)
+        note = "without the first second, in which the agents start"
+        yield Figure("p99 delay from written to followed", percentile(delays, 0.99) * 1000, "ms", 150, note=note)
 
 
 def _follow(client: Client, run: str, delays: list[float]) -> None:
@@ -193,7 +191,7 @@ def _follow(client: Client, run: str, delays: list[float]) -> None:
 
 
 def flood() -> Iterator[Figure]:
-    """How much one run that writes as fast as it can may say, durably, in a second."""
+    """Durably stored events of one run that writes as fast as it can."""
     total = 200_000
     talk = f"#!{sys.executable}\nprint('\\n'.join('line %d ' % i + 'x' * 80 for i in range({total})))\n"
     with world() as w:
@@ -205,11 +203,11 @@ def flood() -> Iterator[Figure]:
         while not client.run(run["id"])["ended_at"]:
             time.sleep(0.05)
         took = time.perf_counter() - begin
-        yield Figure("events stored from a flood", total / took, "/s", 10_000, at_most=False)
+        yield Figure("events stored from one flooding run", total / took, "/s", 10_000, at_most=False)
 
 
 def history() -> Iterator[Figure]:
-    """`ps` must not care how much has happened before."""
+    """The list of live runs, with and without a long history."""
     with world() as w:
         noop = w.program("noop", "#!/bin/sh\nexit 0\n")
         client = w.client()
@@ -225,7 +223,7 @@ def history() -> Iterator[Figure]:
         _run_loop(client, w, noop, 2000)
         after = ask()
         note = f"{after * 1000:.2f} ms after 2,000 runs, {before * 1000:.2f} ms before"
-        yield Figure("ps with history, times without", after / before, "x", 1.5, note=note)
+        yield Figure("list of runs with 2,000 ended runs vs. none", after / before, "x", 1.5, note=note)
 
 
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
@@ -245,10 +243,10 @@ GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "growth": catalog.growing,
     "bind": chains.binding,
     "decide": chains.deciding,
-    "endure": chains.enduring,
-    "handoff": tasks.handing,
+    "long_loop": chains.long_loop,
+    "handoff": tasks.handoff,
     "tasks": tasks.listing,
-    "remember": tasks.remembering,
+    "long_task": tasks.long_task,
 }
 
 
@@ -265,7 +263,7 @@ def main() -> None:
             bound = f"{'at most' if figure.at_most else 'at least'} {figure.target:g} {figure.unit}"
             verdict = "ok  " if figure.met else "MISS"
             print(
-                f"{verdict} {figure.name:42} {figure.value:10.2f} {figure.unit:3} {bound:18} {figure.note}", flush=True
+                f"{verdict} {figure.name:57} {figure.value:10.2f} {figure.unit:3} {bound:18} {figure.note}", flush=True
             )
 
 

@@ -1,4 +1,4 @@
-"""A private world to measure in: a fresh home, a fresh server, and the bare things we compare ourselves with."""
+"""What all benchmarks share: a fresh home with its own server, timers, and the figures they report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HOCKET = [sys.executable, "-m", "hocket"]
 
 
 class Figure(NamedTuple):
-    """One line of the table."""
+    """One measured value and its target."""
 
     name: str
     value: float
@@ -39,7 +39,7 @@ class Figure(NamedTuple):
 
 
 class World:
-    """One HOCKET_HOME with the environment that goes with it."""
+    """A fresh HOCKET_HOME and its environment."""
 
     def __init__(self, root: Path, settings: str) -> None:
         self.root = root
@@ -47,7 +47,7 @@ class World:
         self.home.mkdir(mode=0o700)
         (self.home / "config.toml").write_text(settings)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOCKET_", "XDG_"))}
-        # Without compiled files every import is several times slower: that is not what we measure.
+        # Without compiled files every import is several times slower, which users do not see.
         kept.pop("PYTHONDONTWRITEBYTECODE", None)
         self.env = {**kept, "HOME": str(root), "HOCKET_HOME": str(self.home), "HOCKET_PORT": "0"}
 
@@ -73,10 +73,9 @@ class World:
 
 
 def lone_python(folder: Path) -> str:
-    """An interpreter in an environment as those have it who install a command by itself (uv, pipx, a venv since 3.12).
+    """Create an environment with Hocket alone, as pipx and uv do, and return its interpreter.
 
-    What packages of the tests do at every start of an interpreter, setuptools above all, is nobody's but the tests'.
-    And what is installed needs no file that says where it is.
+    Start-up files of the test environment (`*.pth`, from setuptools above all) would slow down every start.
     """
     python = str(folder / "bin" / "python")
     if folder.exists():
@@ -91,7 +90,7 @@ def lone_python(folder: Path) -> str:
 
 @contextmanager
 def world(settings: str = "") -> Iterator[World]:
-    """Everything started in it is stopped, and everything written is removed, at the end."""
+    """Yield a fresh world; at the end, stop its runs and its server and remove its files."""
     root = Path(tempfile.mkdtemp(prefix="hocket-bench-"))
     made = World(root, settings)
     try:
@@ -115,7 +114,7 @@ def median_seconds(work: Callable[[], object], times: int) -> float:
 
 
 def command_seconds(argv: list[str], env: dict[str, str], times: int = 15) -> float:
-    """The median of a whole command, started and waited for."""
+    """Return the median duration of a command."""
 
     def once() -> None:
         subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
@@ -125,7 +124,7 @@ def command_seconds(argv: list[str], env: dict[str, str], times: int = 15) -> fl
 
 
 def megabytes(pid: int) -> float:
-    """Resident memory of a process."""
+    """Return the resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -137,7 +136,7 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def file_milliseconds(folder: Path) -> float:
-    """What it costs to make one empty file: 0.02 on a usual file system, 0.5 where it keeps no journal."""
+    """Return the time to create an empty file: about 0.02 ms, up to 0.5 ms on a file system without a journal."""
     count = 100
     begin = time.perf_counter()
     for number in range(count):

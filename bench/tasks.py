@@ -1,4 +1,4 @@
-"""What a hand-off costs before the agent begins, and what tasks cost when there are many, or much happened to one."""
+"""Figures of tasks: the delay of a hand-off, and lists and histories that grow long."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from hocket.wanted import Create, Handoff, Order, Task
 HANDOFFS = 100
 TASKS = 10_000
 LONG, SHORT = 2_000, 200
-NOTES_THE_TIME = "#!/bin/sh\ndate +%s.%N\n"
+PRINT_TIME = "#!/bin/sh\ndate +%s.%N\n"
 
 
-def handing() -> Iterator[Figure]:
-    """From the request to the first moment of the agent, which says by itself when that was."""
+def handoff() -> Iterator[Figure]:
+    """From the request to the start of the agent, which prints its own start time."""
     with world() as w:
-        agent = w.program("clock", NOTES_THE_TIME)
+        agent = w.program("clock", PRINT_TIME)
         client = w.client()
         task = client.request("POST", "/api/tasks", {"description": "be quick", "cwd": str(w.root)})
         _hand(client, w, task["id"], agent)
         waits = sorted(_hand(client, w, task["id"], agent) * 1000 for _ in range(HANDOFFS))
-        note = f"median {percentile(waits, 0.5):.0f} ms of {HANDOFFS}, the slowest {waits[-1]:.0f} ms"
-        yield Figure("hand-off to the agent's start, 95 of 100", percentile(waits, 0.95), "ms", 150, note=note)
+        note = f"median {percentile(waits, 0.5):.0f} ms of {HANDOFFS}, slowest {waits[-1]:.0f} ms"
+        yield Figure("p95 delay from hand-off to the agent's start", percentile(waits, 0.95), "ms", 150, note=note)
 
 
 def _hand(client: Client, w: World, task: str, agent: str) -> float:
@@ -46,7 +46,7 @@ def _hand(client: Client, w: World, task: str, agent: str) -> float:
 
 
 def listing() -> Iterator[Figure]:
-    """The first page among ten thousand tasks, asked for over the socket."""
+    """The first page of 10,000 tasks, requested over the socket."""
     with world() as w:
         _fill(w.home / "hocket.db", [Create(_task(number)) for number in range(1, TASKS + 1)])
         client = w.client()
@@ -54,11 +54,11 @@ def listing() -> Iterator[Figure]:
             assert len(client.request("GET", path)) == 100
             took = [seconds(partial(client.request, "GET", path)) * 1000 for _ in range(200)]
             note = f"median {percentile(took, 0.5):.1f} ms"
-            yield Figure(f"{name} of {TASKS:,} tasks, 99 of 100", percentile(took, 0.99), "ms", 20, note=note)
+            yield Figure(f"p99 of the {name} of {TASKS:,} tasks", percentile(took, 0.99), "ms", 20, note=note)
 
 
-def remembering() -> Iterator[Figure]:
-    """A task that two thousand agents had, against one that two hundred had."""
+def long_task() -> Iterator[Figure]:
+    """A task with 2,000 hand-offs, compared with one of 200."""
     with world() as w:
         long, short = (
             Create(_task(number, count), _records(number, count)) for number, count in ((1, LONG), (2, SHORT))
@@ -67,11 +67,11 @@ def remembering() -> Iterator[Figure]:
         client = w.client()
         took = [median_seconds(partial(client.request, "GET", f"/api/tasks/{number}"), 15) for number in (1, 2)]
         note = f"{took[0] * 1000:.1f} ms for {LONG:,} hand-offs, {took[1] * 1000:.1f} ms for {SHORT}"
-        yield Figure("a task ten times as long, times", took[0] / took[1], "x", 12, note=note)
+        yield Figure("reading a task with ten times the hand-offs", took[0] / took[1], "x", 12, note=note)
 
 
 def _task(number: int, handoffs: int = 0) -> Task:
-    return Task(f"t{number:09}", number, f"task {number}: mend what is broken", 1.0, 1.0, cwd="/", handoffs=handoffs)
+    return Task(f"t{number:09}", number, f"task {number}: fix the build", 1.0, 1.0, cwd="/", handoffs=handoffs)
 
 
 def _records(task: int, count: int) -> tuple[Handoff, ...]:
@@ -82,6 +82,6 @@ def _records(task: int, count: int) -> tuple[Handoff, ...]:
 
 
 def _fill(path: Path, orders: list[Order]) -> None:
-    """Straight into the database, before there is a server: what is measured is not how it got there."""
+    """Write the orders into the database before the server starts."""
     with closing(open_store(path)) as store:
         store.write_all([Batch([], orders=orders[start : start + 500]) for start in range(0, len(orders), 500)])

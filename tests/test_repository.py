@@ -61,6 +61,19 @@ def test_python_files_stay_short() -> None:
     assert {name: length for name, length in lengths.items() if length > MAX_FILE_LINES} == {}
 
 
+def word_count(text: str) -> int:
+    """Count words as `wc -w` does."""
+    return len(text.split())
+
+
+def test_readme_is_short() -> None:
+    assert word_count(text_of(ROOT / "README.md")) <= MAX_README_WORDS
+
+
+def test_words_are_counted_between_spaces() -> None:
+    assert word_count("| `a b` |\n") == 4
+
+
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the name and the length in lines of each function."""
     for node in ast.walk(ast.parse(text_of(path))):
