@@ -12,8 +12,8 @@ from laws import SOURCE, Law, Module, parse, source_modules
 
 MODULES = source_modules()
 HEAVY = (
-    "asyncio", "typing", "socket", "ssl", "email", "http.client", "dataclasses", "click", "rich", "starlette",
-    "uvicorn", "uvloop", "msgspec", "subprocess", "tomllib",
+    "asyncio", "ssl", "email", "http.client", "rich", "starlette", "uvicorn", "uvloop", "msgspec", "subprocess",
+    "tomllib",
 )  # fmt: skip
 """What the thin client must not drag in: each costs more than the whole round trip to the server."""
 

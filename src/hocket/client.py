@@ -14,18 +14,16 @@ import _json
 import _socket as socket  # its C half: making enums of all its constants takes longer than talking to the server
 import os
 import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hocket import __version__
 
-TYPE_CHECKING = False  # `typing` would cost as much as all of the above; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any, TypeVar
-
     from hocket.errors import HocketError, ServerUnreachable
 
-    Event = dict[str, Any]
-    Answer = TypeVar("Answer")
+Event = dict[str, Any]
+Answer = TypeVar("Answer")
 
 MAX_BODY = 64 * 1024 * 1024
 MAX_LINE = 64 * 1024

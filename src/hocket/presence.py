@@ -8,10 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 RESTART_SECONDS = 4.0
 MAX_STARTS = 3

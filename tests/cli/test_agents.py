@@ -21,7 +21,7 @@ from hocket.cli import main
 from hocket.cli.agents import shortened
 from hocket.cli.format import width
 
-UNWANTED = ("json", "re", "typing", "dataclasses", "yaml", "click", "rich", "socket", "hocket.catalog.discovery")
+UNWANTED = ("dataclasses", "yaml", "rich", "asyncio", "msgspec", "hocket.catalog.discovery")
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 
 from hocket import __version__
-
-TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 TTL = 300.0
 """In seconds. Nothing that we know of goes unnoticed for so long, and what we do not know of goes no longer."""

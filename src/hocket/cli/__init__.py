@@ -21,7 +21,6 @@ def forkhestra(argv: list[str] | None = None) -> int:
 
 
 def _run(program: str, argv: list[str] | None, before: list[str]) -> int:
-    """Without ``argv`` this is all that the process is for."""
     words = sys.argv[1:] if argv is None else argv
     if words == ["--version"]:
         from hocket import __version__
@@ -30,5 +29,4 @@ def _run(program: str, argv: list[str] | None, before: list[str]) -> int:
         return 0
     from hocket.cli import dispatch
 
-    run = dispatch.end_with_command if argv is None else dispatch.run_command
-    return run(program, words if words[:1] == ["--version"] else [*before, *words])
+    return dispatch.run_command(program, words if words[:1] == ["--version"] else [*before, *words])

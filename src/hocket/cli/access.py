@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from hocket import config
 from hocket.cli.format import harmless
 from hocket.client import Client, to_json
-
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, TextIO
 
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from hocket import config
 from hocket.catalog import kept
@@ -15,16 +17,12 @@ from hocket.cli.misuse import Misused
 from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, Option, command
 from hocket.errors import BadDirectory, HocketError
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
-
     from hocket.catalog.entries import Catalog, Problem
     from hocket.cli.roster import Page
     from hocket.config.settings import Config
 
-    Table = dict[str, Any]
+Table = dict[str, Any]
 
 LEFT_OUT = 1
 """The exit code that says so, to those who asked for it."""
@@ -67,7 +65,6 @@ class Wanted:
         "hocket agents --project ../shop --json",
         "hocket agents --report > agents.md",
     ),
-    quick=True,
 )
 def agents(
     name: str | None, as_json: bool, report: bool, trace: bool, why: bool, strict: bool, project: str | None

@@ -5,14 +5,12 @@ What is to be allowed is shown whole, with every letter spelled that would not b
 
 from __future__ import annotations
 
+from typing import Any
+
 from hocket.cli.format import one_line, spelled
 from hocket.cli.words import as_text, telling, whole_deed
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    Data = dict[str, Any]
+Data = dict[str, Any]
 
 ASK_LIMIT = 4000
 """Longer than any deed that is only looked at: what is to be allowed should be seen whole."""

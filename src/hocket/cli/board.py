@@ -5,17 +5,15 @@ Pure: from values in our own spelling to lines. Which tasks are on it is decided
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from hocket.cli.format import NEEDS_YOU, duration, fit, one_line, painted, width
 from hocket.cli.story import STATES
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
-
-    Task = dict[str, Any]
-    Card = list[tuple[str, str]]
-    """Lines of one task, each with its style."""
+Task = dict[str, Any]
+Card = list[tuple[str, str]]
+"""Lines of one task, each with its style."""
 
 RECENT = 24 * 3600.0
 """Seconds for which what is finished stays on the board by itself."""

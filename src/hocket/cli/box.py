@@ -6,14 +6,13 @@ gives the lines their colours.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
 from hocket.cli.asking import BAR, POINT, judged_lines, wants_words, wish
 from hocket.cli.format import duration, fit, one_line, width, wrapped
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     from hocket.cli.progress import AskedView, Progress
 
 GRACE_SECONDS = 0.5

@@ -6,6 +6,7 @@ Never needs a server: it reads what the server would read.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from hocket import config
 from hocket.cli import access
@@ -13,11 +14,7 @@ from hocket.cli.format import duration, fit, harmless, one_line, table
 from hocket.cli.usage import JSON, Argument, Option, command
 from hocket.errors import ConfigError
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 SHOWN = 60
 LINE_END = "↵"

@@ -5,42 +5,24 @@ A plain usage of an everyday command is called from here, everything else throug
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hocket import config
 from hocket.cli.usage import BROKEN_PIPE, COMMANDS, FORKHESTRA, Command, Group, declared, read
 
-TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from hocket.errors import HocketError
-
-GARBAGE = 50_000
-"""A quick command is over before it has made so many things: looking for garbage among what it loads is a waste."""
 
 
 def run_command(program: str, words: Sequence[str]) -> int:
     """Run one command and turn whatever happens into an exit code."""
-    return _run(program, list(words))[0]
-
-
-def end_with_command(program: str, words: Sequence[str]) -> int:
-    """Run one command as all that this process is for; it may end here."""
-    code, was_quick = _run(program, list(words), alone=True)
-    if was_quick:
-        _leave(code)
-    return code
-
-
-def _run(program: str, words: list[str], *, alone: bool = False) -> tuple[int, bool]:
-    """The exit code, and whether the command came to it without the framework; ``alone`` in its process or not."""
     _tolerate_odd_letters()
-    call = None
+    words = list(words)
     try:
-        call = _plain_call(program, words, alone)
+        call = _plain_call(program, words)
         code = call() if call is not None else _through_framework(program, words)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -53,20 +35,18 @@ def _run(program: str, words: list[str], *, alone: bool = False) -> tuple[int, b
         code = 130
     except _own_errors() as error:
         code = _tell(error.message, error.hint or _help_hint(error, program, words), error.exit_code)
-    return code, call is not None
+    return code
 
 
-def _plain_call(program: str, words: list[str], alone: bool) -> Callable[[], int] | None:
+def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
     """The call that the words stand for; None where the framework has to look at them."""
     if not words or words[0] not in COMMANDS or config.is_completing(program):
         return None
     found, given = declared(COMMANDS[words[0]][0]), words[1:]
     if isinstance(found, Group):
         found, given = found.commands.get(given[0]) if given else None, given[1:]
-    if not isinstance(found, Command) or not found.quick:
+    if not isinstance(found, Command):
         return None
-    if alone:
-        gc.set_threshold(GARBAGE)
     values = read(found, given)
     return None if values is None else lambda: found.function(**values) or 0
 
@@ -147,13 +127,3 @@ def _leave_quietly() -> int:
         except OSError:
             os.dup2(nowhere, stream.fileno())
     return BROKEN_PIPE
-
-
-def _leave(code: int) -> None:
-    """End the process as it is: taking the interpreter apart would take as long as half of the command did."""
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return  # the interpreter knows how to end with a stream that cannot be written
-    os._exit(code)

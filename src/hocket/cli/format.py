@@ -6,11 +6,8 @@ On the path of ``ps``, so it imports almost nothing.
 from __future__ import annotations
 
 import time
-
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 WORDS = {
     "starting": "◌ starting",

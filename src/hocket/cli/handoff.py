@@ -5,8 +5,11 @@ Agents call this from inside their own tools, so that whoever ends the call neve
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 from hocket import config
 from hocket.cli import access
@@ -14,23 +17,15 @@ from hocket.cli.format import harmless, one_line, uttered
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Option, command
 from hocket.cli.watch import Hands, Leave, Signals
-from hocket.client import ENDED, camel_keys, quote
+from hocket.client import ENDED, Client, camel_keys, quote
 from hocket.errors import NotFound, PromptError
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    import signal
-    from types import FrameType
-    from typing import Any
-
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
-    from hocket.client import Client
 
-    Event = dict[str, Any]
-    Record = dict[str, Any]
-else:
-    import _signal as signal  # its C half, as in ``watch``
+Event = dict[str, Any]
+Record = dict[str, Any]
 
 DEFAULT_WAIT = 600.0
 TICK_SECONDS = 0.25
@@ -76,7 +71,6 @@ class Detaching(Signals):
         "hocket handoff --result 42",
     ),
     prose=True,
-    quick=True,
 )
 def handoff(words: tuple[str, ...], timeout: float, result: str | None, **options: Any) -> int:
     """Hand a task to an agent, wait for it, and print its final message and nothing else. "-" reads the prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from hocket import config
 from hocket.cli import access
@@ -11,16 +12,10 @@ from hocket.cli.asking import headline, reply_lines
 from hocket.cli.format import duration, one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Option, command
-from hocket.client import quote
+from hocket.client import Client, quote
 from hocket.errors import Conflict
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    from hocket.client import Client
-
-    Question = dict[str, Any]
+Question = dict[str, Any]
 
 TICK_SECONDS = 0.25
 ASKED_OUTSIDE = "only a run asks: HOCKET_RUN and HOCKET_TOKEN say which one, and are not set here"
@@ -30,7 +25,6 @@ ASKED_OUTSIDE = "only a run asks: HOCKET_RUN and HOCKET_TOKEN say which one, and
     Option("-f", "--follow", kind=FLAG, help="Stay, and show what is asked from now on."),
     JSON,
     examples=("hocket inbox", "hocket inbox --follow", "hocket inbox --json"),
-    quick=True,
 )
 def inbox(follow: bool, as_json: bool) -> None:
     """List every open question of every run, the oldest first, each with the command that answers it.
@@ -97,7 +91,6 @@ def _since(question: Question, now: float) -> str:
         'hocket ask "Which database is meant?"',
         'hocket ask "Deploy now?" --option yes --option "after lunch" --timeout 10m',
     ),
-    quick=True,
 )
 def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None, as_json: bool) -> int:
     """Ask people something, from inside a run, and print the answer alone.

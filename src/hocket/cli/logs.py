@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hocket.cli import access
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import COUNT, FLAG, JSON, REF, Option, command
-from hocket.client import to_json
+from hocket.client import Client, to_json
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    from hocket.client import Client
-
-    Event = dict[str, Any]
+Event = dict[str, Any]
 
 FLUSH_SECONDS = 5.0
 
@@ -30,7 +25,6 @@ FLUSH_SECONDS = 5.0
     Option("-v", "--verbose", kind=FLAG, help="Also what an agent thought."),
     JSON,
     examples=("hocket logs -f 42", "hocket logs -f -n 20 42", "hocket logs 42 --raw > out.txt"),
-    quick=True,
 )
 def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
     """Print what a run was asked and what it said. For a chain: everything its processes said, in order."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from hocket.cli.usage import command
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
     from hocket.client import Client
     from hocket.mcp.calls import Me
@@ -15,7 +15,7 @@ STARTING_SECONDS = 60.0
 _IN, _OUT = 0, 1
 
 
-@command(examples=("hocket mcp", "claude mcp add hocket -- hocket mcp"), quick=True)
+@command(examples=("hocket mcp", "claude mcp add hocket -- hocket mcp"))
 def mcp() -> None:
     """Let an agent start others and hand work to them: an MCP server on standard input and output.
 

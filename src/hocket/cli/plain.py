@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 from hocket.cli.format import clock, duration, one_line, painted
 from hocket.cli.steady import steady_now, wall_time
 from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of
 from hocket.client import type_in
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from typing import Any
-
     from hocket.cli.progress import Progress
 
 HEARTBEAT_SECONDS = 30.0

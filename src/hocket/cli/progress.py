@@ -6,17 +6,13 @@ The truth about a run is ``model.fold`` on the server. This is less: steps, pass
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from hocket.cli.format import NEEDS_YOU, WORDS, cost, duration, fit, money, one_line, table, uttered
 from hocket.cli.steady import steady_time
 from hocket.cli.words import asked, deed, gate_at_work, gate_verdict, parking
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    Event = dict[str, Any]
-
+Event = dict[str, Any]
 
 AGENT_COLUMNS = 24
 """Of an agent's name, however long it is."""

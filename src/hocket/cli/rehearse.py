@@ -35,6 +35,7 @@ from hocket.cli.usage import (
     Option,
     command,
 )
+from hocket.client import Client
 from hocket.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from hocket.cli.private import Place
     from hocket.cli.view import View
     from hocket.cli.watch import Signals
-    from hocket.client import Client
     from hocket.model import BoundChain
 
 SCRIPT = "rehearsal.yaml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Any
 
 from hocket import config
 from hocket.cli import access
@@ -24,15 +25,12 @@ from hocket.cli.usage import (
     Option,
     command,
 )
+from hocket.client import Client
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    from typing import Any
-
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
     from hocket.cli.watch import Signals
-    from hocket.client import Client
 
 EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
 
@@ -62,7 +60,6 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
         'hocket run builder:5 --until "make test" --json',
     ),
     passing=True,
-    quick=True,
 )
 def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times; those in

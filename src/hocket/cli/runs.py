@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from typing import Any
 
 from hocket.cli import access
 from hocket.cli.format import (
@@ -40,16 +41,10 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.client import ENDED, quote
+from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    from hocket.client import Client
-
-    Run = dict[str, Any]
+Run = dict[str, Any]
 
 STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
 AGENT_COLUMNS = 24
@@ -74,7 +69,6 @@ PIPE_LAST = 200
         'hocket spawn planner --session -p "Read the issue, then wait for me"',
     ),
     passing=True,
-    quick=True,
 )
 def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
     """Start one agent and print the run's number. It goes on whatever happens to this terminal."""
@@ -132,7 +126,6 @@ FILTERS = (
         "hocket ps -a --json",
         "hocket ps -a --before 4001",
     ),
-    quick=True,
 )
 def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> None:
     """List the runs that have not ended, the processes of a chain below it. The newest thousand at a time."""
@@ -246,7 +239,6 @@ def in_tree_order(runs: list[Run]) -> list[tuple[Run, int]]:
     Option("--full", kind=FLAG, help="Print the whole prompt, not only its head."),
     JSON,
     examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --json"),
-    quick=True,
 )
 def show(ref: str, full: bool, as_json: bool) -> None:
     """Show everything about one run. REF is its number, its id or the beginning of its id."""
@@ -347,7 +339,6 @@ def details(question: dict[str, Any]) -> list[str]:
     Option("--timeout", kind=SECONDS, metavar="TIME", help="Give up waiting; the run goes on."),
     JSON,
     examples=("hocket wait 42", "hocket wait 42 --timeout 10m --json"),
-    quick=True,
 )
 def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a run has ended and print its result. Ends with its exit code, or 3 when time is up."""
@@ -379,7 +370,6 @@ def _going_on(run: Run) -> str:
     Argument("refs", "REF...", many=True),
     JSON,
     examples=("hocket stop 42", "hocket stop 42 43 --json"),
-    quick=True,
 )
 def stop(refs: tuple[str, ...], as_json: bool) -> int:
     """Stop runs with every process they started, and come back when all of it is gone."""

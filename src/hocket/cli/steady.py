@@ -7,10 +7,7 @@ machine's monotonic clock, which counts where it was made since the last start o
 from __future__ import annotations
 
 import time
-
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
+from typing import Any
 
 NOTICEABLE = 1.0
 """Seconds by which the two clocks differ where one was set; less is the clock's own correction."""

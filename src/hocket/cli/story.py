@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from hocket.cli.format import WORDS, clock, duration, fit, moment, one_line, table, uttered, width, wrapped
 from hocket.client import ENDED
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
-
-    Task = dict[str, Any]
-    Record = dict[str, Any]
+Task = dict[str, Any]
+Record = dict[str, Any]
 
 STATES = {
     "pending": "· pending",

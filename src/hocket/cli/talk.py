@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from hocket.cli import access
 from hocket.cli.asking import reply_line, reply_lines, wants_words, wish
@@ -11,17 +12,11 @@ from hocket.cli.format import one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Option, command
 from hocket.cli.words import WAYS
-from hocket.client import ENDED, quote
+from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    from hocket.client import Client
-
-    Event = dict[str, Any]
-    Run = dict[str, Any]
+Event = dict[str, Any]
+Run = dict[str, Any]
 
 TICK_SECONDS = 0.25
 SETTLE_SECONDS = 2.0
@@ -45,7 +40,6 @@ YES = {"allow": True, "always": True, "yes": True, "deny": False, "no": False}
         "git diff | hocket send 42 - --wait",
         "hocket send 42 --interrupt",
     ),
-    quick=True,
 )
 def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout: float | None, as_json: bool) -> int:
     """Say something to a run that listens: a session, or an agent at work. "-" reads standard input.
@@ -179,7 +173,6 @@ def _tell_question(run: Run, taken: dict[str, Any], question: dict[str, Any], as
         'hocket answer 42 "the second one"',
         "hocket answer q3f9 allow",
     ),
-    quick=True,
 )
 def answer(ref: str, words: tuple[str, ...], question: str | None, message: str | None, as_json: bool) -> None:
     """Answer what a run asks: allow or deny (or yes, no). A question that wants words takes any, or deny. Where the
@@ -289,7 +282,6 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
         "hocket resume 42 --from builder",
         "hocket resume 42 --session --detach",
     ),
-    quick=True,
 )
 def resume(ref: str, prompt: str | None, **options: Any) -> int:
     """Go on, in a new run, where an ended one stopped. Watched and ended like "hocket run".

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from hocket import config
 from hocket.cli import access
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, Group, Option, command
-from hocket.client import camel_keys, quote, snake_keys
+from hocket.client import Client, camel_keys, quote, snake_keys
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    from hocket.client import Client
-
-    Task = dict[str, Any]
+Task = dict[str, Any]
 
 STATUSES = ("pending", "active", "waiting", "completed", "failed")
 LISTED = 20
@@ -40,7 +35,6 @@ def write_lines(lines: list[str]) -> None:
     JSON,
     examples=('hocket task new "Sessions expire after a day"', "hocket task new - < wish.txt"),
     prose=True,
-    quick=True,
 )
 def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
     """Say what is wanted, and print the task's number. Nothing is started; "-" reads standard input."""
@@ -57,7 +51,6 @@ def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
     Option("--limit", kind=COUNT, metavar="N", default=LISTED, show_default=True, help="So many, the newest first."),
     JSON,
     examples=("hocket task list", "hocket task list --status waiting --json"),
-    quick=True,
 )
 def list_(status: str | None, limit: int, as_json: bool) -> None:
     """List tasks, the newest first."""
@@ -98,7 +91,6 @@ def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[T
     Option("--all", name="everything", kind=FLAG, help="Also what was finished more than a day ago, and every card."),
     JSON,
     examples=("hocket task board", "hocket task board --all --json"),
-    quick=True,
 )
 def board(everything: bool, as_json: bool) -> None:
     """Show who has which task for how long: a column for each state, or one below the other on a narrow terminal."""
@@ -137,7 +129,6 @@ def _tell_board(shown: int, found: int, as_json: bool) -> None:
     Option("-v", "--verbose", kind=FLAG, help="Every message whole, and what each agent was asked."),
     JSON,
     examples=("hocket task show 7", "hocket task show 7 -v"),
-    quick=True,
 )
 def show(ref: str, verbose: bool, as_json: bool) -> None:
     """Tell the story of a task: what is wanted, its plan, who had it when, and what came of it."""
@@ -172,7 +163,6 @@ def _prompts(client: Client, found: Task) -> dict[str, str]:
         'hocket task plan 7 --summary "Sessions get a date" --criterion "make test passes"',
         "hocket task plan 7 --plan - < plan.md",
     ),
-    quick=True,
 )
 def plan(
     ref: str,
@@ -202,7 +192,6 @@ def plan(
     Option("-m", "--message", metavar="TEXT", help="A word about it."),
     JSON,
     examples=("hocket task status 7", 'hocket task status 7 completed -m "Released with 1.2"'),
-    quick=True,
 )
 def status(ref: str, type: str | None, message: str | None, as_json: bool) -> None:  # noqa: A002 - its name outside
     """Print how far a task is, or say so: pending, active, waiting, completed or failed."""
@@ -217,7 +206,7 @@ def status(ref: str, type: str | None, message: str | None, as_json: bool) -> No
     access.write_json(found["status"]) if as_json else access.write(f"{found['status']['type']}\n")
 
 
-@command(TASK, JSON, examples=("hocket task history 7", "hocket task history 7 --json"), quick=True)
+@command(TASK, JSON, examples=("hocket task history 7", "hocket task history 7 --json"))
 def history(ref: str, as_json: bool) -> None:
     """Print all that happened to a task, in order."""
     from hocket.cli.story import history_lines
@@ -234,7 +223,6 @@ def history(ref: str, as_json: bool) -> None:
     JSON,
     examples=('hocket task queue 7 qa "Try it out"', "hocket task queue 7", "hocket task queue 7 --next"),
     prose=True,
-    quick=True,
 )
 def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_json: bool) -> None:
     """List what waits for a task, or add to it: handed over one after the other, as long as each ends well."""
@@ -283,7 +271,6 @@ def _tell_queue(items: list[dict[str, Any]], as_json: bool) -> None:
         "hocket task attach 7 --get notes.md",
         "hocket task attach 7 --get design.pdf -o design.pdf",
     ),
-    quick=True,
 )
 def attach(
     ref: str, files: tuple[str, ...], name: str | None, get: str | None, output: str | None, as_json: bool
@@ -317,7 +304,6 @@ def attach(
     Option("--all", name="everything", kind=FLAG, help="Every task there is."),
     Option("-o", "--output", metavar="DIR", help="Where to; without it one task goes to standard output."),
     examples=("hocket task export 7 > task.json", "hocket task export --all -o backup"),
-    quick=True,
 )
 def export(ref: str | None, everything: bool, output: str | None) -> None:
     """Write tasks as files: DIR/ID/task.json, with the attachments beside it."""
@@ -342,7 +328,6 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     Argument("places", "FILE|DIR...", many=True),
     JSON,
     examples=("hocket task import task.json", "hocket task import backup"),
-    quick=True,
 )
 def import_(places: tuple[str, ...], as_json: bool) -> int:
     """Take over tasks from files that export wrote, or that another program wrote in the same form.

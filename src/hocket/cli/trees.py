@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 from hocket.cli.format import one_line
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    Data = dict[str, Any]
+Data = dict[str, Any]
 
 
 def tree_lines(steps: list[Data], run: str) -> list[str]:

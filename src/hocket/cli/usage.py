@@ -10,17 +10,14 @@ every command loads all of it, and finding another takes as long as reading a us
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
 
-TYPE_CHECKING = False  # `typing` would cost the hot path more than all of this; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
-    Kind = str | tuple[str, ...]
-    """One of the names below, or the words to choose from."""
-    Values = dict[str, Any]
+Kind = str | tuple[str, ...]
+"""One of the names below, or the words to choose from."""
+Values = dict[str, Any]
 
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
@@ -84,7 +81,7 @@ class Argument:
 class Command:
     """A function with all that may be given to it. Its help is the function's docstring."""
 
-    __slots__ = ("arguments", "examples", "function", "options", "passing", "prose", "quick")
+    __slots__ = ("arguments", "examples", "function", "options", "passing", "prose")
 
     def __init__(
         self,
@@ -92,7 +89,6 @@ class Command:
         parameters: tuple[Option | Argument, ...],
         examples: tuple[str, ...],
         passing: bool = False,
-        quick: bool = False,
         prose: bool = False,
     ) -> None:
         self.function = function
@@ -101,8 +97,6 @@ class Command:
         self.examples = examples
         self.passing = passing
         """What stands behind ``--`` is the parameter ``passed``; an arrow that stands alone is a word of the chain."""
-        self.quick = quick
-        """It asks the server and is done: a plain usage of it needs no framework and leaves no loose ends."""
         self.prose = prose
         """A word of it may be a text that begins with a dash, such as a list: what has a space in it is no option."""
 
@@ -128,11 +122,10 @@ def command(
     *parameters: Option | Argument,
     examples: tuple[str, ...],
     passing: bool = False,
-    quick: bool = False,
     prose: bool = False,
 ) -> Callable[[Callable[..., Any]], Command]:
     """Makes a command of a function; its example lines are not optional."""
-    return lambda function: Command(function, parameters, examples, passing, quick, prose)
+    return lambda function: Command(function, parameters, examples, passing, prose)
 
 
 def split_passed(words: list[str]) -> tuple[list[str], tuple[str, ...]]:

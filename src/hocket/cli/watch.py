@@ -5,29 +5,24 @@ Only what is the same for every view is here; what is drawn belongs to ``plain``
 
 from __future__ import annotations
 
-import _thread
 import os
+import signal
+import threading
 import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
-from hocket.client import type_in
+from hocket.client import Client, type_in
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
 if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable
-    from types import FrameType
-    from typing import Any
-
     from hocket.cli.box import Box
     from hocket.cli.keys import Keys
     from hocket.cli.progress import Progress
     from hocket.cli.view import View
-    from hocket.client import Client
     from hocket.errors import HocketError
 
-    Event = dict[str, Any]
-else:
-    import _signal as signal  # its C half: making enums of all its constants takes as long as starting a run
+Event = dict[str, Any]
 
 ASKING = "d detach, s stop, Enter to go on"
 DETACHED = 3
@@ -47,9 +42,8 @@ class Errand:
     def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
         self.key = os.urandom(16).hex()
         self.trouble: HocketError | None = None
-        # A handler of signals may be who begins, in the middle of anything that the main thread loads. It must load
-        # nothing itself, not even `threading`: the new thread can wait until the other is done with it.
-        _thread.start_new_thread(self._post, (client.never_starting(), path, body))
+        # A signal handler may call this while the main thread imports a module, so nothing is imported here.
+        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
 
     def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
         from hocket.cli.errand import insist

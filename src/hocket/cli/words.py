@@ -5,14 +5,12 @@ Here belong words alone. Who speaks is ``progress``'s to know, and how loud it l
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hocket.cli.format import appointment, moment, one_line, uttered
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    Data = dict[str, Any]
+Data = dict[str, Any]
 
 SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thought"
 """How much an event wants to be seen: an agent's own words, what it does meanwhile, what went other than planned,

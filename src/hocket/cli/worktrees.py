@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 from hocket.cli import access
 from hocket.cli.format import WORDS, duration, harmless, one_line
 from hocket.cli.misuse import Misused
 from hocket.cli.usage import COUNT, FLAG, JSON, Argument, Option, command
 
-TYPE_CHECKING = False  # `typing` is not worth its time here; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    Row = dict[str, Any]
+Row = dict[str, Any]
 
 PRUNE = "prune"
 _DAY = 86400

@@ -10,18 +10,10 @@ The thin client loads this module with every command, so nothing heavier than ``
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NoReturn, dataclass_transform
 
-TYPE_CHECKING = False  # `typing` would cost more than all the rest; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from typing import Any, ClassVar, NoReturn, dataclass_transform
-
-    Environ = Mapping[str, str]
-else:
-
-    def dataclass_transform(**_):
-        return lambda kind: kind
-
+Environ = Mapping[str, str]
 
 SOCKET_PATH_LIMIT = 100
 """In bytes. The kernels we run on allow 104 to 108, with the final zero."""

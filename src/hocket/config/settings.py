@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from hocket.config import CROSS_SESSION, UNASKED_MODES, Record
 from hocket.errors import ConfigError, NotTrusted
 
-TYPE_CHECKING = False  # `typing` would cost the client more than all the rest; type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from hocket.config.pins import Known, Pins
 
 

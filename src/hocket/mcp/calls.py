@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Generator
+from typing import Any
 
 from hocket.client import ENDED, quote
 from hocket.errors import HocketError, NotFound, ServerUnreachable
 from hocket.mcp.tools import DEFAULT_WAIT, complaint, settled
 
-TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from typing import Any
-
-    Step = Any
-    """``Ask``, ``Next`` or ``Progress``."""
-    Steps = Generator[Step, Any, "Outcome"]
-    Arguments = dict[str, Any]
-    Event = dict[str, Any]
-    Run = dict[str, Any]
+Step = Any
+"""``Ask``, ``Next`` or ``Progress``."""
+Steps = Generator[Step, Any, "Outcome"]
+Arguments = dict[str, Any]
+Event = dict[str, Any]
+Run = dict[str, Any]
 
 NEWS_SECONDS = 1.0
 """Progress is told at most so often, however much is said."""

@@ -7,16 +7,14 @@ message is of can be told from the message alone, so nothing is remembered here 
 
 from __future__ import annotations
 
+from typing import Any
+
 from hocket import __version__
 from hocket.client import from_json
 from hocket.mcp.tools import LISTED, TOOLS
 from hocket.written import whole
 
-TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
-if TYPE_CHECKING:
-    from typing import Any
-
-    Message = dict[str, Any]
+Message = dict[str, Any]
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022

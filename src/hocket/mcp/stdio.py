@@ -7,19 +7,17 @@ server never call it. The end of the input ends every wait, and none of the work
 from __future__ import annotations
 
 import os
+import threading
 from _thread import allocate_lock
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from hocket.client import to_json
 from hocket.errors import HocketError
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call, Refused
 
-TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
 if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable, Iterator
-    from typing import Any
-
     from hocket.client import Client
     from hocket.mcp.calls import Me, Steps
     from hocket.mcp.protocol import Message

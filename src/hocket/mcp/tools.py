@@ -5,12 +5,10 @@ Every Claude run reads these descriptions, so they are short: each word of them 
 
 from __future__ import annotations
 
-from hocket.written import whole
+from collections.abc import Iterable
+from typing import Any
 
-TYPE_CHECKING = False  # `typing` would cost more than all of this; type checkers know the name
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import Any
+from hocket.written import whole
 
 SERVER = "hocket"
 """What this server is called where it is configured, and so part of each tool's name there."""
