@@ -277,10 +277,8 @@ def _which_has_path(module: Module, node: ast.AST) -> bool:
     return isinstance(call, ast.Call) and any(keyword.arg == "path" for keyword in call.keywords)
 
 
-PRINTERS = re.compile(
-    r"click\.s?echo(?:_via_pager)?|click\.(?:confirm|prompt)|sys\.(?:__)?std(?:out|err)(?:__)?\..*write\w*"
-)
-PRINTING_MODULES = frozenset({"click", "rich", "pprint"})
+PRINTERS = re.compile(r"sys\.(?:__)?std(?:out|err)(?:__)?\..*write\w*")
+PRINTING_MODULES = frozenset({"rich", "pprint"})
 
 
 def printing(module: Module) -> list[str]:
@@ -300,16 +298,6 @@ def _printing_uses(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Name) and node.id == "print":
             yield f"{module.name}:{node.lineno} prints"
-
-
-FRAMEWORK_USERS = frozenset({"hocket.cli.commands", "hocket.cli.completion"})
-
-
-def framework(module: Module) -> list[str]:
-    """Only cli/commands.py builds on click, so that a plain command is done before that would be loaded."""
-    if module.name in FRAMEWORK_USERS:
-        return []
-    return [f"{module.name} imports {n}" for n in sorted(imports(module)) if _is_within(n, frozenset({"click"}))]
 
 
 # --- who may know which names -------------------------------------------------------------------------------

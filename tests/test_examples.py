@@ -12,7 +12,7 @@ from world import Hocket
 
 from hocket.api.wire import RunOut
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
-from hocket.cli.usage import BROKEN_PIPE
+from hocket.cli.dispatch import BROKEN_PIPE
 from hocket.config.loading import load, look
 from hocket.errors import BY_CODE
 from hocket.variables import blanks

@@ -21,8 +21,8 @@ from hocket.mcp.protocol import MAX_MESSAGE
 pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
 
 HEAVY = (
-    "asyncio", "typing", "socket", "ssl", "json", "re", "contextlib", "dataclasses", "enum", "threading", "subprocess",
-    "click", "rich", "starlette", "uvicorn", "msgspec", "tomllib", "mcp", "hocket.mcp.calls", "hocket.cli.access",
+    "asyncio", "ssl", "dataclasses", "subprocess",
+    "rich", "starlette", "uvicorn", "msgspec", "tomllib", "mcp", "hocket.mcp.calls", "hocket.cli.access",
 )  # fmt: skip
 """What most agents never need: none of it may be loaded before the first call."""
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hocket import config
 from hocket.catalog import kept
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, Option, command
+from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.errors import BadDirectory, HocketError
 
 if TYPE_CHECKING:
@@ -84,9 +83,9 @@ def agents(
 
 def _check(wanted: Wanted) -> None:
     if wanted.why and wanted.name is None:
-        raise Misused("--why needs the name of an agent")
+        raise ArgumentError("--why needs the name of an agent")
     if wanted.name is not None and (wanted.report or wanted.trace):
-        raise Misused("--report and --trace are about all agents, not about one")
+        raise ArgumentError("--report and --trace are about all agents, not about one")
 
 
 # --- Where --------------------------------------------------------------------------------------------------

@@ -1,15 +1,64 @@
-"""``hocket completion SHELL``: the script that a shell's start-up file evaluates."""
+"""``hocket completion SHELL``, and the answers to the scripts that it prints.
+
+A script runs ``hocket`` with the words typed so far and ``_HOCKET_COMPLETE`` set. The answer has a line for each word
+that the last one may become, with its help after a tab.
+"""
 
 from __future__ import annotations
 
-from hocket.cli import access
-from hocket.cli.usage import Argument, command
+from hocket.cli import access, parser
+from hocket.cli.usage import AGENTS, COMMANDS, Argument, ArgumentError, Command, Group, Option, command
 
-SHELLS = ("bash", "zsh", "fish")
+SCRIPTS = {
+    "bash": r"""
+_hocket() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        COMPREPLY+=("${line%%$'\t'*}")
+    done < <(_HOCKET_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}")
+}
+complete -o default -F _hocket hocket
+""",
+    "zsh": r"""
+#compdef hocket
+_hocket() {
+    local -a lines values shown
+    lines=("${(@f)$(_HOCKET_COMPLETE=zsh $words[1] "${(@)words[2,CURRENT]}")}")
+    values=("${(@)lines%%$'\t'*}")
+    shown=("${(@)lines/$'\t'/  }")
+    if [[ -n $values ]]; then
+        compadd -l -d shown -a values
+    else
+        _files
+    fi
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _hocket "$@"
+else
+    compdef _hocket hocket
+fi
+""",
+    "fish": r"""
+function __hocket_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l found (env _HOCKET_COMPLETE=fish hocket $words[2..-1] "$current")
+    if test -n "$found"
+        printf '%s\n' $found
+    else
+        __fish_complete_path "$current"
+    end
+end
+complete --no-files --command hocket --arguments '(__hocket_complete)'
+""",
+}
+Candidates = list[tuple[str, str]]
+"""Words with their help."""
 
 
 @command(
-    Argument("shell", kind=SHELLS),
+    Argument("shell", kind=tuple(SCRIPTS)),
     examples=(
         'eval "$(hocket completion bash)"',
         "hocket completion fish > ~/.config/fish/completions/hocket.fish",
@@ -17,11 +66,59 @@ SHELLS = ("bash", "zsh", "fish")
 )
 def completion(shell: str) -> None:
     """Print the completion script of a shell."""
-    from click.shell_completion import ShellComplete, get_completion_class
+    access.write(SCRIPTS[shell].lstrip("\n"))
 
-    from hocket.cli.commands import hocket
 
-    kind = get_completion_class(shell)
-    assert kind is not None  # noqa: S101 - the choice above names only known shells
-    # The base class's: bash's own first asks an installed bash for its version, and there may be none here.
-    access.write(ShellComplete.source(kind(hocket, {}, "hocket", "_HOCKET_COMPLETE")) + "\n")
+def answer(words: list[str]) -> None:
+    """Print what the last word may become."""
+    for word, text in candidates(words or [""]):
+        access.write(f"{word}\t{text}\n" if text else f"{word}\n")
+
+
+def candidates(words: list[str]) -> Candidates:
+    """What the last word may become, given those before it."""
+    *before, begun = words
+    _, found, given = parser.select(before)
+    if isinstance(found, Group):
+        offered = _of_group(found, begun) if not given else []
+    else:
+        offered = _of_command(found, given, begun)
+    return [(word, text) for word, text in offered if word.startswith(begun)]
+
+
+def _of_group(group: Group, begun: str) -> Candidates:
+    if begun.startswith("-"):
+        return _names([parser.HELP, parser.VERSION] if group is parser.ROOT else [parser.HELP])
+    if group is parser.ROOT:
+        return [(name, text) for name, (_, text) in COMMANDS.items()]
+    return [(name, parser.summary(one)) for name, one in group.commands.items()]
+
+
+def _of_command(found: Command, given: list[str], begun: str) -> Candidates:
+    try:
+        known = list(parser.tokens(found, given))
+    except parser.MissingValue as error:
+        return _values(error.option)
+    except ArgumentError:
+        return []
+    if begun.startswith("-") and "--" not in given:
+        used = {option.name for option, _ in known if option is not None and not option.many}
+        return _names([option for option in (*found.options, parser.HELP) if option.name not in used])
+    place = sum(option is None for option, _ in known)
+    if place < len(found.arguments):
+        return _values(found.arguments[place])
+    return _values(found.arguments[-1]) if found.arguments and found.arguments[-1].many else []
+
+
+def _names(options: list[Option]) -> Candidates:
+    return [(name, option.help) for option in options for name in option.names]
+
+
+def _values(parameter: Option | Argument) -> Candidates:
+    if isinstance(parameter.kind, tuple):
+        return [(value, "") for value in parameter.kind]
+    if parameter.completes == AGENTS:
+        from hocket.cli.agents import addresses
+
+        return [(address, "") for address in addresses()]
+    return []

@@ -1,64 +1,86 @@
-"""From words to a command, and the one place where errors become messages and exit codes.
-
-A plain usage of an everyday command is called from here, everything else through the framework in ``commands``.
-"""
+"""From the words of a command line to an exit code: the one place that runs commands and reports errors."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from hocket import config
-from hocket.cli.usage import BROKEN_PIPE, COMMANDS, FORKHESTRA, Command, Group, declared, read
+from hocket import __version__, config
+from hocket.cli import parser
+from hocket.cli.usage import COMMANDS, FORKHESTRA, ArgumentError, Command, Group
+from hocket.errors import HocketError
 
-if TYPE_CHECKING:
-    from hocket.errors import HocketError
+BROKEN_PIPE = 141
 
 
 def run_command(program: str, words: Sequence[str]) -> int:
-    """Run one command and turn whatever happens into an exit code."""
-    _tolerate_odd_letters()
-    words = list(words)
+    """Run one command and turn its outcome into an exit code."""
+    _tolerate_unencodable_text()
     try:
-        call = _plain_call(program, words)
-        code = call() if call is not None else _through_framework(program, words)
+        code = _run(program, list(words))
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _leave_quietly()
+        code = _discard_output()
     except OSError as error:
-        _tell(f"the output cannot be written: {error.strerror}", None, 1)
-        _leave_quietly()
+        _report(f"cannot write the output: {error.strerror}", None, 1)
+        _discard_output()
         code = 1
     except KeyboardInterrupt:
         code = 130
-    except _own_errors() as error:
-        code = _tell(error.message, error.hint or _help_hint(error, program, words), error.exit_code)
+    except HocketError as error:
+        code = _report(error.message, error.hint, error.exit_code)
     return code
 
 
-def _plain_call(program: str, words: list[str]) -> Callable[[], int] | None:
-    """The call that the words stand for; None where the framework has to look at them."""
-    if not words or words[0] not in COMMANDS or config.is_completing(program):
-        return None
-    found, given = declared(COMMANDS[words[0]][0]), words[1:]
-    if isinstance(found, Group):
-        found, given = found.commands.get(given[0]) if given else None, given[1:]
-    if not isinstance(found, Command):
-        return None
-    values = read(found, given)
-    return None if values is None else lambda: found.function(**values) or 0
+def _run(program: str, words: list[str]) -> int:
+    if config.is_completing(program):
+        from hocket.cli.completion import answer
+
+        answer(words)
+        return 0
+    names, command, given = parser.select(words)
+    path = program if program == FORKHESTRA else " ".join([program, *names])
+    try:
+        if isinstance(command, Group):
+            return _run_group(program, path, command, given)
+        return command.function(**parser.parse(command, given)) or 0
+    except parser.HelpRequested:
+        return _print_help(path, command)
+    except ArgumentError as error:
+        error.hint = error.hint or f'see "{path} --help"'
+        raise
 
 
-def _through_framework(program: str, words: list[str]) -> int:
-    from hocket.cli.commands import invoke
+def _run_group(program: str, path: str, group: Group, words: list[str]) -> int:
+    """Handle words that name a group and no command of it."""
+    names = list(COMMANDS if group is parser.ROOT else group.commands)
+    word = words[0] if words else None
+    if word in parser.HELP.names or (word is None and group is parser.ROOT):
+        return _print_help(path, group)
+    if word in parser.VERSION.names and group is parser.ROOT:
+        sys.stdout.write(f"{program} {__version__}\n")
+        return 0
+    if word is None:
+        raise ArgumentError(f"missing command: choose {', '.join(names)}")
+    if word.startswith("-"):
+        raise ArgumentError(f"unknown option {word}")
+    near = parser.suggest(word, names)
+    if near:
+        raise ArgumentError(f"unknown command {word!r}", f'did you mean {near}? see "{path} --help"')
+    to_run = f"to run an agent: hocket run {word}; " if group is parser.ROOT else ""
+    raise ArgumentError(f"unknown command {word!r}", f'{to_run}see "{path} --help"')
 
-    return invoke(program, words)
+
+def _print_help(path: str, command: Command | Group) -> int:
+    from shutil import get_terminal_size
+
+    sys.stdout.write(parser.help_text(path, command, get_terminal_size().columns))
+    return 0
 
 
-def _tolerate_odd_letters() -> None:
-    """A name that the terminal's encoding cannot show must not end a command; nor must a stream that is closed."""
+def _tolerate_unencodable_text() -> None:
+    """Keep a command from failing on text that the terminal's encoding lacks, or on a closed stream."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
@@ -68,27 +90,8 @@ def _tolerate_odd_letters() -> None:
             reconfigure(errors="backslashreplace")
 
 
-def _own_errors() -> type[HocketError]:
-    """Asked for when something was raised: making a class of each takes longer than most commands do."""
-    from hocket.errors import HocketError
-
-    return HocketError
-
-
-def _help_hint(error: HocketError, program: str, words: list[str]) -> str | None:
-    from hocket.cli.misuse import Misused
-
-    if not isinstance(error, Misused):
-        return None
-    if program == FORKHESTRA:
-        return f'see "{program} --help"'
-    found = declared(COMMANDS[words[0]][0])
-    named = words[:2] if isinstance(found, Group) and words[1:2] and words[1] in found.commands else words[:1]
-    return f'see "{program} {" ".join(named)} --help"'
-
-
-def _told(text: str) -> str:
-    """Without what a terminal would obey; further lines are indented, so that no file's name can pass for a message."""
+def _sanitized(text: str) -> str:
+    """Strip control characters, and indent further lines: no file name can pass for a message of ours."""
     from hocket.cli.format import harmless
 
     first, *rest = harmless(text).split("\n")
@@ -96,7 +99,7 @@ def _told(text: str) -> str:
 
 
 def _typable(hint: str) -> str:
-    """A hint may have a command in it, which has to stay right however odd the names in it are."""
+    """Quote unprintable characters so that a command inside the hint can still be typed."""
     if hint.isprintable():
         return hint
     from hocket.cli.roster import typable
@@ -104,26 +107,26 @@ def _typable(hint: str) -> str:
     return typable(hint)
 
 
-def _tell(message: str, hint: str | None, code: int) -> int:
+def _report(message: str, hint: str | None, code: int) -> int:
     from contextlib import suppress
 
     try:
         with suppress(OSError):
             sys.stdout.flush()
-        print(f"hocket: {_told(message)}", file=sys.stderr)
+        print(f"hocket: {_sanitized(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {_told(_typable(hint))}", file=sys.stderr)
+            print(f"hint: {_sanitized(_typable(hint))}", file=sys.stderr)
     except OSError:
-        return _leave_quietly()
+        return _discard_output()
     return code
 
 
-def _leave_quietly() -> int:
-    """Nobody reads on. The interpreter would complain about what is still buffered, so it goes nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _discard_output() -> int:
+    """Send buffered output to /dev/null: the reader is gone, and the interpreter would complain when it exits."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except OSError:
-            os.dup2(nowhere, stream.fileno())
+            os.dup2(devnull, stream.fileno())
     return BROKEN_PIPE

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.format import one_line
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import FLAG, JSON, Option, command
+from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
 from hocket.client import read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
@@ -66,10 +65,10 @@ def doctor(restore: bool, verify: bool, project: str | None, as_json: bool) -> i
     so nothing of the directory is run and nothing of yours is written; no model is spoken to.
     """
     if project is not None and not verify:
-        raise Misused("--project goes with --verify")
+        raise ArgumentError("--project goes with --verify")
     if restore:
         if verify:
-            raise Misused("--restore and --verify do not go together")
+            raise ArgumentError("--restore and --verify do not go together")
         return _restore(config.home(), as_json)
     compared = _verify(project) if verify else None
     found = [*checks(config.home()), *([compared.check] if compared else [])]

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hocket import config
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line, uttered
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, Option, command
+from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
 from hocket.cli.watch import Hands, Leave, Signals
 from hocket.client import ENDED, Client, camel_keys, quote
 from hocket.errors import NotFound, PromptError
@@ -124,10 +123,10 @@ def _make(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, 
 def _placed(words: tuple[str, ...]) -> tuple[str | None, str, str]:
     """Task, agent and prompt."""
     if len(words) not in (2, 3):
-        raise Misused("give [TASK] AGENT PROMPT, with the prompt in quotes")
+        raise ArgumentError("give [TASK] AGENT PROMPT, with the prompt in quotes")
     task = words[0] if len(words) == 3 else None
     if not all(words[:-1]):
-        raise Misused("the task and the agent have no name; inside an agent the task is in HOCKET_TASK")
+        raise ArgumentError("the task and the agent have no name; inside an agent the task is in HOCKET_TASK")
     return task, words[-2], words[-1]
 
 
@@ -142,7 +141,7 @@ def _text(given: str, place: str) -> str:
 def _known(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
     """A hand-off that was made before, by its run."""
     if words:
-        raise Misused("--result takes a run and nothing else")
+        raise ArgumentError("--result takes a run and nothing else")
     run = client.run(ref)
     if run.get("task") is None:
         raise NotFound(f"run {run['number']} is no hand-off", f"its result: hocket wait {run['number']}")

@@ -10,8 +10,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.asking import headline, reply_lines
 from hocket.cli.format import duration, one_line
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, Option, command
+from hocket.cli.usage import FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
 from hocket.client import Client, quote
 from hocket.errors import Conflict
 
@@ -102,7 +101,7 @@ def ask(words: tuple[str, ...], options: tuple[str, ...], timeout: float | None,
         raise Conflict(ASKED_OUTSIDE, "start the program with hocket: `hocket spawn` or `hocket run`")
     text = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words)
     if not (text or "").strip():
-        raise Misused("nothing to ask")
+        raise ArgumentError("nothing to ask")
     client = access.connect(talk=not as_json)
     since = client.run(mine.run)["seq"]
     path = f"/api/runs/{quote(mine.run)}/questions"

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from hocket.cli import access
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import COUNT, FLAG, JSON, REF, Option, command
+from hocket.cli.usage import COUNT, FLAG, JSON, REF, ArgumentError, Option, command
 from hocket.client import Client, to_json
 
 Event = dict[str, Any]
@@ -29,7 +28,7 @@ FLUSH_SECONDS = 5.0
 def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
     """Print what a run was asked and what it said. For a chain: everything its processes said, in order."""
     if raw and as_json:
-        raise Misused("--raw and --json exclude each other")
+        raise ArgumentError("--raw and --json exclude each other")
     client = access.connect(talk=not as_json)
     if raw:
         _raw(client, ref, "err" if err else "out", follow, lines)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.misuse import Misused
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -32,6 +31,7 @@ from hocket.cli.usage import (
     QUIET,
     TIMEOUT,
     UNTIL,
+    ArgumentError,
     Option,
     command,
 )
@@ -92,10 +92,10 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """
     given = [f"--{name}" for name in TOGETHER if options[name] is not None]
     if len(given) > 1 or (given and (words or options["chain_name"])):
-        raise Misused(f"{given[-1]} stands alone")
+        raise ArgumentError(f"{given[-1]} stands alone")
     for name, tool in BELONGS.items():
         if options[name] and options[tool] is None:
-            raise Misused(f"--{name} belongs to --{tool}")
+            raise ArgumentError(f"--{name} belongs to --{tool}")
     if options["record"] is not None:
         return _record(options["record"], options["output"], options["force"])
     if options["serve"] is not None:

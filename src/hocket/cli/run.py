@@ -82,10 +82,10 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
     """The body of the start, of ``rehearse`` too. Only what was given is in it."""
     dsl, variables = _joined(words)
     if bool(dsl) == bool(options["chain_name"]):
-        from hocket.cli.misuse import Misused
+        from hocket.cli.usage import ArgumentError
 
         both = f"give --chain or a chain's text, not both: {dsl!r}"
-        raise Misused(both if dsl else f"nothing to run\n  {EXAMPLE}")
+        raise ArgumentError(both if dsl else f"nothing to run\n  {EXAMPLE}")
     file = options["prompt_file"]
     prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
     # Text that was not typed for us is nobody's template: what looks like a variable in it is none.

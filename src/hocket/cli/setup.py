@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import FLAG, JSON, Group, Option, command
+from hocket.cli.usage import FLAG, JSON, ArgumentError, Group, Option, command
 from hocket.errors import Conflict, HocketError, ProgramNotFound
 
 OURS = "Written by `hocket setup service`"
@@ -177,7 +176,7 @@ def service(enable: bool, remove: bool, only_print: bool, as_json: bool) -> int:
     Writes a systemd user unit, or on macOS a launchd agent, and prints how to enable it.
     """
     if remove + enable + only_print > 1:
-        raise Misused("give one of --enable, --remove and --print")
+        raise ArgumentError("give one of --enable, --remove and --print")
     environ = config.process_environment()
     wanted = service_of(sys.platform, environ, sys.executable)
     if only_print:

@@ -9,8 +9,7 @@ from typing import Any
 from hocket.cli import access
 from hocket.cli.asking import reply_line, reply_lines, wants_words, wish
 from hocket.cli.format import one_line
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, Option, command
+from hocket.cli.usage import FLAG, JSON, PLAIN, QUIET, REF, SECONDS, SESSION, Argument, ArgumentError, Option, command
 from hocket.cli.words import WAYS
 from hocket.client import ENDED, Client, quote
 from hocket.errors import Conflict, NotFound
@@ -48,9 +47,9 @@ def send(ref: str, words: tuple[str, ...], interrupt: bool, wait: bool, timeout:
     """
     text = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words) or None
     if text is None and not interrupt:
-        raise Misused("nothing to say: give a text, or --interrupt")
+        raise ArgumentError("nothing to say: give a text, or --interrupt")
     if wait and text is None:
-        raise Misused("--wait needs a text to wait for the answer to")
+        raise ArgumentError("--wait needs a text to wait for the answer to")
     client = access.connect(talk=not as_json)
     run = client.run(ref)
     body = {"text": text, "interrupt": interrupt or None}
@@ -259,11 +258,11 @@ def _reply(question: dict[str, Any], said: str, message: str | None) -> dict[str
     """What the words mean. Permission is given by a clear yes alone, never by words that happen to be none."""
     if wants_words(question) and said.lower() != "deny":
         if message is not None:
-            raise Misused("the words are the answer; -m goes with allow and deny")
+            raise ArgumentError("the words are the answer; -m goes with allow and deny")
         return {"allow": True, "text": said}
     allow = YES.get(said.lower())
     if allow is None:
-        raise Misused(f"say allow or deny, not {said!r}: it {wish(question)}")
+        raise ArgumentError(f"say allow or deny, not {said!r}: it {wish(question)}")
     return {"allow": allow, "text": message, "always": said.lower() == "always" or None}
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, Group, Option, command
+from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
 from hocket.client import Client, camel_keys, quote, snake_keys
 
 Task = dict[str, Any]
@@ -40,7 +39,7 @@ def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
     """Say what is wanted, and print the task's number. Nothing is started; "-" reads standard input."""
     description = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words)
     if not (description or "").strip():
-        raise Misused("say what is wanted")
+        raise ArgumentError("say what is wanted")
     body = {"description": description, "cwd": access.directory(cwd)}
     made = access.connect(talk=not as_json).request("POST", "/api/tasks", body)
     access.write_json(made) if as_json else access.write(f"task {made['number']}\n")
@@ -181,7 +180,7 @@ def plan(
     }
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
-        raise Misused("nothing to plan: give --summary, --requirement, --criterion or --plan")
+        raise ArgumentError("nothing to plan: give --summary, --requirement, --criterion or --plan")
     planned = access.connect(talk=not as_json).request("PUT", path_of(ref, "planning"), camel_keys(said))
     access.write_json(planned) if as_json else print(f"task {planned['number']} is planned", file=sys.stderr)
 
@@ -198,7 +197,7 @@ def status(ref: str, type: str | None, message: str | None, as_json: bool) -> No
     client = access.connect(talk=not as_json)
     if type is None:
         if message is not None:
-            raise Misused("-m goes with a status")
+            raise ArgumentError("-m goes with a status")
         found = client.request("GET", path_of(ref))
     else:
         wanted = {"type": type} | ({"message": message} if message is not None else {})
@@ -227,9 +226,9 @@ def history(ref: str, as_json: bool) -> None:
 def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_json: bool) -> None:
     """List what waits for a task, or add to it: handed over one after the other, as long as each ends well."""
     if bool(words) + first + (remove is not None) > 1:
-        raise Misused("give AGENT PROMPT, --next or --remove")
+        raise ArgumentError("give AGENT PROMPT, --next or --remove")
     if words and len(words) != 2:
-        raise Misused("give AGENT PROMPT, with the prompt in quotes")
+        raise ArgumentError("give AGENT PROMPT, with the prompt in quotes")
     client = access.connect(talk=not as_json)
     if words:
         place = access.directory(None)
@@ -279,11 +278,11 @@ def attach(
     from hocket.cli import taskfiles
 
     if get is not None and (files or name is not None):
-        raise Misused("--get gives one back; files to keep are another command")
+        raise ArgumentError("--get gives one back; files to keep are another command")
     if output is not None and get is None:
-        raise Misused("-o goes with --get")
+        raise ArgumentError("-o goes with --get")
     if name is not None and len(files) != 1:
-        raise Misused("--name is that of one file")
+        raise ArgumentError("--name is that of one file")
     client = access.connect(talk=not as_json)
     if get is not None:
         taskfiles.give_back(client.download(path_of(ref, "attachments", get)), output)
@@ -310,9 +309,9 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     from hocket.cli import taskfiles
 
     if everything == (ref is not None):
-        raise Misused("give a TASK, or --all")
+        raise ArgumentError("give a TASK, or --all")
     if everything and output is None:
-        raise Misused("--all needs a folder: -o DIR")
+        raise ArgumentError("--all needs a folder: -o DIR")
     client = access.connect()
     refs = [one["id"] for one in reversed(pages(client, None, None)[0])] if ref is None else [ref]
     for one in refs:

@@ -15,7 +15,7 @@ from typing import Any
 
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
-from hocket.cli.misuse import Misused
+from hocket.cli.usage import ArgumentError
 from hocket.client import Client, snake_keys
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.written import MAX_ATTACHMENT
@@ -48,7 +48,7 @@ def give_back(content: bytes, output: str | None) -> None:
     """The bytes of an attachment, into a file or to standard output."""
     if output in (None, "-"):
         if output is None and sys.stdout.isatty():
-            raise Misused("it may be anything, and this is a terminal: give -o FILE, or -o - to see it all the same")
+            raise ArgumentError("refusing to write a file to a terminal: give -o FILE, or -o - to print it anyway")
         sys.stdout.flush()
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()

@@ -24,8 +24,7 @@ from hocket.catalog.trust import PROGRAM, Needed, Reasons, approvals, known_agen
 from hocket.catalog.wishes import mode_with, own_permission_mode
 from hocket.cli import access
 from hocket.cli.format import moment, one_line, spelled, table
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import CWD, FLAG, JSON, Argument, Option, command
+from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.config.loading import load
 from hocket.config.pins import (
     FILE,
@@ -90,11 +89,13 @@ def trust(
     first may start the second with all that the second may do.
     """
     if sum((dry_run, listing, remove)) > 1 or (listing and (targets or edge)):
-        raise Misused("--list stands alone, and --dry-run and --remove do not go together")
+        raise ArgumentError("--list stands alone, and --dry-run and --remove do not go together")
     if not all(targets):
-        raise Misused("a TARGET is empty: give an agent, a file or a folder")  # "" would mean the current directory
+        raise ArgumentError(
+            "a TARGET is empty: give an agent, a file or a folder"
+        )  # "" would mean the current directory
     if edge and len(targets) != 2:
-        raise Misused("--edge takes two agents: the one that starts, and the one that is started")
+        raise ArgumentError("--edge takes two agents: the one that starts, and the one that is started")
     desk = Desk(access.directory(cwd))
     if listing:
         return _list(desk, as_json)

@@ -1,33 +1,29 @@
-"""Every command by name, how each may be called (its options and arguments as plain values, written once), and a plain
-usage read by that without a framework: importing one takes longer than most commands do.
-
-What ``read`` reads is certain to mean the same to the framework. Whatever is not plain (help, a mistake, a value that
-does not fit, an option given twice or shortened, letters run together) is left to it: ``read`` says None, and so every
-message comes from one place. ``commands`` builds the framework's commands of what is declared here. One module, for
-every command loads all of it, and finding another takes as long as reading a usage does.
-"""
+"""The commands and how each may be called: options and arguments declared once, as values."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION
+from hocket.errors import UsageError
 
 Kind = str | tuple[str, ...]
-"""One of the names below, or the words to choose from."""
-Values = dict[str, Any]
-
+"""One of the kinds below, or the values to choose from."""
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
-"""What a shell can complete a word to."""
+"""What a shell completes a word to."""
+
+
+class ArgumentError(UsageError):
+    """The arguments of a command do not fit its usage. Where it is reported, a hint points to the command's help."""
 
 
 class Option:
-    """One option: ``Option("-p", "--prompt", ...)``. Its value goes by the last of its names, or by ``name``.
+    """An option, such as ``Option("-p", "--prompt", ...)``, passed to the function as ``name``.
 
-    With ``many`` it may be given several times, and its value is a tuple.
+    With ``many`` it may be repeated, and its value is a tuple.
     """
 
     __slots__ = ("completes", "default", "help", "kind", "many", "metavar", "name", "names", "show_default")
@@ -35,7 +31,7 @@ class Option:
     def __init__(
         self,
         *names: str,
-        help: str,  # noqa: A002 - what the framework calls it, too
+        help: str,  # noqa: A002 - the usual name in parsers
         kind: Kind = TEXT,
         metavar: str | None = None,
         name: str | None = None,
@@ -56,7 +52,7 @@ class Option:
 
 
 class Argument:
-    """One word of the command line, or with ``many`` all that are left."""
+    """A positional argument, or with ``many`` all remaining ones. ``metavar`` stands in the usage line as it is."""
 
     __slots__ = ("completes", "kind", "many", "metavar", "name", "required")
 
@@ -79,7 +75,7 @@ class Argument:
 
 
 class Command:
-    """A function with all that may be given to it. Its help is the function's docstring."""
+    """A function with its options and arguments. Its help is the function's docstring."""
 
     __slots__ = ("arguments", "examples", "function", "options", "passing", "prose")
 
@@ -96,19 +92,19 @@ class Command:
         self.arguments = [one for one in parameters if isinstance(one, Argument)]
         self.examples = examples
         self.passing = passing
-        """What stands behind ``--`` is the parameter ``passed``; an arrow that stands alone is a word of the chain."""
+        """Words after ``--`` go to the function as ``passed``; a word that begins with ``->`` is an argument."""
         self.prose = prose
-        """A word of it may be a text that begins with a dash, such as a list: what has a space in it is no option."""
+        """Arguments are free text: a word that begins with a dash and has a space, such as a list, is an argument."""
 
-    def is_word(self, word: str) -> bool:
-        """Whether a word that begins with a dash is none of the options."""
-        if self.passing and word.startswith("->"):
+    def is_argument(self, word: str) -> bool:
+        """Whether a word is an argument rather than an option."""
+        if not word.startswith("-") or word == "-" or (self.passing and word.startswith("->")):
             return True
         return self.prose and any(letter.isspace() for letter in word.partition("=")[0])
 
 
 class Group:
-    """A command that has commands of its own."""
+    """A command with subcommands."""
 
     __slots__ = ("commands", "examples", "help")
 
@@ -124,21 +120,13 @@ def command(
     passing: bool = False,
     prose: bool = False,
 ) -> Callable[[Callable[..., Any]], Command]:
-    """Makes a command of a function; its example lines are not optional."""
+    """Declare a function as a command. Examples are required."""
     return lambda function: Command(function, parameters, examples, passing, prose)
 
 
-def split_passed(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
-    """What stands before ``--`` and what is passed on to the agent."""
-    if "--" not in words:
-        return words, ()
-    place = words.index("--")
-    return words[:place], tuple(words[place + 1 :])
+# --- Options and arguments shared by several commands -------------------------------------------------------
 
-
-# --- What several commands have -----------------------------------------------------------------------------
-
-REF = Argument("ref")
+REF = Argument("ref", "RUN")
 CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False, completes=AGENTS)
 PROMPT = Option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
 PROMPT_FILE = Option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
@@ -176,9 +164,8 @@ JSON = Option("--json", name="as_json", kind=FLAG, help="Write JSON for programs
 
 # --- The commands -------------------------------------------------------------------------------------------
 
-BROKEN_PIPE = 141
 FORKHESTRA = "forkhestra"
-"""The other program of ours: ``run`` and nothing else."""
+"""The program that is ``hocket run``."""
 
 COMMANDS = {
     "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),
@@ -210,78 +197,9 @@ COMMANDS = {
 }
 
 
-def declared(target: str) -> object:
-    """The command, or the group of them, behind ``module:attribute``."""
-    module, _, attribute = target.partition(":")
-    __import__(module)  # importlib would have to be imported itself
-    return getattr(sys.modules[module], attribute)
-
-
-# --- Reading a plain usage ----------------------------------------------------------------------------------
-
-
-def read(command: Command, words: list[str]) -> Values | None:
-    """The values of all parameters; None when the words are anything but a plain usage."""
-    own, passed = split_passed(words) if command.passing else (words, ())
-    options = {name: option for option in command.options for name in option.names}
-    given: Values = {}
-    plain: list[str] = []
-    coming = iter(own)
-    for word in coming:
-        if word == "--":
-            plain += coming
-            break
-        if not word.startswith("-") or word == "-" or command.is_word(word):
-            plain.append(word)
-            continue
-        option, value = _option(word, coming, options)
-        if option is None or value is None or (option.name in given and not option.many):
-            return None
-        given[option.name] = (*given.get(option.name, ()), value) if option.many else value
-    placed = _placed(command.arguments, plain) if all(plain) else None
-    if placed is None:
-        return None
-    defaults = {option.name: option.default for option in command.options}
-    return {**defaults, **given, **placed, **({"passed": passed} if command.passing else {})}
-
-
-def _option(word: str, coming: Iterator[str], options: dict[str, Option]) -> tuple[Option | None, Any]:
-    """The option that a word is, and its value: in the same word, the next one, or none needed."""
-    name, equals, joined = word.partition("=")
-    option = options.get(name)
-    if option is None or (equals and (option.kind == FLAG or not name.startswith("--"))):
-        return None, None
-    if option.kind == FLAG:
-        return option, True
-    value = joined if equals else next(coming, "--")
-    unclear = not equals and value.startswith("-") and value != "-"
-    return option, None if unclear else _converted(option.kind, value)
-
-
-def _converted(kind: Kind, text: str) -> Any:
-    """None for what does not fit, and for kinds that only the framework knows."""
-    if kind == SECONDS:
-        from hocket.cli.format import seconds_of
-
-        return seconds_of(text)
-    if kind in (COUNT, DOLLARS):
-        from hocket.cli.format import count_of, dollars_of
-
-        return count_of(text) if kind == COUNT else dollars_of(text)
-    if kind == SINCE:
-        from hocket.cli.format import since_of
-
-        return None if since_of(text, 0.0) is None else text
-    return text if kind == TEXT or (isinstance(kind, tuple) and text in kind) else None
-
-
-def _placed(arguments: list[Argument], words: list[str]) -> Values | None:
-    """Each word in its place; None where there are too many, too few, or one that does not fit."""
-    values: Values = {}
-    left = words
-    for argument in arguments:
-        taken, left = (left, []) if argument.many else (left[:1], left[1:])
-        if (argument.required and not taken) or any(_converted(argument.kind, word) is None for word in taken):
-            return None
-        values[argument.name] = tuple(taken) if argument.many else next(iter(taken), None)
-    return None if left else values
+def load(name: str) -> Command | Group:
+    """Import the module of a command and return what it declares."""
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    declared = getattr(import_module(module), attribute)
+    assert isinstance(declared, Command | Group)  # noqa: S101 - a test loads every row of the table
+    return declared

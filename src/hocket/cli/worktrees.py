@@ -8,8 +8,7 @@ from typing import Any
 
 from hocket.cli import access
 from hocket.cli.format import WORDS, duration, harmless, one_line
-from hocket.cli.misuse import Misused
-from hocket.cli.usage import COUNT, FLAG, JSON, Argument, Option, command
+from hocket.cli.usage import COUNT, FLAG, JSON, Argument, ArgumentError, Option, command
 
 Row = dict[str, Any]
 
@@ -31,9 +30,9 @@ def worktrees(words: tuple[str, ...], older: int | None, dry_run: bool, as_json:
     Their branches go too where another branch has all of their commits. All else stays.
     """
     if words and words[0] != PRUNE:
-        raise Misused(f"there is nothing called {words[0]!r} here, only prune")
+        raise ArgumentError(f"there is nothing called {words[0]!r} here, only prune")
     if not words and (older or dry_run):
-        raise Misused("--older and --dry-run go with prune")
+        raise ArgumentError("--older and --dry-run go with prune")
     client = access.connect(talk=not as_json)
     if words:
         body = {"runs": list(words[1:]), "older": (older or 0) * _DAY, "dry_run": dry_run}

@@ -1,0 +1,265 @@
+"""Reads the words of a command line into values, and writes the help of a command, by what ``usage`` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from hocket.cli.format import count_of, dollars_of, seconds_of, since_of
+from hocket.cli.usage import (
+    COMMANDS,
+    COUNT,
+    DOLLARS,
+    FLAG,
+    PORT,
+    SECONDS,
+    SINCE,
+    Argument,
+    ArgumentError,
+    Command,
+    Group,
+    Kind,
+    Option,
+    load,
+)
+
+MAX_WIDTH, MIN_WIDTH = 100, 50
+MAX_PORT = 65535
+HELP = Option("-h", "--help", kind=FLAG, help="Show this help and exit.")
+VERSION = Option("--version", kind=FLAG, help="Show the version and exit.")
+ROOT = Group(
+    "Run agents and programs on this machine: singly, in chains or in loops.",
+    {},
+    'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"',
+    "hocket ps",
+)
+"""``hocket`` itself. Its commands are loaded one at a time, by ``load``."""
+EXPECTED = {
+    SECONDS: "use a duration such as 90, 90s, 10m or 2h",
+    DOLLARS: "use an amount in USD such as 5 or 0.50",
+    COUNT: "use a whole number from 1",
+    SINCE: "use a duration such as 30m, 2h or 3d, or a time such as 2026-03-01, 2026-03-01T14:30 or 14:30",
+    PORT: f"use a port from 0 to {MAX_PORT}",
+}
+
+
+class HelpRequested(Exception):
+    """``-h`` or ``--help`` is among the words."""
+
+
+class MissingValue(ArgumentError):
+    """The last word is an option that takes a value."""
+
+    def __init__(self, option: Option, word: str) -> None:
+        super().__init__(f"option {word} needs a value")
+        self.option = option
+
+
+class Selection(NamedTuple):
+    """The command that a command line names."""
+
+    names: list[str]
+    command: Command | Group
+    words: list[str]
+    """What follows the names."""
+
+
+def select(words: list[str]) -> Selection:
+    """Find the command that the first words name, or the innermost group if they name none."""
+    if not words or words[0] not in COMMANDS:
+        return Selection([], ROOT, words)
+    found = load(words[0])
+    if isinstance(found, Group) and words[1:] and words[1] in found.commands:
+        return Selection(words[:2], found.commands[words[1]], words[2:])
+    return Selection(words[:1], found, words[1:])
+
+
+# --- Words to values ----------------------------------------------------------------------------------------
+
+
+def parse(command: Command, words: list[str]) -> dict[str, Any]:
+    """The values of all parameters by name. Raises ArgumentError, or HelpRequested."""
+    own, passed = split_passed(words) if command.passing else (words, ())
+    values: dict[str, Any] = {option.name: option.default for option in command.options}
+    arguments: list[str] = []
+    for option, text in tokens(command, own):
+        if option is None:
+            arguments.append(text)
+        elif option is HELP:
+            raise HelpRequested
+        elif option.kind == FLAG:
+            values[option.name] = True
+        else:
+            value = _convert(option.kind, text, option.names[-1])
+            values[option.name] = (*values[option.name], value) if option.many else value
+    values |= _place(command.arguments, arguments)
+    return values | {"passed": passed} if command.passing else values
+
+
+def split_passed(words: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    """The words before the first ``--``, and those after it."""
+    if "--" not in words:
+        return words, ()
+    place = words.index("--")
+    return words[:place], tuple(words[place + 1 :])
+
+
+def tokens(command: Command, words: list[str]) -> Iterator[tuple[Option | None, str]]:
+    """Each option with its text, which is empty for a flag, and each argument with None, in order."""
+    options = {name: option for option in (*command.options, HELP) for name in option.names}
+    remaining = iter(words)
+    for word in remaining:
+        if word == "--":
+            yield from ((None, argument) for argument in remaining)
+        elif command.is_argument(word):
+            yield None, word
+        elif word.startswith("--"):
+            yield _long(word, options, remaining)
+        else:
+            yield from _short(word, options, remaining)
+
+
+def _long(word: str, options: dict[str, Option], remaining: Iterator[str]) -> tuple[Option, str]:
+    """``--name``, ``--name value`` or ``--name=value``."""
+    name, equals, value = word.partition("=")
+    option = options.get(name) or _unknown(name, options)
+    if option.kind == FLAG:
+        if equals:
+            raise ArgumentError(f"option {name} takes no value")
+        return option, ""
+    return option, value if equals else _next(option, name, remaining)
+
+
+def _short(word: str, options: dict[str, Option], remaining: Iterator[str]) -> Iterator[tuple[Option, str]]:
+    """``-f``, ``-n value``, ``-nvalue``, or several joined: ``-fn value``."""
+    for place, letter in enumerate(word[1:], 2):
+        option = options.get(f"-{letter}") or _unknown(word if place == 2 else f"-{letter}", options)
+        if option.kind != FLAG:
+            yield option, word[place:] or _next(option, f"-{letter}", remaining)
+            return
+        yield option, ""
+
+
+def _next(option: Option, name: str, remaining: Iterator[str]) -> str:
+    value = next(remaining, None)
+    if value is None:
+        raise MissingValue(option, name)
+    return value
+
+
+def _unknown(name: str, options: dict[str, Option]) -> Option:
+    near = suggest(name, list(options)) if name.startswith("--") else ""
+    raise ArgumentError(f"unknown option {name}" + (f" (did you mean {near}?)" if near else ""))
+
+
+def suggest(word: str, names: list[str]) -> str:
+    """The names that are spelled like a word, joined by "or"; empty if there are none."""
+    from difflib import get_close_matches
+
+    return " or ".join(get_close_matches(word, names, n=2, cutoff=0.6))
+
+
+def _place(arguments: list[Argument], words: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        taken, words = (words, []) if argument.many else (words[:1], words[1:])
+        if argument.required and not taken:
+            raise ArgumentError(f"missing argument: {argument_usage(argument)}")
+        read = tuple(_convert(argument.kind, word, argument.name) for word in taken)
+        values[argument.name] = read if argument.many else next(iter(read), None)
+    if words:
+        raise ArgumentError(f"unexpected argument: {words[0]!r}")
+    return values
+
+
+def _convert(kind: Kind, text: str, name: str) -> Any:
+    value = _converted(kind, text)
+    if value is None:
+        expected = f"choose {', '.join(kind)}" if isinstance(kind, tuple) else EXPECTED[kind]
+        raise ArgumentError(f"invalid {name}: {text!r} ({expected})")
+    return value
+
+
+def _converted(kind: Kind, text: str) -> Any:
+    """None for a text that is not of this kind."""
+    if isinstance(kind, tuple):
+        return text if text in kind else None
+    if kind == SECONDS:
+        return seconds_of(text)
+    if kind == COUNT:
+        return count_of(text)
+    if kind == DOLLARS:
+        return dollars_of(text)
+    if kind == SINCE:  # relative to the time at which the command runs, so that resolves it
+        return None if since_of(text, 0.0) is None else text
+    if kind == PORT:
+        return int(text) if text.isascii() and text.isdigit() and int(text) <= MAX_PORT else None
+    return text
+
+
+# --- Help ---------------------------------------------------------------------------------------------------
+
+
+def help_text(path: str, command: Command | Group, columns: int) -> str:
+    """What ``path --help`` prints on a terminal with so many columns."""
+    width = max(min(columns, MAX_WIDTH) - 2, MIN_WIDTH)
+    if isinstance(command, Group):
+        usage, about, options = "[OPTIONS] COMMAND [ARGS]...", command.help, [VERSION, HELP][command is not ROOT :]
+        rows = [(name, text) for name, (_, text) in COMMANDS.items()] if command is ROOT else _subcommands(command)
+    else:
+        usage = " ".join(["[OPTIONS]", *map(argument_usage, command.arguments)])
+        about, options, rows = command.function.__doc__ or "", [*command.options, HELP], []
+    parts = [f"Usage: {path} {usage}\n", _prose(about, width)]
+    parts.append("Options:\n" + _table([(_option_usage(one), _option_help(one)) for one in options], width))
+    if rows:
+        parts.append("Commands:\n" + _table(rows, width))
+    parts.append("Example:\n" + "".join(f"  {line}\n" for line in command.examples))
+    return "\n".join(parts)
+
+
+def summary(command: Command) -> str:
+    """The first sentence of a command's help."""
+    first = " ".join((command.function.__doc__ or "").split("\n\n")[0].split())
+    return first.partition(". ")[0].rstrip(".") + "."
+
+
+def argument_usage(argument: Argument) -> str:
+    """An argument as the usage line shows it."""
+    if argument.metavar:
+        return argument.metavar
+    name = "|".join(argument.kind) if isinstance(argument.kind, tuple) else argument.name.upper()
+    return (name if argument.required else f"[{name}]") + ("..." if argument.many else "")
+
+
+def _option_usage(option: Option) -> str:
+    value = "|".join(option.kind) if isinstance(option.kind, tuple) else option.metavar
+    return ", ".join(option.names) + (f" {value}" if value and option.kind != FLAG else "")
+
+
+def _option_help(option: Option) -> str:
+    return f"{option.help} [default: {option.default}]" if option.show_default else option.help
+
+
+def _subcommands(group: Group) -> list[tuple[str, str]]:
+    return [(name, summary(group.commands[name])) for name in sorted(group.commands)]
+
+
+def _prose(text: str, width: int) -> str:
+    from textwrap import fill
+
+    paragraphs = (" ".join(part.split()) for part in text.strip().split("\n\n"))
+    return "\n\n".join(fill(part, width, initial_indent="  ", subsequent_indent="  ") for part in paragraphs) + "\n"
+
+
+def _table(rows: list[tuple[str, str]], width: int) -> str:
+    """Two columns. A left entry that is too long has a line of its own."""
+    from textwrap import wrap
+
+    column = min(max(len(left) for left, _ in rows), 30) + 4
+    lines: list[str] = []
+    for left, right in rows:
+        first, *more = wrap(right, width - column) or [""]
+        head = f"  {left}".ljust(column)
+        lines += [head + first] if len(head) == column else [head, " " * column + first]
+        lines += [" " * column + line for line in more]
+    return "\n".join(lines) + "\n"
