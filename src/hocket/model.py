@@ -184,6 +184,8 @@ class Spec:
     """Whether it calls our own tools over its output and input; these stay open as long as it is at work."""
     resumed_from: str | None = None
     """The run whose session this one goes on with."""
+    session_tokens: int = 0
+    """Tokens that its session had used before this run, where the session is resumed."""
     source: str | None = None
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None = None

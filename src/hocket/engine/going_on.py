@@ -152,13 +152,16 @@ def _with_a_session(read: Reading, run: Run) -> Run:
 
 def _session_again(read: Reading, run: Run, wish: Wish) -> Spec:
     _check_ended(run)
-    conversation = PROVIDERS[run.provider].conversation if run.kind is Kind.LEAF and run.provider else None
-    if conversation is None or run.session_id is None:
+    sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
+    if sessions is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
     before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, wish)), record, wish)
-    again = conversation.resumed(before, run.session_id, wish.prompt or "")
-    return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None)
+    again = sessions.resumed(before, run.session_id, wish.prompt or "")
+    if wish.session and again.stdin != "lines":
+        raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
+    spent = before.session_tokens + (run.tokens or 0)
+    return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None, session_tokens=spent)
 
 
 class Home(NamedTuple):

@@ -131,14 +131,14 @@ def last_lines(text: str, size: int) -> str:
 
 def resumed(before: Spec, run: Run) -> Spec | None:
     """The spec of a run that goes on with the session of one that was interrupted, if there is such a session."""
-    conversation = PROVIDERS[before.provider].conversation
-    if conversation is None or run.session_id is None:
+    sessions = PROVIDERS[before.provider].sessions
+    if sessions is None or run.session_id is None:
         return None
     try:
-        again = conversation.resumed(before, run.session_id, f"{_INTERRUPTED[_interruption(run)]} {_GO_ON}")
+        again = sessions.resumed(before, run.session_id, f"{_INTERRUPTED[_interruption(run)]} {_GO_ON}")
     except UsageError:
         return None
-    return replace(again, resumed_from=run.id)
+    return replace(again, resumed_from=run.id, session_tokens=before.session_tokens + (run.tokens or 0))
 
 
 def _interruption(run: Run) -> str:

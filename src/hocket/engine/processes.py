@@ -566,7 +566,7 @@ class Processes:
 
     def _left_out(self, leaf: Leaf, run: Run, record: files.Exit) -> list[Event]:
         """Of a flood that was ended the last lines are told, and that there was more: nobody should wait for all."""
-        if leaf.provider.conversation is not None:
+        if leaf.provider.sessions is not None:
             return []
         old = leaf.offsets
         out, err = near_the_end(leaf.out, old.out, record.out), near_the_end(leaf.err, old.err, record.err)
@@ -611,14 +611,14 @@ class Processes:
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Where the transcript really lies: looked for whenever something was said, until it is there."""
-        conversation = leaf.provider.conversation
-        if conversation is None or not (ended or events):
+        sessions = leaf.provider.sessions
+        if sessions is None or not (ended or events):
             return
         told = [event for event in events if event.type == "session"]
         if leaf.sought is None or told:
             leaf.sought = _after(run, told).session_id
             cwd = os.path.realpath(leaf.spec.cwd)
-            leaf.transcripts = conversation.transcripts(leaf.spec.env, cwd, leaf.sought) if leaf.sought else ()
+            leaf.transcripts = sessions.transcripts(leaf.spec.env, cwd, leaf.sought) if leaf.sought else ()
         found = next((place for place in leaf.transcripts if os.path.exists(place)), None)
         if found is None:
             return
@@ -628,7 +628,7 @@ class Processes:
 
     def _complaint(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
         """What a CLI said about its own failure: by its events, else with its last words on standard error."""
-        if leaf.provider.conversation is None:
+        if leaf.provider.sessions is None:
             return {}
         said = _after(run, events).error or leaf.last_words()
         if not said.strip() and reason is Reason.ERROR:

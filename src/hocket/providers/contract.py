@@ -137,11 +137,27 @@ class Conversation(Protocol):
     def is_left(self, state: State) -> bool:
         """Whether it is over but for commands that were left in the background, which may never end."""
 
+
+class Sessions(Protocol):
+    """Sessions that a CLI keeps and can continue in a new process."""
+
     def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
-        """The spec of a run that goes on where a session ended."""
+        """The spec of a run that continues a session with a new prompt."""
 
     def transcripts(self, env: Mapping[str, str], cwd: str, session: str) -> Sequence[str]:
-        """Where the session's transcript may lie, the likeliest place first."""
+        """Paths where the transcript of a session may be, most likely first."""
+
+
+class Program(NamedTuple):
+    """The program of a CLI, which a bare name in a chain runs without any definition."""
+
+    name: str
+    label: str
+    """How messages call it."""
+    variable: str
+    """The environment variable that names another program to run instead."""
+    install: str
+    """How to install it, as a hint for users."""
 
 
 class Provider(Protocol):
@@ -152,7 +168,13 @@ class Provider(Protocol):
         """Bytes up to which a line is read whole."""
 
     @property
+    def program(self) -> Program | None: ...
+
+    @property
     def conversation(self) -> Conversation | None: ...
+
+    @property
+    def sessions(self) -> Sessions | None: ...
 
     def launch(
         self,

@@ -13,7 +13,18 @@ from typing import Any
 from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
-from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Reader, Said, State
+from hocket.providers.contract import (
+    NOTHING,
+    Conversation,
+    Exit,
+    Launch,
+    Options,
+    Program,
+    Reader,
+    Said,
+    Sessions,
+    State,
+)
 from hocket.providers.limits import STDIN_PROMPT_LIMIT, bytes_of, check_argument, check_total
 from hocket.redaction import NO_SECRETS, Redactor
 
@@ -21,7 +32,9 @@ PROMPT_LIMIT = 64 * 1024
 """Bytes of a prompt in an argument. Linux refuses one argument of 128 KiB; half of it is safe everywhere."""
 
 longest_line = 256 * 1024
+program: Program | None = None
 conversation: Conversation | None = None
+sessions: Sessions | None = None
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 

@@ -13,7 +13,7 @@ from hocket.providers.claude.launch import launch, prompted, tools_of, within
 from hocket.providers.claude.reader import reader
 from hocket.providers.claude.usage import unpriced
 from hocket.providers.claude.verdict import is_transient, verdict
-from hocket.providers.contract import Conversation, Said, State
+from hocket.providers.contract import Conversation, Program, Said, Sessions, State
 
 __all__ = [
     "conversation",
@@ -21,9 +21,11 @@ __all__ = [
     "last_said",
     "launch",
     "longest_line",
+    "program",
     "prompted",
     "reader",
     "result_of",
+    "sessions",
     "tools_of",
     "unpriced",
     "verdict",
@@ -31,7 +33,9 @@ __all__ = [
 ]
 
 longest_line = 16 * 1024 * 1024
+program: Program | None = Program("claude", "the Claude CLI", "HOCKET_CLAUDE", "install Claude Code")
 conversation: Conversation | None = talk
+sessions: Sessions | None = talk
 
 
 def last_said(state: State) -> list[Said]:

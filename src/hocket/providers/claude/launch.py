@@ -9,10 +9,11 @@ from typing import Any
 
 from hocket.config import CROSS_SESSION
 from hocket.errors import BadDefinition, UsageError
-from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition, Spec
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
 from hocket.providers.claude import launch_settings, words
 from hocket.providers.claude.prompt import checked_prompt
 from hocket.providers.contract import NOTHING, Launch, Options
+from hocket.providers.instructions import step_instructions
 from hocket.providers.limits import check_argument, check_total
 
 _DEFINITIONS = "agents.json"
@@ -36,18 +37,6 @@ _QUESTIONS = {
     "ask": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
     "fail": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
 }
-_CONTRACT = """\
-You are running unattended: nobody is watching, so do not stop to report progress or to ask whether to go on. \
-Keep working until everything you were asked for is done. When all of it is done, and only then, write the following \
-as a line of its own, with nothing else on it:
-
-{marker}
-
-While anything is left to do, do not write that line."""
-
-_OWN_BRANCH = """\
-You are working in a git worktree with a branch of its own. Whoever goes on with your work gets what is committed \
-there and nothing else, so commit whatever you change before you end."""
 
 
 def launch(
@@ -125,13 +114,8 @@ def _questions(on_question: str) -> tuple[str, ...]:
 
 
 def _contract(options: Options) -> tuple[str, ...]:
-    if not options.contract:
-        return ()
-    terms = [
-        *([_CONTRACT.format(marker=options.marker or DEFAULT_MARKER)] if options.loop else []),
-        *([_OWN_BRANCH] if options.own_branch else []),
-    ]
-    return ("--append-system-prompt", "\n\n".join(terms)) if terms else ()
+    text = step_instructions(options)
+    return ("--append-system-prompt", text) if text else ()
 
 
 # --- The model ----------------------------------------------------------------------------------------------

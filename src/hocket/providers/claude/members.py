@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.claude.shapes import cut, dict_in, list_in, text_in, with_newest
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import cut, dict_in, list_in, text_in, with_newest
 
 _COMMANDS = frozenset({"local_bash", "local_command", "monitor_mcp", "monitor_ws"})
 """Kinds of background tasks that are no agents. What is not known by name is taken for an agent: waiting for one that

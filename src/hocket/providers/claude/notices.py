@@ -6,8 +6,8 @@ from typing import Any
 
 from hocket.providers.claude import words
 from hocket.providers.claude.members import who, who_is
-from hocket.providers.claude.shapes import cut, dict_in, number_in, text_in
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import cut, dict_in, number_in, text_in
 
 _REJECTED = "rejected"
 _LIMIT_REACHED = "usage limit reached"

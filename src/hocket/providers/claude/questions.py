@@ -7,8 +7,8 @@ from typing import Any
 
 from hocket.providers.claude import serving, words
 from hocket.providers.claude.members import who_is
-from hocket.providers.claude.shapes import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.redaction import MASK
 
 _SENTENCE_LIMIT = 2000

@@ -19,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hocket.model import RESULT_LIMIT, Spec
+from hocket.model import Spec
 from hocket.providers.claude import members, notices, questions, session_messages, streamed, tools, usage, words
 from hocket.providers.claude.saying import Voice, message_key
-from hocket.providers.claude.shapes import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
 from hocket.providers.claude.transcript import likeliest
 from hocket.providers.contract import Reader, Said, State
+from hocket.providers.json_values import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
+from hocket.providers.raw_output import raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
-_STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 _SYNTHETIC = "<synthetic>"
 _PART = "stream_event"
 _ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
@@ -93,7 +93,7 @@ class _Reading:
     def read(self, state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[Said]]:
         if stream != "out" or whole_size is not None:
             masked = self._redactor.line(line, cut=whole_size is not None)
-            raw = _raw(stream, masked, whole_size=whole_size)
+            raw = raw_event(stream, masked, whole_size=whole_size)
             return state, [raw, *(notices.too_old(line) if stream == "err" else ())]
         if line.startswith(streamed.BEGINNING):
             part = streamed.part_of(line)
@@ -111,7 +111,7 @@ class _Reading:
         masked = self._redactor.line(line)
         value = decoded(masked)
         if value is None:
-            return state, [_raw("out", masked)]
+            return state, [raw_event("out", masked)]
         kind = text_in(value, "type")
         if kind == _PART and masked is not line:
             value = decoded(line) or value  # A secret may go on in the next part, so the parts are masked together.
@@ -119,7 +119,7 @@ class _Reading:
         own = self._begun(state)
         said = handler(own, value) if handler else None
         if said is None:
-            return state, [_raw("out", masked, kind)]
+            return state, [raw_event("out", masked, kind)]
         return own, said
 
     def _begun(self, state: State) -> State:
@@ -307,16 +307,3 @@ def _in_its_place(line: dict[str, Any], text: str, who: dict[str, Any]) -> Said:
 
 def _texts(blocks: list[Any]) -> list[str]:
     return [text for block in blocks if (text := text_in(block, "text"))]
-
-
-def _raw(stream: str, line: bytes, kind: str = "", *, whole_size: int | None = None) -> Said:
-    line = line.removesuffix(b"\n").removesuffix(b"\r")
-    data: dict[str, Any] = {
-        "stream": _STREAM_NAMES.get(stream, stream),
-        "text": line[:RESULT_LIMIT].decode("utf-8", "replace"),
-    }
-    if kind:
-        data["type"] = kind[:100]
-    if whole_size is not None or len(line) > RESULT_LIMIT:
-        data |= {"oversize": True, "bytes": whole_size or len(line)}
-    return "raw", data

@@ -13,8 +13,8 @@ from typing import Any
 
 from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers.claude.shapes import cut, with_newest
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import cut, with_newest
 from hocket.redaction import Redactor
 
 Block = list[Any]

@@ -10,8 +10,8 @@ import json
 import re
 from typing import Any
 
-from hocket.providers.claude.shapes import decoded, dict_in, text_in, with_newest
 from hocket.providers.contract import Said, State, Wanted
+from hocket.providers.json_values import decoded, dict_in, text_in, with_newest
 
 _SUBTYPE = "mcp_message"
 _MESSAGE, _CANCEL = b'"mcp_message"', b'"control_cancel_request"'

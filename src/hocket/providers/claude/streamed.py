@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from hocket.providers.claude.saying import Voice, block_key, message_key
-from hocket.providers.claude.shapes import with_newest
 from hocket.providers.claude.usage import estimate
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import with_newest
 
 BEGINNING = b'{"type":"stream_event"'
 """How such a line begins. One that spells it otherwise is recognised by its decoded type, only later."""

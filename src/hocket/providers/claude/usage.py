@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.providers.claude import words
-from hocket.providers.claude.shapes import dict_in, number_in, text_in
 from hocket.providers.contract import Said, State
+from hocket.providers.json_values import dict_in, number_in, text_in
 
 _SINCE_LAST_RESULT = "model_usage_since_last_result"
 

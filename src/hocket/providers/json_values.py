@@ -1,4 +1,4 @@
-"""Taking values out of somebody else's JSON, where any of them may be missing or of a wrong kind."""
+"""Values from JSON of unknown shape, and texts and inputs cut to the size of an event."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from hocket.model import RESULT_LIMIT
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u[dD][89a-fA-F]..|.)", re.DOTALL)
 _NO_NUMBER = re.compile(rb"\b(?:NaN|Infinity)\b|\d[eE]\+?\d{3}")
 _LONGEST_INTEGER = 18
-"""Digits of numbers that every database takes."""
+"""Digits of an integer that every database stores."""
 _LARGEST = 2**53
-"""Beyond this, numbers in JSON are not what they look like, and no database takes them."""
+"""Beyond this, a JSON number loses precision."""
 _decode = msgspec.json.Decoder().decode
 _NUMBERS = frozenset({int, float})
 _BROKEN = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def decoded(line: bytes) -> dict[str, Any] | None:
-    """The object that a line is, or None. Halves of characters, which programs cut out of texts, become U+FFFD.
+    """Decode a line that is a JSON object; None for anything else.
 
-    Numbers that are none (``NaN``), which some programs write although JSON has no such thing, become null, and those
-    beyond all measure are read as well.
+    Lone surrogates become U+FFFD, ``NaN`` and ``Infinity`` become null, and numbers of any size are accepted.
     """
     try:
         value = _decode(line)
@@ -58,7 +57,7 @@ def _whole(escape: re.Match[bytes]) -> bytes:
 
 
 def text_in(value: Any, key: str) -> str:
-    # By exact types, here and below: what a decoder made has no others, and asking for them takes half the time.
+    # Exact types, here and below: a decoder produces no subclasses, and this is the hot path.
     if type(value) is dict and type(found := value.get(key)) is str:
         return found
     return ""
@@ -77,14 +76,14 @@ def list_in(value: Any, key: str) -> list[Any]:
 
 
 def number_in(value: Any, key: str) -> float | int | None:
-    """True and false are none, although Python takes them for numbers."""
+    """Booleans are not numbers here, although Python treats them so."""
     found: Any = value.get(key) if type(value) is dict else None
     return found if type(found) in _NUMBERS and abs(found) <= _LARGEST else None
 
 
 def cut(text: str, limit: int = RESULT_LIMIT) -> dict[str, Any]:
-    """The text for an event; of a longer one its beginning, with a word about it."""
-    # A character has at most four bytes, so most texts need no counting.
+    """The text of an event; a longer text is cut and marked ``oversize`` with its size in bytes."""
+    # A character has at most four bytes, so most texts need not be encoded.
     if len(text) * 4 <= limit:
         return {"text": text}
     content = text.encode("utf-8", "replace")
@@ -94,7 +93,7 @@ def cut(text: str, limit: int = RESULT_LIMIT) -> dict[str, Any]:
 
 
 def with_newest(known: dict[str, Any], key: str, value: Any, most: int = 100) -> dict[str, Any]:
-    """A copy with one more entry, the oldest ones left out where there are too many: a state stays small."""
+    """A copy with one more entry and without the oldest beyond ``most``, so that a state stays small."""
     changed = {**known, key: value}
     if len(changed) > most:
         for oldest in list(changed)[: len(changed) - most]:
@@ -103,7 +102,7 @@ def with_newest(known: dict[str, Any], key: str, value: Any, most: int = 100) ->
 
 
 def kept_input(given: dict[str, Any], limit: int = RESULT_LIMIT) -> dict[str, Any]:
-    """A tool's input for an event: whole, or the beginning of its text where it is too long."""
+    """The input of a tool call for an event: whole, or the beginning of its JSON text if it is too long."""
     content = msgspec.json.encode(given)
     if len(content) <= limit:
         return {"input": given}
