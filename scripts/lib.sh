@@ -4,6 +4,9 @@
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
 SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox"
 
+# The Codex CLI that the tests drive, and that the recordings in tests/golden/codex were made with.
+CODEX_VERSION="0.166.0"
+
 # Compiled files make every start of the command line several times faster.
 unset PYTHONDONTWRITEBYTECODE
 
@@ -51,5 +54,26 @@ ensure_system_programs() {
             echo "could not install:$missing (tests that need them say so)" >&2
     else
         echo "not installed:$missing (tests that need them say so)" >&2
+    fi
+}
+
+# usage: ensure_codex DIRECTORY
+# Installs the real Codex CLI from npm, with its program at DIRECTORY/node_modules/.bin/codex.
+ensure_codex() {
+    local directory=$1 stamp="$1/.version"
+    if [ -x "$directory/node_modules/.bin/codex" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$CODEX_VERSION" ]; then
+        return 0
+    fi
+    if ! command -v npm >/dev/null 2>&1; then
+        echo "npm was not found, so the Codex CLI is not installed and its tests fail." >&2
+        echo "hint: install Node.js 20 or newer with npm, then run this again" >&2
+        return 0
+    fi
+    echo "installing the Codex CLI $CODEX_VERSION into $directory ..." >&2
+    mkdir -p "$directory"
+    if npm install --silent --no-audit --no-fund --prefix "$directory" "@openai/codex@$CODEX_VERSION" >&2 </dev/null; then
+        echo "$CODEX_VERSION" >"$stamp"
+    else
+        echo "npm could not install the Codex CLI; its tests fail." >&2
     fi
 }

@@ -18,12 +18,13 @@ SOURCE = Path(__file__).parents[1] / "src"
 RANKS = {
     "errors": 0, "model": 0, "presence": 0, "secret_files": 0, "written": 0,
     "chain": 1, "config": 1, "client": 1, "decide": 1, "redaction": 1, "variables": 1, "wanted": 1,
-    "catalog": 2, "providers": 2, "store": 2, "keeper": 2, "rehearsal": 2, "mcp": 2,
-    "engine": 3,
-    "tasks": 4, "teams": 4,
-    "api": 5,
-    "cli": 6,
-    "__main__": 7,
+    "providers": 2, "store": 2, "keeper": 2, "rehearsal": 2, "mcp": 2,
+    "catalog": 3,
+    "engine": 4,
+    "tasks": 5, "teams": 5,
+    "api": 6,
+    "cli": 7,
+    "__main__": 8,
 }  # fmt: skip
 """A module imports only from rooms below its own. The package itself is its version, free to all."""
 

@@ -326,3 +326,23 @@ def test_verify_without_what_it_needs_is_two(
 ) -> None:
     done = hocket("doctor", *args, env=env)
     assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True), done.stderr
+
+
+def codex_check(home: Path) -> Check:
+    (found,) = (check for check in checks(str(home)) if check.name == "codex")
+    return found
+
+
+def test_codex_is_listed_with_its_version(home: Path, agent: Bin) -> None:
+    path = agent("codex", "print('codex-cli 0.166.0')")
+    assert codex_check(home) == Check("codex", True, f"0.166.0 at {path}", None)
+
+
+def test_missing_codex_is_a_hint_to_install_it(home: Path) -> None:
+    found = codex_check(home)
+    assert (found.ok, "npm install -g @openai/codex" in (found.hint or "")) == (True, True)
+
+
+def test_codex_variable_with_no_program_fails(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CODEX", "/no/such/codex")
+    assert (codex_check(home).ok, "/no/such/codex" in codex_check(home).detail) == (False, True)

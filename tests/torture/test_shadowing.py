@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, define, run
+from e2e.claude.stage import Stage, asks_to, define
+from e2e.commands import run
 from world import Bin, Hocket
 
 

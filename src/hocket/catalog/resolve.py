@@ -26,11 +26,13 @@ from hocket.chain import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition, Vouched
+from hocket.providers import PROVIDERS, Program
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"
 _BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
-_CLAUDE_VARIABLE = "HOCKET_CLAUDE"
+_CLIS = {one.program.name: provider for provider, one in PROVIDERS.items() if one.program is not None}
+"""The providers of CLIs that a bare name runs, by the name of their program."""
 _MOST_LISTED = 30
 
 
@@ -118,6 +120,8 @@ def _by_name(name: str, caller: _Caller) -> Agent:
         return _of_entry(entry, caller, name)
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
+    if name in _CLIS:
+        return Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli")
     program = _on_path(name, caller)
     return _claude_at(program, caller) if is_claude_agent_path(program) else Agent(name, EXECUTABLE, program, "PATH")
 
@@ -225,7 +229,7 @@ def _claude(
     return Agent(
         definition.name if definition else CLAUDE,
         CLAUDE,
-        _claude_program(caller),
+        _cli_program(CLAUDE, caller),
         source,
         definition=definition,
         cwd=works_in,
@@ -251,26 +255,29 @@ def _no_agent(name: str, project: str) -> UnknownAgent:
     )
 
 
-def _claude_program(caller: _Caller) -> str:
-    """The CLI's own program: the one that the caller names, else the one on the caller's PATH."""
-    wanted = caller.env.get(_CLAUDE_VARIABLE)
+def _cli_program(provider: str, caller: _Caller) -> str:
+    """The path of a CLI's program: the one that its variable names, else the one on the caller's PATH."""
+    program = PROVIDERS[provider].program
+    if program is None:
+        raise ProgramNotFound(f"{provider} has no program")
+    wanted = caller.env.get(program.variable)
     if wanted and is_path(wanted):
-        program = _absolute(wanted, caller)
-        problem = trouble_with(program)
+        path = _absolute(wanted, caller)
+        problem = trouble_with(path)
         if problem:
-            raise _no_cli(caller, f"{_CLAUDE_VARIABLE} names {wanted}, which {problem[0]}")
-        return program
-    found = search(wanted or CLAUDE, caller.cwd, caller.env).program
+            raise _no_cli(program, caller, f"{program.variable} names {wanted}, which {problem[0]}")
+        return path
+    found = search(wanted or program.name, caller.cwd, caller.env).program
     if found is None:
         searched = path_of(caller.env)
-        raise _no_cli(caller, f"no program {wanted or CLAUDE!r} on PATH (searched {searched})")
+        raise _no_cli(program, caller, f"no program {wanted or program.name!r} on PATH (searched {searched})")
     return found
 
 
-def _no_cli(caller: _Caller, problem: str) -> ProgramNotFound:
+def _no_cli(program: Program, caller: _Caller, problem: str) -> ProgramNotFound:
     return ProgramNotFound(
-        f"{caller.name!r} needs the Claude CLI, which was not found: {problem}",
-        f"install Claude Code, or set {_CLAUDE_VARIABLE} to its program; "
+        f"{caller.name!r} needs {program.label}, which was not found: {problem}",
+        f"{program.install}, or set {program.variable} to its program; "
         "`hocket doctor` compares the server's PATH with yours",
     )
 
@@ -292,7 +299,7 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     # Only where definitions are told of: nobody is helped by a list of every plugin's folders.
     places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
     typable = (name for name in catalog.ranked if is_address(name))
-    known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), CLAUDE]
+    known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), *_CLIS]
     unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
     if name in config.chains:
         hint = f"{name} is a chain, and an agent or a program is needed here; to run it: hocket run --chain {name}"

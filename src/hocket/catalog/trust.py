@@ -18,7 +18,7 @@ from hocket.catalog.fields import allowed_servers, cli_fields, read_definition, 
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, decode, parse
 from hocket.catalog.sources import find_in
-from hocket.catalog.wishes import asks_for, own_permission_mode, widening
+from hocket.catalog.wishes import Widening, asks_for, own_permission_mode, unknown_widening, widening
 from hocket.chain import is_path
 from hocket.config.pins import Known, digest
 from hocket.config.settings import AgentConfig, Config, is_wider, not_trusted
@@ -200,7 +200,7 @@ def gives_leave(alias: AgentConfig | None, config: Config) -> bool:
 def check_alias(name: str, alias: AgentConfig, config: Config, catalog: Catalog, agent: Agent) -> tuple[Vouched, ...]:
     """Raise unless a name may mean what a project's configuration says. A plain program has no use for wishes."""
     reasons = reasons_of_alias(alias, config, reached((name,), catalog))
-    if agent.provider != _CLAUDE:
+    if agent.provider == PROGRAM:
         reasons = reasons._replace(wishes=())
     if not reasons or not alias.project:
         return ()
@@ -218,12 +218,17 @@ class Given(NamedTuple):
     """What stands before them on the command line, from another place."""
 
 
+def widening_of(agent: Agent, args: Sequence[str], mode: str, before: Sequence[str] = ()) -> Widening | None:
+    """The first of these arguments that lets an agent do more than its permission mode and the ones ``before`` do."""
+    return widening(args, mode, before) if agent.provider == _CLAUDE else unknown_widening(args)
+
+
 def check_arguments(given: Given, agent: Agent, default_mode: str, config: Config) -> tuple[Vouched, ...]:
-    """Raise when a project that nobody vouches for gives Claude an argument by which it could do more."""
-    if agent.provider != _CLAUDE or given.project is None:
+    """Raise when an untrusted project gives a CLI an argument by which it could do more."""
+    if agent.provider == PROGRAM or given.project is None:
         return ()
     mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
-    found = widening(given.args, mode, given.before)
+    found = widening_of(agent, given.args, mode, given.before)
     if not found:
         return ()
     return _checked(Vouched(given.where, given.project, (f"{found.argument}, which {found.reason}",)), config)

@@ -88,6 +88,20 @@ class Widening(NamedTuple):
     reason: str
 
 
+_MODEL_FLAGS = ("-m", "--model")
+
+
+def unknown_widening(args: Sequence[str]) -> Widening | None:
+    """The first argument of a CLI whose flags are not known here; only a model is known to widen nothing."""
+    words = iter(args)
+    for word in words:
+        if word in _MODEL_FLAGS:
+            next(words, None)
+        elif not word.startswith("--model="):
+            return Widening(word, "may let it do more than its permission mode")
+    return None
+
+
 def widening(args: Sequence[str], mode: str, before: Sequence[str] = ()) -> Widening | None:
     """The first of these arguments that lets Claude do more than its permission mode and the ones ``before`` do.
 

@@ -156,6 +156,7 @@ def checks(home: str) -> Iterator[Check]:
     yield _guarded("processes", check_processes)
     yield _guarded("programs", check_programs)
     yield _guarded("claude", check_claude)
+    yield _guarded("codex", check_codex)
     yield _guarded("environment", lambda: check_environment(home))
 
 
@@ -348,6 +349,20 @@ def check_claude() -> Look:
     return _judge_claude(program, told.split()[0], version)
 
 
+def check_codex() -> Look:
+    """Optional: without it, chains that name no codex run as before."""
+    from hocket.providers.codex import program as cli
+
+    env = config.caller_environment()
+    named = env.get(cli.variable)
+    path = _which(named or cli.name, env)
+    if path is None and named:
+        return False, f"{cli.variable} is {named}, which is not a program", "correct it, or unset it"
+    if path is None:
+        return True, "not found; needed only for chains that name codex", cli.install
+    return True, f"{_version_told_by(path, env, cli.install).split()[-1]} at {path}", None
+
+
 def check_environment(home: str) -> Look:
     """Whether the server, too, finds the CLI: a request that brings no environment is started with the server's."""
     if not lock_held(home):
@@ -376,12 +391,16 @@ def _restart() -> str:
 
 
 def _claude_program(env: dict[str, str]) -> str | None:
+    return _which(env.get("HOCKET_CLAUDE") or "claude", env)
+
+
+def _which(name: str, env: dict[str, str]) -> str | None:
     import shutil
 
-    return shutil.which(env.get("HOCKET_CLAUDE") or "claude", path=env.get("PATH"))
+    return shutil.which(name, path=env.get("PATH"))
 
 
-def _version_told_by(program: str, env: dict[str, str]) -> str:
+def _version_told_by(program: str, env: dict[str, str], install: str = INSTALL_CLAUDE) -> str:
     from hocket.keeper.tools import run_tool
 
     try:
@@ -389,12 +408,12 @@ def _version_told_by(program: str, env: dict[str, str]) -> str:
     except OSError as error:
         # Also where the file is there: then it is the interpreter in its first line that is not.
         why = f"{program} cannot be started: {error.strerror}"
-        raise HocketError(why, f"is its first line right? Or install it anew: {INSTALL_CLAUDE}") from error
+        raise HocketError(why, f"is its first line right? Or install it anew: {install}") from error
     if done.timed_out:
         raise HocketError(f"{program} --version says nothing within {VERSION_SECONDS:.0f} s", "does it start at all?")
     told = done.output.decode(errors="replace").strip()
     if done.code != 0:
-        raise HocketError(f"{program} --version ends with {done.code}: {told[:80]!r}", INSTALL_CLAUDE)
+        raise HocketError(f"{program} --version ends with {done.code}: {told[:80]!r}", install)
     return told
 
 

@@ -297,6 +297,7 @@ _OF_PROVIDER: Mapping[str, Sequence[str]] = {
 _NEVER = (
     *("CLAUDECODE", "AI_AGENT", "CLAUDE_PID", "CLAUDE_EFFORT", "CLAUDE_CODE_SESSION_*"),
     *("CLAUDE_CODE_CHILD_SESSION", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_EXECPATH"),
+    *("CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX*", "CODEX_CI"),
     *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*"),
 )
 """What marks the caller's own session, and what only the engine may say, whoever asks for it."""

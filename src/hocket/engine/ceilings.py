@@ -17,8 +17,8 @@ import msgspec
 
 from hocket.catalog.entries import ALIAS, Catalog
 from hocket.catalog.files import is_claude_agent_path
-from hocket.catalog.trust import PROGRAM, known_agent
-from hocket.catalog.wishes import in_mode, mode_with, own_permission_mode, widening, without_modes
+from hocket.catalog.trust import PROGRAM, known_agent, widening_of
+from hocket.catalog.wishes import in_mode, mode_with, own_permission_mode, without_modes
 from hocket.chain import is_path
 from hocket.config import BYPASS
 from hocket.config.pins import Known
@@ -298,7 +298,7 @@ def _check_arguments(caller: Caller, wanted: Wanted, agent: Agent, mode: str) ->
     """What an agent types, and what it fills in for a variable, must widen nothing."""
     filled = [given for written, given in zip(wanted.written, wanted.given, strict=True) if written != given]
     # Modes among these are narrowed with all that files give.
-    found = widening(wanted.typed, mode, agent.args) or widening(without_modes(filled), mode)
+    found = widening_of(agent, wanted.typed, mode, agent.args) or widening_of(agent, without_modes(filled), mode)
     if found:
         raise NotAllowed(
             f"{caller} may not start {wanted.name!r} with {found.argument}, which {found.reason}",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hocket.providers import claude, executable
+from hocket.providers import claude, codex, executable
 from hocket.providers.contract import (
     Conversation,
     Exit,
     Launch,
     Options,
+    Program,
     Provider,
     Reader,
     Reply,
@@ -20,7 +21,7 @@ from hocket.providers.contract import (
     State,
 )
 
-PROVIDERS: Mapping[str, Provider] = {"claude": claude, "executable": executable}
+PROVIDERS: Mapping[str, Provider] = {"claude": claude, "codex": codex, "executable": executable}
 
 __all__ = [
     "PROVIDERS",
@@ -28,6 +29,7 @@ __all__ = [
     "Exit",
     "Launch",
     "Options",
+    "Program",
     "Provider",
     "Reader",
     "Reply",

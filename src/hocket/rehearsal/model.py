@@ -1,4 +1,4 @@
-"""The scripted model: the Messages API on loopback, so that the *real* CLI rehearses without a token.
+"""The scripted model: the Messages API and the Responses API on loopback, so that *real* CLIs run without a token.
 
     with ScriptedModel(load("script.yaml")) as model:
         ...run claude with ANTHROPIC_BASE_URL=model.url...
@@ -7,7 +7,8 @@
 Only the standard library, only 127.0.0.1. What is said is decided in ``play.py``; here requests become conversations
 and messages become HTTP. Whose conversation it is: the text of its definition in the system prompt (``agents`` maps
 names to such texts), ``agent: NAME`` in the system prompt, or for a sub-agent the prompt that the script gave it.
-What the CLI asks for itself (titles, quota, what a page says) gets a harmless answer.
+What the CLI asks for itself (titles, quota, what a page says) gets a harmless answer. Codex, which speaks the Responses
+API at ``model.url + "/v1"``, is the agent ``codex``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hocket.errors import UsageError
-from hocket.rehearsal import frames
+from hocket.rehearsal import frames, responses_api
 from hocket.rehearsal.passes import Passes, note_uncovered
 from hocket.rehearsal.play import (
     Conversation,
@@ -110,8 +111,14 @@ class ScriptedModel:
     def answer(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Message:
         """The message that the script has for a request."""
         conversation = self._conversation(body, session, sub_agent)
-        if conversation is None:
-            return HARMLESS
+        return HARMLESS if conversation is None else self._next(conversation)
+
+    def answer_responses(self, body: Mapping[str, Any], session: str) -> Message:
+        """The message that the script has for a request of the Responses API."""
+        passage = self._passes.number(responses_api.AGENT, session)
+        return self._next(responses_api.conversation(body, passage))
+
+    def _next(self, conversation: Conversation) -> Message:
         with self._lock:
             self.requests += 1
         found = next_message(self.script, conversation)
@@ -255,6 +262,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_json(200, {"input_tokens": frames.INPUT_TOKENS})
         elif path == "/v1/messages":
             self._answer(body)
+        elif path == "/v1/responses":
+            self._answer_responses(body)
         else:
             self._send_failure(404, f"rehearsal: nothing is at {path}")
 
@@ -286,6 +295,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(message, frames.frames(message, items, id, name))
         elif self._pause_all(message) and self._goes_on(message):
             self._send_json(200, frames.whole(message, items, id, name))
+
+    def _answer_responses(self, body: dict[str, Any]) -> None:
+        message = self.server.model.answer_responses(body, self.headers.get("thread-id", ""))
+        if message.fail is not None and message.fail.status is not None and not message.breaks:
+            if self._pause_all(message):
+                self._send_json(message.fail.status, {"error": {"message": message.fail.message}})
+        else:
+            self._stream(message, responses_api.events(message))
 
     def _stream(self, message: Message, stream: Iterator[frames.Frame | float]) -> None:
         """The end of the connection is the end of the stream, so that one may also break off."""

@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, server_pid, shown, spawn, wait_for, waited
+from e2e.claude.stage import Stage, asks_to
+from e2e.commands import server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
 SLOW = {"do": [{"say": "begun"}, {"tool": {"name": "Bash", "input": {"command": "true"}}}, {"wait": 2.0},

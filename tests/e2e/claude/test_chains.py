@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, define, run, says, shown
+from e2e.claude.stage import Stage, define, says
+from e2e.commands import run, shown
 from world import Bin, Hocket
 
 from hocket.model import DEFAULT_MARKER

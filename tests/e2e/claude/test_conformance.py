@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, Told, asks_to, bash, events_of, run, spawn, waited
+from e2e.claude.stage import Stage, asks_to, bash
+from e2e.commands import Told, events_of, run, spawn, waited
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

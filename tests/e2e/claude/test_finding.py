@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, bash, define, run, says, shown
+from e2e.claude.stage import Stage, bash, define, says
+from e2e.commands import run, shown
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Document, Stage, bash, data_of, shown
+from e2e.claude.stage import Document, Stage, bash
+from e2e.commands import data_of, shown
 from world import Hocket
 
 pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(120)]

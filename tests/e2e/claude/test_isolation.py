@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, Told, bash, define, run, says, shown
+from e2e.claude.stage import Stage, bash, define, says
+from e2e.commands import Told, run, shown
 from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Hocket
 

@@ -10,21 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import (
-    Document,
-    Stage,
-    define,
-    events_of,
-    make_gate,
-    open_gate,
-    run,
-    server_pid,
-    shown,
-    spawn,
-    wait_for,
-    waited,
-)
+from e2e.claude.stage import Document, Stage, define
 from e2e.claude.test_trust import trust
+from e2e.commands import events_of, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
 from mcp_room.piping import Pipes
 from world import Bin, Hocket
 

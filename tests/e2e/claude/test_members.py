@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from e2e.claude.stage import Stage, bash, run
+from e2e.claude.stage import Stage, bash
+from e2e.commands import run
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

@@ -12,21 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import (
-    Document,
-    Event,
-    Stage,
-    asks_to,
-    bash,
-    data_of,
-    events_of,
-    run,
-    says,
-    shown,
-    spawn,
-    wait_for,
-    waited,
-)
+from e2e.claude.stage import Document, Stage, asks_to, bash, says
+from e2e.commands import Event, data_of, events_of, run, shown, spawn, wait_for, waited
 from world import Bin, Hocket
 
 from hocket.engine.runs import session_of

@@ -6,7 +6,8 @@ import hashlib
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, run, says
+from e2e.claude.stage import Stage, says
+from e2e.commands import run
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

@@ -10,7 +10,8 @@ import sys
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, bash, data_of, run, server_pid, shown, spawn, wait_for, waited
+from e2e.claude.stage import Stage, asks_to, bash
+from e2e.commands import data_of, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

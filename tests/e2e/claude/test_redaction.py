@@ -11,10 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import (
-    Stage,
-    asks_to,
-    bash,
+from e2e.claude.stage import Stage, asks_to, bash
+from e2e.commands import (
     data_of,
     events_of,
     following,

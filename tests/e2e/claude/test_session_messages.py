@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import (
-    Stage,
-    bash,
-    data_of,
-    events_of,
-    make_gate,
-    open_gate,
-    real_cli,
-    says,
-    spawn,
-    wait_for,
-    waited,
-)
+from e2e.claude.stage import Stage, bash, real_cli, says
+from e2e.commands import data_of, events_of, make_gate, open_gate, spawn, wait_for, waited
 from world import Hocket
 
 WORDS = "ORANGE for you"

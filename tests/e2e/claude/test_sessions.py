@@ -10,22 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import (
-    Stage,
-    bash,
-    data_of,
-    define,
-    heard,
-    make_gate,
-    open_gate,
-    run,
-    says,
-    server_pid,
-    shown,
-    spawn,
-    wait_for,
-    waited,
-)
+from e2e.claude.stage import Stage, bash, define, says
+from e2e.commands import data_of, heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from e2e.claude.stage import Stage, bash, heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
+from e2e.claude.stage import Stage, bash
+from e2e.commands import heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket, wait_until_none
 
 from hocket.keeper.platform import start_time

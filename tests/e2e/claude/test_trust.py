@@ -8,7 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Document, Stage, Told, asks_to, bash, define, heard, real_cli, run, says
+from e2e.claude.stage import Document, Stage, asks_to, bash, define, real_cli, says
+from e2e.commands import Told, heard, run
 from world import Hocket
 
 from hocket.catalog.wishes import widening
