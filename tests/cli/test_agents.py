@@ -396,7 +396,7 @@ def test_a_report_is_a_document(hocket: Hocket, theirs: Path) -> None:
 def test_moving_agents_from_one_project_to_everywhere_loses_none(hocket: Hocket, theirs: Path, mine: Path) -> None:
     """The way of the guide: make the folder, move what is shared, keep what knows the project, compare."""
     guide = Path(__file__).parents[2] / "docs/guides/agents.md"
-    assert "## From agents in one project to agents everywhere" in guide.read_text(encoding="utf-8")
+    assert "## Sharing the agents of one project" in guide.read_text(encoding="utf-8")
     define(mine, "planner", "engineer")
     before = table(hocket)
     theirs.mkdir(parents=True)
