@@ -16,7 +16,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parents[1] / "src"
 
 RANKS = {
-    "errors": 0, "model": 0, "presence": 0, "secret_files": 0, "written": 0,
+    "errors": 0, "model": 0, "secret_files": 0, "written": 0,
     "chain": 1, "config": 1, "client": 1, "decide": 1, "redaction": 1, "variables": 1, "wanted": 1,
     "providers": 2, "store": 2, "keeper": 2, "rehearsal": 2, "mcp": 2,
     "catalog": 3,

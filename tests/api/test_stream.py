@@ -12,7 +12,7 @@ import pytest
 from api.serving import Server, wait_for
 
 from hocket.api.stream import Flow
-from hocket.client import sse_events
+from hocket.client.stream import sse_events
 from hocket.errors import HocketError, StoreError
 
 SLOW_TELLER = """

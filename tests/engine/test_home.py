@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.client import read_lock
+from hocket.client.startup import read_lock
 from hocket.engine.home import describe_holder, locked, prepare, secret_of
 from hocket.errors import HomeError, ServerRunning
 from hocket.keeper.absence import SERVER_LOCK

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.client import to_json
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call, Refused, answer, cancelled, done, progress, read
 from hocket.mcp.tools import TOOLS
@@ -66,7 +65,7 @@ def test_tools_are_listed_with_their_schemas() -> None:
 
 
 def test_what_is_listed_is_short_enough_to_be_read_by_every_agent() -> None:
-    assert len(to_json(result("tools/list"))) < 6000
+    assert len(json.dumps(result("tools/list"))) < 6000
 
 
 def test_a_ping_is_answered() -> None:
@@ -278,4 +277,4 @@ def test_every_message_gets_an_answer_of_the_protocol_or_none(message: Any) -> N
     if isinstance(found, dict):
         assert found["jsonrpc"] == "2.0"
         assert ("result" in found) != ("error" in found)
-        assert json.loads(to_json(found)) == found
+        assert json.loads(json.dumps(found)) == found

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hocket.client import ENDED, Client, read_lock
+from hocket.client import ENDED, Client
+from hocket.client.startup import lock_held, read_lock
 from hocket.keeper import files, linux
-from hocket.presence import lock_held
 
 PATIENCE = 15.0
 START = "import os, sys; from hocket.keeper.server import start_server; start_server(sys.argv[1], os.environ)"

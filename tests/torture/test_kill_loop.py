@@ -17,8 +17,7 @@ import pytest
 from torture.ground import Ground, Run, kill, wait_for
 from world import Bin, processes_of
 
-from hocket.client import read_lock
-from hocket.presence import lock_held
+from hocket.client.startup import lock_held, read_lock
 
 AGENT = """
 import os, subprocess, sys, time

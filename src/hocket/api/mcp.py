@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from starlette.responses import Response, StreamingResponse
 from hocket.api.guard import Caller, caller_of
 from hocket.api.routing import Operation, post
 from hocket.api.stream import EVENTS
-from hocket.client import check_names, to_json
+from hocket.client import check_names
 from hocket.engine.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.mcp import protocol
@@ -88,7 +89,9 @@ def _reply(answer: Message | list[Message] | None, stateless: bool = False) -> R
     if not answer:
         return Response(status_code=202)
     error = answer.get("error") if isinstance(answer, dict) else None
-    return Response(to_json(answer), _status(error["code"], stateless) if error else 200, media_type="application/json")
+    return Response(
+        json.dumps(answer), _status(error["code"], stateless) if error else 200, media_type="application/json"
+    )
 
 
 def _status(code: int, stateless: bool) -> int:
@@ -153,7 +156,7 @@ async def _take_batch(request: Request, messages: list[Any]) -> Response:
 async def _streamed(request: Request, call: Call) -> AsyncIterator[bytes]:
     """Progress, and at last the answer. Whoever hangs up ends the wait, and none of the work."""
     async for message in _messages(request, call, DEFAULT_WAIT):
-        yield f"event: message\ndata: {to_json(message)}\n\n".encode()
+        yield f"event: message\ndata: {json.dumps(message)}\n\n".encode()
 
 
 async def _carried_out(request: Request, call: Call, longest: float) -> Message | None:
@@ -260,7 +263,7 @@ async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] 
 async def _ask(app: Starlette, caller: Caller, step: Ask) -> dict[str, Any]:
     """A request to ourselves, on behalf of whoever called."""
     path, _, query = check_names(step.path).partition("?")
-    body = b"" if step.body is None else to_json(step.body).encode()
+    body = b"" if step.body is None else json.dumps(step.body).encode()
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
     headers += [(b"content-type", b"application/json")] if body else []
     headers += [(b"idempotency-key", step.key.encode())] if step.key else []

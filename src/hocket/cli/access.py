@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from typing import Any, TextIO
 
 from hocket import config
 from hocket.cli.format import harmless
-from hocket.client import Client, to_json
+from hocket.client import Client
 
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
@@ -142,7 +143,7 @@ def write(text: str) -> None:
 
 def write_json(value: Any) -> None:
     """One value on one line. Only ASCII, so that nothing inside can steer a terminal."""
-    sys.stdout.write(to_json(value) + "\n")
+    sys.stdout.write(json.dumps(value) + "\n")
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
@@ -173,3 +174,28 @@ def _decode(raw: bytes, source: str) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         raise PromptError(f"the prompt from {source} is not UTF-8 text") from None
+
+
+def snake_keys(value: Any) -> Any:
+    """The same value with keys in snake_case. The routes of tasks use camelCase."""
+    return _with_keys(value, _snake_case)
+
+
+def camel_keys(value: Any) -> Any:
+    """The same value with keys in camelCase."""
+    return _with_keys(value, _camel_case)
+
+
+def _with_keys(value: Any, convert: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {convert(key): _with_keys(one, convert) for key, one in value.items()}
+    return [_with_keys(one, convert) for one in value] if isinstance(value, list) else value
+
+
+def _snake_case(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _camel_case(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word.capitalize() for word in rest)

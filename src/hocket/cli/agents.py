@@ -6,6 +6,7 @@ prints what it printed last time, before anything is imported that could find ag
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -280,9 +281,7 @@ def _write_lines(lines: Iterable[str]) -> None:
 
 
 def _write_json(value: Any) -> None:
-    from hocket.client import to_json
-
-    sys.stdout.write(to_json(value) + "\n")
+    sys.stdout.write(json.dumps(value) + "\n")
 
 
 def _harmless(text: str) -> str:

@@ -195,7 +195,7 @@ class Tour:
         self._run("answer", number, "allow")
 
     def _kill_server(self) -> None:
-        from hocket.client import read_lock
+        from hocket.client.startup import read_lock
         from hocket.keeper.platform import signal_process
 
         self._killed = read_lock(self._home)
@@ -206,7 +206,7 @@ class Tour:
         self._print(f"$ kill -9 {pid}", ALARM)
 
     def _say_who_took_over(self, killed: dict[str, Any]) -> None:
-        from hocket.client import read_lock
+        from hocket.client.startup import read_lock
 
         pid = read_lock(self._home).get("pid")
         if pid is not None and pid != killed["pid"]:

@@ -11,10 +11,9 @@ from hocket import __version__, config
 from hocket.cli import access
 from hocket.cli.format import one_line
 from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
-from hocket.client import read_lock
+from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
-from hocket.presence import lock_held, parse_version
 
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)

@@ -16,7 +16,7 @@ from hocket.cli import access
 from hocket.cli.format import harmless, one_line, uttered
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
 from hocket.cli.watch import Hands, Leave, Signals
-from hocket.client import ENDED, Client, camel_keys, quote
+from hocket.client import ENDED, Client, quote
 from hocket.errors import NotFound, PromptError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _make(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, 
     place = access.directory(cwd)
     prompt = _text(given, place)
     ref = task or config.caller().task
-    body = camel_keys({"agent_name": agent, "cwd" if cwd else "default_cwd": place})
+    body = access.camel_keys({"agent_name": agent, "cwd" if cwd else "default_cwd": place})
     body |= {"prompt": prompt, "env": access.environment(place)}
     path = f"/api/tasks/{quote(ref)}/handoff" if ref else "/api/handoffs"
     try:

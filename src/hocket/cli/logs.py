@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from hocket.cli import access
 from hocket.cli.usage import COUNT, FLAG, JSON, REF, ArgumentError, Option, command
-from hocket.client import Client, to_json
+from hocket.client import Client
 
 Event = dict[str, Any]
 
@@ -33,7 +34,7 @@ def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbos
     if raw:
         _raw(client, ref, "err" if err else "out", follow, lines)
     elif as_json:
-        _write(client, ref, follow, lines, lambda event: [to_json(event)])
+        _write(client, ref, follow, lines, lambda event: [json.dumps(event)])
     else:
         _lines(client, ref, follow, lines, err, verbose)
 

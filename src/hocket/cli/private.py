@@ -23,8 +23,8 @@ from typing import NoReturn
 from hocket import config
 from hocket.cli import access
 from hocket.client import quote
+from hocket.client.startup import lock_held
 from hocket.errors import HocketError, HomeError
-from hocket.presence import lock_held
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"

@@ -10,9 +10,8 @@ from typing import Any
 from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import FLAG, JSON, PORT, Group, Option, command
-from hocket.client import read_lock
+from hocket.client.startup import lock_held, read_lock, wait_unlocked
 from hocket.errors import HocketError, ServerUnreachable
-from hocket.presence import lock_held, wait_unlocked
 
 LEAVING_SECONDS = 30.0
 ASK_AGAIN_SECONDS = 1.0

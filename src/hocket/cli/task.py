@@ -9,7 +9,7 @@ from typing import Any
 from hocket import config
 from hocket.cli import access
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
-from hocket.client import Client, camel_keys, quote, snake_keys
+from hocket.client import Client, quote
 
 Task = dict[str, Any]
 
@@ -59,7 +59,7 @@ def list_(status: str | None, limit: int, as_json: bool) -> None:
     if as_json:
         access.write_json(found)
     elif found:
-        write_lines(task_table(snake_keys(found), time.time(), access.terminal_width()))
+        write_lines(task_table(access.snake_keys(found), time.time(), access.terminal_width()))
         if more:
             print(f"There are more: hocket task list --limit {limit * 5}", file=sys.stderr)
     else:
@@ -99,12 +99,12 @@ def board(everything: bool, as_json: bool) -> None:
     now = time.time()
     tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE)[0]]
     asked = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
-    columns = drawing.on_board(snake_keys(tasks), asked, now, everything)
+    columns = drawing.on_board(access.snake_keys(tasks), asked, now, everything)
     shown = [task for column in columns.values() for task in column]
     if as_json:
         as_given = {task["id"]: task for task in tasks}
         needy = {task["id"] for task in columns[drawing.ASKED]}
-        needs = [camel_keys({"needs_you": task["id"] in needy}) for task in shown]
+        needs = [access.camel_keys({"needs_you": task["id"] in needy}) for task in shown]
         access.write_json([as_given[task["id"]] | need for task, need in zip(shown, needs, strict=True)])
     elif shown:
         lines = drawing.board(columns, asked, now, access.terminal_width(), everything)
@@ -140,13 +140,13 @@ def show(ref: str, verbose: bool, as_json: bool) -> None:
         return
     queue = client.request("GET", path_of(found["id"], "queue"))["items"]
     prompts = _prompts(client, found) if verbose else {}
-    task = snake_keys({**found, "queue": queue})
+    task = access.snake_keys({**found, "queue": queue})
     write_lines(story(task, prompts, time.time(), access.terminal_width(), verbose))
 
 
 def _prompts(client: Client, found: Task) -> dict[str, str]:
     """What each agent was asked; those whose runs are elsewhere tell nothing."""
-    records = snake_keys(found)["agent_chain"]
+    records = access.snake_keys(found)["agent_chain"]
     told = {one["id"]: client.request("GET", path_of(found["id"], "handoffs", one["id"])) for one in records}
     return {name: detail["prompt"] for name, detail in told.items() if detail.get("prompt")}
 
@@ -181,7 +181,7 @@ def plan(
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
         raise ArgumentError("nothing to plan: give --summary, --requirement, --criterion or --plan")
-    planned = access.connect(talk=not as_json).request("PUT", path_of(ref, "planning"), camel_keys(said))
+    planned = access.connect(talk=not as_json).request("PUT", path_of(ref, "planning"), access.camel_keys(said))
     access.write_json(planned) if as_json else print(f"task {planned['number']} is planned", file=sys.stderr)
 
 
@@ -211,7 +211,9 @@ def history(ref: str, as_json: bool) -> None:
     from hocket.cli.story import history_lines
 
     events = access.connect(talk=not as_json).request("GET", path_of(ref, "history"))["events"]
-    access.write_json(events) if as_json else write_lines(history_lines(snake_keys(events), access.terminal_width()))
+    access.write_json(events) if as_json else write_lines(
+        history_lines(access.snake_keys(events), access.terminal_width())
+    )
 
 
 @command(
@@ -232,7 +234,7 @@ def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_
     client = access.connect(talk=not as_json)
     if words:
         place = access.directory(None)
-        body = camel_keys({"agent_name": words[0], "default_cwd": place})
+        body = access.camel_keys({"agent_name": words[0], "default_cwd": place})
         body |= {"prompt": access.pick_prompt(words[1], None, ""), "env": access.environment(place)}
         _tell_item(client.request("POST", path_of(ref, "queue"), body), as_json, "id")
     elif first:
@@ -253,7 +255,7 @@ def _tell_queue(items: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         access.write_json(items)
     elif items:
-        write_lines(queue_lines(snake_keys(items), access.terminal_width()))
+        write_lines(queue_lines(access.snake_keys(items), access.terminal_width()))
     else:
         print("Nothing waits.", file=sys.stderr)
 

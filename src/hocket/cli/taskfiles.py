@@ -16,7 +16,7 @@ from typing import Any
 from hocket.cli import access
 from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import ArgumentError
-from hocket.client import Client, snake_keys
+from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.written import MAX_ATTACHMENT
 
@@ -140,7 +140,7 @@ def take_over(client: Client, places: tuple[str, ...], as_json: bool) -> int:
         taken.append(task)
         if not as_json:
             access.write(f"task {task['number']}\n")
-            _tell_left(snake_keys(task), client)
+            _tell_left(access.snake_keys(task), client)
     if as_json:
         access.write_json(taken)
     return code

@@ -43,7 +43,7 @@ class Errand:
         self.key = os.urandom(16).hex()
         self.trouble: HocketError | None = None
         # A signal handler may call this while the main thread imports a module, so nothing is imported here.
-        threading.Thread(target=self._post, args=(client.never_starting(), path, body), daemon=True).start()
+        threading.Thread(target=self._post, args=(client.without_start(), path, body), daemon=True).start()
 
     def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
         from hocket.cli.errand import insist
@@ -196,7 +196,7 @@ def watch(client: Client, progress: Progress, view: View, signals: Signals, sess
     # What a session has used so far is told at its pause; what a run has used, its end tells.
     unread = None if session else view.unread
     with view, Hands(client, view, signals) as hands:
-        for burst in client.follow_bursts(progress.root, tick, unread=unread):
+        for burst in client.follow_bursts(progress.root, tick, skipped=unread):
             for event in burst:
                 progress.add(event)
                 view.show(progress, event)
@@ -222,7 +222,7 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
     """Wait until a run has ended; false when the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
-    bursts = client.follow_bursts(run, tick, unread=lambda text: type_in(text) != b"run.ended")
+    bursts = client.follow_bursts(run, tick, skipped=lambda text: type_in(text) != b"run.ended")
     return all(deadline is None or time.monotonic() <= deadline for _ in bursts)
 
 

