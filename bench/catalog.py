@@ -24,7 +24,7 @@ from hocket.catalog import kept
 from hocket.catalog.cache import Catalogs
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.sources import projects
 from hocket.config.loading import load
 from hocket.config.settings import Config

@@ -15,11 +15,11 @@ from measure import Figure, World, world
 
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight
-from hocket.chain import parse
+from hocket.chain.decide import History, Outcome, Start, add, decide, summarise
+from hocket.chain.parse import parse
 from hocket.config.loading import load
-from hocket.decide import History, Outcome, Start, add, decide, summarise
-from hocket.engine.bind import StartRequest, bind
 from hocket.model import BoundChain, Bounds, Reason, Spec, Status, Step
+from hocket.workflows.bind import StartRequest, bind
 
 STEPS = 200
 LOOP = 10_000

@@ -27,8 +27,8 @@ from hocket.client import Client
 from hocket.mcp.protocol import answer
 from hocket.mcp.tools import SERVER, rules
 from hocket.model import RUN_DIRECTORY, SESSION, Agent
+from hocket.providers.base import Options, OwnServer, State
 from hocket.providers.claude import launch, reader, serving, talk
-from hocket.providers.contract import Options, OwnServer, State
 from hocket.rehearsal import ScriptedModel, parse
 
 TIMES = 31

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import hocket
 from hocket.client import Client
-from hocket.keeper.server import start_server
+from hocket.keeper.server_start import start_server
 
 HOCKET = [sys.executable, "-m", "hocket"]
 

@@ -15,8 +15,8 @@ from measure import Figure, World, median_seconds, percentile, seconds, world
 
 from hocket.client import Client
 from hocket.model import Reason, Status
+from hocket.model.task import Create, Handoff, Order, Task
 from hocket.store import Batch, open_store
-from hocket.wanted import Create, Handoff, Order, Task
 
 HANDOFFS = 100
 TASKS = 10_000

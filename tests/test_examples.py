@@ -11,11 +11,11 @@ import pytest
 from world import Hocket
 
 from hocket.api.wire import RunOut
+from hocket.chain.variables import blanks
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.dispatch import BROKEN_PIPE
 from hocket.config.loading import load, look
 from hocket.errors import BY_CODE
-from hocket.variables import blanks
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "docs/examples"

@@ -239,7 +239,7 @@ def test_import_inside_a_function_is_counted() -> None:
 
 
 KNOWS_CLAUDE = ("providers", "rehearsal", "cli", "config", "teams")
-CLAUDE_MODULES = Ceiling(target=10, allowed=25)
+CLAUDE_MODULES = Ceiling(target=10, allowed=26)
 
 
 def modules_naming_claude(modules: dict[str, str]) -> list[str]:

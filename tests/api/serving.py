@@ -19,7 +19,7 @@ import httpx
 import jsonschema_rs
 from world import Bin, clean_environment, make_root, processes_of, remove_root
 
-from hocket.engine.runs import run_token
+from hocket.sessions.run_identity import run_token
 
 PATIENCE = 10.0
 STARTING = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from api.serving import Server
 from api.test_app import error_of
-from engine.repositories import make_repository
+from workflows.repositories import make_repository
 
 
 @pytest.fixture

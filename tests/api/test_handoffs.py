@@ -16,7 +16,7 @@ from api.serving import Server, token_of, wait_for
 from api.test_tasks import history, make, put, set_status, show
 from world import Bin
 
-from hocket.wanted import Handoff
+from hocket.model.task import Handoff
 
 SAYER = "import sys; print('thinking aloud', file=sys.stderr); print(sys.argv[-1] + ' is done')"
 

@@ -12,7 +12,7 @@ import pytest
 from api.serving import Server, token_of, wait_for
 from cli.fake_claude import PROGRAM
 
-from hocket.config.pins import FOLDER, Cover, approve, withdraw
+from hocket.trust.approvals import FOLDER, Cover, approve, withdraw
 
 Run = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 from hocket.catalog.cache import is_settled
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
-from hocket.catalog.table import routing_table
+from hocket.catalog.routing_table import routing_table
 from hocket.config.loading import load
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.catalog.entries import Entry, Found, Problem
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.plugins import plugins
 
 ALPHA = "alpha@market"

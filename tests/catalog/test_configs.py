@@ -23,7 +23,7 @@ from hocket.catalog.configs import (
     spec_of,
 )
 from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Scan
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
 from hocket.providers.claude import tools_of
 

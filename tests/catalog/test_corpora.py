@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.catalog.entries import Found
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.sources import projects, users
 
 CORPORA = os.environ.get("HOCKET_CORPORA")

@@ -14,9 +14,9 @@ from hocket.catalog.cache import holds, is_settled
 from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import UNSETTLED, discover, is_young, require_agents
 from hocket.catalog.entries import ALIAS, CONFIG, DUPLICATE, GLOBAL, LIBRARY, PROJECT, RENAMED, Catalog
-from hocket.config import pins
 from hocket.config.settings import Config
 from hocket.errors import NoAgentsFound
+from hocket.trust import approvals
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_what_an_approval_of_the_folder_covers_is_noticed_too(land: Land, name: 
     (land.project / ".claude" / "skills" / "one").mkdir(parents=True)
     (land.project / ".claude" / "skills" / "one" / "SKILL.md").write_text("hooks")
     (land.project / ".mcp.json").write_text("{}")
-    pins.approve(str(land.home), pins.FOLDER, os.path.realpath(land.project), b"as it was")
+    approvals.approve(str(land.home), approvals.FOLDER, os.path.realpath(land.project), b"as it was")
     catalog = settled(land.catalog)
     assert holds(catalog.seen)
     (land.project / ".claude" / name).write_text("{}")

@@ -15,8 +15,8 @@ import pytest
 from catalog.writing import put
 
 from hocket.catalog.entries import DUPLICATE, HIDDEN, LIBRARY, PROJECT, Scan
+from hocket.catalog.file_probe import Look
 from hocket.catalog.files import find_name, scan
-from hocket.catalog.look import Look
 
 
 @pytest.fixture(params=["disk", "memory"])

@@ -23,8 +23,8 @@ from hocket.catalog.entries import (
     Problem,
     Scan,
 )
+from hocket.catalog.file_probe import ABSENT, Look
 from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, scan, users_folder
-from hocket.catalog.look import ABSENT, Look
 from hocket.errors import BadDirectory, UsageError
 
 

@@ -14,7 +14,7 @@ import pytest
 from catalog.land import write
 from catalog.plugged import ALPHA, User, head
 
-from hocket.catalog import kept, look
+from hocket.catalog import file_probe, kept
 from hocket.catalog.cache import table_of
 from hocket.catalog.discovery import discover
 from hocket.config.loading import load
@@ -144,8 +144,8 @@ def test_a_file_that_is_only_read_stays_as_it_was(shelf: Shelf) -> None:
 def test_a_folder_of_the_same_list_is_the_same(shelf: Shelf) -> None:
     """Discovery and this reader must mean the same by a signature, or nothing would ever be found again."""
     for path in (shelf.cwd, shelf.file):
-        assert kept.signature(path.stat()) == look.signature(path.stat())
-    assert kept.ABSENT == look.ABSENT
+        assert kept.signature(path.stat()) == file_probe.signature(path.stat())
+    assert kept.ABSENT == file_probe.ABSENT
 
 
 # --- Whose it is --------------------------------------------------------------------------------------------

@@ -401,7 +401,7 @@ def test_too_many_files_have_an_end(user: User, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_everything_that_a_result_depends_on_is_remembered(user: User) -> None:
-    from hocket.catalog.look import Look
+    from hocket.catalog.file_probe import Look
     from hocket.catalog.plugins import plugins
 
     folder = user.offer("alpha", {"agents/s/one.md": head("one")})

@@ -25,7 +25,7 @@ from hocket.catalog.entries import (
     Place,
     Problem,
 )
-from hocket.catalog.table import routing_table
+from hocket.catalog.routing_table import routing_table
 from hocket.config.settings import AgentConfig, ClaudeConfig, Config
 from hocket.errors import AgentNotFound
 

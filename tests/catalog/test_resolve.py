@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
+from hocket.catalog.default_agents import seed
 from hocket.catalog.resolve import resolve
-from hocket.catalog.trust import Given, check_arguments
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
-from hocket.engine.seeding import seed
 from hocket.errors import (
     BadDefinition,
     BadDirectory,
@@ -23,6 +22,7 @@ from hocket.errors import (
     UsageError,
 )
 from hocket.model import Agent
+from hocket.trust.check import Given, check_arguments
 
 NOTHING = Config()
 NOBODYS = "/nonexistent/home"

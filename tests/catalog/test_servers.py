@@ -10,7 +10,7 @@ import pytest
 from catalog.plugged import put
 
 from hocket.catalog.entries import SKIPPED
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select
 
 SECRET = "s3cret-token"

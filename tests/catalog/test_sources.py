@@ -9,7 +9,7 @@ import pytest
 from catalog.writing import agent, put
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, LIBRARY, MANAGED, PROJECT, Found, Place, Scan
-from hocket.catalog.look import ABSENT, Look
+from hocket.catalog.file_probe import ABSENT, Look
 from hocket.catalog.sources import find_in, library, managed, names_in, project_roots, projects, users
 
 

@@ -14,7 +14,17 @@ from hocket.cli import forkhestra, main
 from hocket.cli.parser import summary
 from hocket.cli.usage import COMMANDS, Group, load
 
-HEAVY = ("rich", "asyncio", "dataclasses", "msgspec", "hocket.model", "hocket.chain", "ssl", "http.client", "sqlite3")
+HEAVY = (
+    "rich",
+    "asyncio",
+    "dataclasses",
+    "msgspec",
+    "hocket.model",
+    "hocket.chain.parse",
+    "ssl",
+    "http.client",
+    "sqlite3",
+)
 
 
 def modules_after(*args: str, home: Path) -> set[str]:

@@ -18,7 +18,7 @@ from hocket.cli.setup import LABEL, OURS, UNIT, agent_list, service_of, unit
 from hocket.errors import HocketError
 from hocket.keeper import files
 from hocket.keeper.platform import wait_gone
-from hocket.keeper.tools import run_tool
+from hocket.keeper.programs import run_tool
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="systemd is a Linux thing")
 RECORDER = """

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
-from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
+from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
 COMMIT = """

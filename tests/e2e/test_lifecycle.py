@@ -14,7 +14,7 @@ import pytest
 from world import Bin, Hocket
 
 from hocket.keeper.platform import start_time
-from hocket.keeper.tree import carrying
+from hocket.keeper.process_tree import carrying
 
 pytestmark = pytest.mark.shared_server
 

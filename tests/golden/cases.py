@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hocket.providers.contract import Options
+from hocket.providers.base import Options
 
 Document = Mapping[str, Any]
 

@@ -21,11 +21,11 @@ from e2e.claude.stage import ENVIRONMENT
 from golden.cases import Answer, Case, Interrupt, Made, Move, Say, Until
 from world import SYSTEM_PATH
 
-from hocket.engine.talk import ends_at_once
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
+from hocket.providers.base import Reply, State
 from hocket.providers.claude import launch, reader, talk
-from hocket.providers.contract import Reply, State
 from hocket.rehearsal import ScriptedModel, parse
+from hocket.sessions.messages import ends_at_once
 
 SECONDS = 30.0
 EARLIER_ID = "11111111-1111-4111-8111-111111111111"

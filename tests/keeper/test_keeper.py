@@ -28,7 +28,7 @@ from keeper.keeping import (
     wait_said,
 )
 
-from hocket.keeper import files, linux, tree
+from hocket.keeper import files, linux, process_tree
 
 HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"
 DEAF = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + HANG
@@ -276,7 +276,7 @@ def test_what_a_lost_run_left_is_swept_by_its_cookie(runs: Runs) -> None:
     wait_said(directory, b"ready")
     keeper.kill()
     keeper.wait()
-    swept = tree.sweep_cookie(cookie_of(directory))
+    swept = process_tree.sweep_cookie(cookie_of(directory))
     assert swept.survivors == []
     assert swept.swept >= 1
     assert not is_alive(daemon)
@@ -336,7 +336,7 @@ def test_unmarked_daemon_is_swept_when_keeper_is_killed(runs: Runs) -> None:
     wait_said(directory, b"ready")
     keeper.kill()
     keeper.wait()
-    assert tree.sweep_cookie(cookie_of(directory)).survivors == []
+    assert process_tree.sweep_cookie(cookie_of(directory)).survivors == []
     assert not is_alive(daemon)
 
 
@@ -442,7 +442,7 @@ def test_a_process_that_keeps_forking_away_is_caught(runs: Runs) -> None:
     wait_said(directory, b"ready")
     ring(directory, files.BELL_STOP)
     assert wait_ended(directory).survivors == []
-    assert tree.carrying(cookie_of(directory)) == {}
+    assert process_tree.carrying(cookie_of(directory)) == {}
 
 
 def test_an_agent_that_ended_before_the_request_was_not_stopped(runs: Runs) -> None:

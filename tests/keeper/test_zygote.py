@@ -17,7 +17,7 @@ import pytest
 from keeper.keeping import Runs, is_alive, out_of, ring, wait_ended, wait_for, wait_pid, wait_said
 
 from hocket.keeper import files, linux
-from hocket.keeper.absence import SERVER_LOCK
+from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.keeper.zygote import Zygote, ZygoteGone
 
 HANG = "import signal\nprint('ready', flush=True)\nwhile True: signal.pause()"

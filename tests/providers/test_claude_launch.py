@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from hocket.errors import BadDefinition, PromptError, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
 from hocket.providers import PROVIDERS, Launch, Options, Provider, claude
+from hocket.providers.base import OwnServer
 from hocket.providers.claude import launch, tools_of, within
 from hocket.providers.claude.launch import permissions_of
 from hocket.providers.claude.prompt import DEFAULT_PROMPT
-from hocket.providers.contract import OwnServer
 
 FIELDS = {"description": "reviews", "prompt": "You review.", "tools": ["Read"]}
 AGENT = Agent(

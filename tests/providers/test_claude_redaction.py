@@ -24,9 +24,9 @@ from providers.streams.recorded import (
     tool_result,
 )
 
+from hocket.providers.base import Reply, Said, State
 from hocket.providers.claude.reader import reader
 from hocket.providers.claude.talk import answer
-from hocket.providers.contract import Reply, Said, State
 from hocket.redaction import MASK, NO_SECRETS, Redactor
 
 KEY = 'kéy-"Q\\w/eRtZuIoP-äsDfGh'

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from providers.streams.recorded import assistant, init, line, read_all, result, system, text, tool_result
 
+from hocket.providers.base import Wanted
 from hocket.providers.claude import talk
-from hocket.providers.contract import Wanted
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 from providers.streams.recorded import Exit, assistant, delta, init, line, of_type, part, result, text, tool_result
 
-from hocket.decide import Decision, Finished, Outcome, decide, summarise
-from hocket.engine.lines import read_lines
+from hocket.chain.decide import Decision, Finished, Outcome, decide, summarise
 from hocket.model import BoundChain, Reason, Spec, Status, Step
 from hocket.providers import PROVIDERS, Said, State
+from hocket.sessions.output_lines import read_lines
 
 M = "FORKHESTRA_COMPLETE"
 F, G, T = "```", "````", "~~~"

@@ -8,7 +8,7 @@ import pytest
 
 from hocket.model import DEFAULT_MARKER, Agent, Definition
 from hocket.providers import PROVIDERS
-from hocket.providers.contract import Options
+from hocket.providers.base import Options
 from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
 from hocket.rehearsal.play import CLOSING, Part, sub_agent_type, turn_of
 from hocket.rehearsal.play import DEFAULT_MARKER as SPELLED_OUT

@@ -12,8 +12,8 @@ from store.stories import Pen, created, ended, plain, said
 
 from hocket.errors import AmbiguousRun, NotFound
 from hocket.model import Run, Status
+from hocket.model.task import Handoff, Restore, Task
 from hocket.store import Batch, Line, NewRun, Reading, Store, open_store
-from hocket.wanted import Handoff, Restore, Task
 
 HUGE = 10**9
 

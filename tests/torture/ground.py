@@ -22,7 +22,7 @@ from hocket.client.startup import lock_held, read_lock
 from hocket.keeper import files, linux
 
 PATIENCE = 15.0
-START = "import os, sys; from hocket.keeper.server import start_server; start_server(sys.argv[1], os.environ)"
+START = "import os, sys; from hocket.keeper.server_start import start_server; start_server(sys.argv[1], os.environ)"
 
 T = TypeVar("T")
 Run = dict[str, Any]

@@ -12,7 +12,7 @@ import pytest
 from torture.ground import Ground, all_gone, rss_mb, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
-from hocket.keeper import tree
+from hocket.keeper import process_tree
 
 pytestmark = pytest.mark.shared_server
 
@@ -114,7 +114,7 @@ def test_a_stop_that_meets_the_start_leaves_nothing_running(
         wait_for(phases[late], f"phase {late} of run {number}")
         stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
         assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
-        assert tree.carrying(run) == {}
+        assert process_tree.carrying(run) == {}
     wait_for(lambda: processes_of(ground.home).keys() == keep, "the end of the keepers")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from engine.repositories import commit_all, git, make_repository
+from workflows.repositories import commit_all, git, make_repository
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.repositories import branches, git, make_repository, picture, worktrees
 from torture.ground import Ground, environment, kill, wait_for
+from workflows.repositories import branches, git, make_repository, picture, worktrees
 from world import Bin
 
 AGENT = """

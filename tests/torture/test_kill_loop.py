@@ -35,7 +35,7 @@ sys.exit(number % 6)
 CLIENT = """
 import json, sys
 from hocket.client import ENDED, Client
-from hocket.keeper.server import start_server
+from hocket.keeper.server_start import start_server
 import os
 total, most, home, cwd, ledger, kills = int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:7]
 client = Client(home, lambda: start_server(home, os.environ))

@@ -12,7 +12,7 @@ import pytest
 from catalog.writing import put
 
 from hocket.catalog.entries import Scan
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.sources import projects
 
 GOOD = "name: {}\ndescription: d"

@@ -18,9 +18,9 @@ from torture.ground import Ground, Run, environment, kill, wait_for
 from torture.test_machine import needs_root, tmpfs
 from world import Bin, Hocket
 
-from hocket.engine.runs import run_token
 from hocket.errors import DiskLow, StoreError
 from hocket.keeper import files
+from hocket.sessions.run_identity import run_token
 
 KEY = "sk-test-0123456789abcdef0123456789"
 OTHER = "sk-other-fedcba9876543210fedcba98"

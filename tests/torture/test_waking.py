@@ -12,7 +12,7 @@ from torture.ground import Ground, environment, kill, verdict, wait_for
 from world import Bin, processes_of
 
 from hocket.keeper import files
-from hocket.keeper.absence import TICK
+from hocket.keeper.server_watch import TICK
 
 LIMITED = """
 import json, os, sys, time

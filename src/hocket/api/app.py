@@ -15,20 +15,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hocket import config
-from hocket.api import catalog, inbox, listing, mcp, stream, tasks, wire
-from hocket.api.describe import Description
+from hocket.api import catalog, inbox, mcp, run_filters, stream, tasks, wire
 from hocket.api.guard import caller_of
-from hocket.api.reach import engine_of as _engine
-from hocket.api.reach import reaches as _reaches
-from hocket.api.reach import run_named as _run
+from hocket.api.openapi import Description
 from hocket.api.routing import Header, Key, Operation, Query, get, post, routes
-from hocket.engine.bind import StartRequest
-from hocket.engine.engine import Engine
+from hocket.api.scope import engine_of as _engine
+from hocket.api.scope import reaches as _reaches
+from hocket.api.scope import run_named as _run
+from hocket.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.store import LATEST
-from hocket.tasks import Tasks
+from hocket.tasks.service import Tasks
+from hocket.workflows.bind import StartRequest
 
 _EVENTS: dict[int, dict[str, Any]] = {
     200: {"description": "The run's events, and those of everything below it", "content": {stream.EVENTS: {}}}
@@ -110,9 +110,9 @@ async def list_runs(
     ``since`` is the Unix time at which the first of them was created.
     """
     engine = _engine(request)
-    runs = await listing.select(
+    runs = await run_filters.select(
         engine,
-        listing.Filter(status, agent, project, since),
+        run_filters.Filter(status, agent, project, since),
         ended_too=ended_too,
         before=before,
         limit=limit + 1,

@@ -24,12 +24,12 @@ from hocket.catalog.cache import Catalogs
 from hocket.catalog.configured import configuration
 from hocket.catalog.entries import Catalog, Problem
 from hocket.catalog.report import find
-from hocket.catalog.table import Table, routing_table
-from hocket.catalog.trust import needs
+from hocket.catalog.routing_table import Table, routing_table
 from hocket.config.settings import Config
-from hocket.engine.bind import check_directory
-from hocket.engine.engine import Engine
-from hocket.engine.survey import survey
+from hocket.engine import Engine
+from hocket.trust.check import needs
+from hocket.workflows.bind import check_directory
+from hocket.workflows.named_chains import survey
 
 MOST_TABLES = 16
 

@@ -14,13 +14,13 @@ from starlette.responses import Response
 
 from hocket.api import wire
 from hocket.api.guard import caller_of
-from hocket.api.reach import engine_of, reaches, run_named
 from hocket.api.routing import Key, Operation, get, post
+from hocket.api.scope import engine_of, reaches, run_named
 from hocket.api.stream import EVENTS, HEARTBEAT, Flow
-from hocket.engine.engine import Engine
-from hocket.engine.inbox import Open
+from hocket.engine import Engine
 from hocket.errors import Forbidden
 from hocket.model import Run
+from hocket.sessions.questions import Open
 
 _STREAM: dict[int, dict[str, Any]] = {
     200: {"description": "The whole inbox, now and after every change of it", "content": {EVENTS: {}}}

@@ -24,14 +24,14 @@ from hocket.api.guard import Caller, caller_of
 from hocket.api.routing import Operation, post
 from hocket.api.stream import EVENTS
 from hocket.client import check_names
-from hocket.engine.engine import Engine
+from hocket.engine import Engine
 from hocket.errors import HocketError, from_wire
+from hocket.input_limits import whole
 from hocket.mcp import protocol
 from hocket.mcp.calls import Ask, Me, Next, Outcome, Progress, broken_off, carry_out
 from hocket.mcp.protocol import Call, Refused
 from hocket.mcp.tools import DEFAULT_WAIT
 from hocket.model import Run
-from hocket.written import whole
 
 if TYPE_CHECKING:
     from hocket.mcp.calls import Steps

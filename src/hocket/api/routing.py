@@ -22,9 +22,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from hocket.api.objections import NO_BODY, body_objection, objection
+from hocket.api.validation_errors import NO_BODY, body_objection, objection
 from hocket.errors import UsageError
-from hocket.written import NOT_TEXT, odd_text, whole
+from hocket.input_limits import NOT_TEXT, odd_text, whole
 
 Handler = Callable[..., Awaitable[Response]]
 

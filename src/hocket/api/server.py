@@ -29,18 +29,18 @@ from hocket.api.app import build
 from hocket.api.guard import Door, Guard, tcp_door
 from hocket.api.mcp import in_stream
 from hocket.api.tcp import TcpProtocol
+from hocket.catalog.default_agents import seed
 from hocket.config.loading import load
-from hocket.engine.engine import Engine
-from hocket.engine.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
-from hocket.engine.limits import Limits
-from hocket.engine.reserve import Reserve
-from hocket.engine.seeding import seed
+from hocket.engine import Engine
 from hocket.errors import HocketError, UsageError
-from hocket.keeper.absence import SERVER_LOCK
-from hocket.keeper.restarts import ended_by_restart
+from hocket.keeper.machine_restart import ended_by_restart
+from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.model import Kind
+from hocket.sessions.disk_reserve import Reserve
+from hocket.sessions.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
+from hocket.sessions.limits import Limits
 from hocket.store import open_store
-from hocket.tasks import Tasks
+from hocket.tasks.service import Tasks
 
 DEFAULT_PORT = 7420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")

@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from hocket.api import wire
-from hocket.engine.engine import Engine
-from hocket.engine.lines import read_at
+from hocket.engine import Engine
 from hocket.errors import HocketError
 from hocket.model import Run
+from hocket.sessions.output_lines import read_at
 from hocket.store import Line
 
 HEARTBEAT = 15.0

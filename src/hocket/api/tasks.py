@@ -16,9 +16,9 @@ from hocket.api.guard import caller_of
 from hocket.api.routing import Key, Operation, delete, get, post, put
 from hocket.errors import Forbidden, NotFound
 from hocket.model import Run
+from hocket.model.task import Handoff, Task, TaskStatus
 from hocket.store import LATEST
-from hocket.tasks import Tasks, Wish
-from hocket.wanted import Handoff, Task, TaskStatus
+from hocket.tasks.service import Tasks, Wish
 
 PAGE_BYTES = 8 * 1024 * 1024
 TASK_BYTES = 512

@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from hocket.engine import clock
 from hocket.errors import HocketError
 from hocket.model import Run
+from hocket.sessions import clock
 
 
 class Body(Struct, forbid_unknown_fields=True):

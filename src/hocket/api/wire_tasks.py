@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from hocket.api.objections import NO_LINE_END
+from hocket.api.validation_errors import NO_LINE_END
 from hocket.api.wire import About, Body, Dollars, Seconds, Text, Word
 from hocket.errors import UsageError
 from hocket.model import Event, Reason, Status
-from hocket.wanted import (
+from hocket.model.task import (
     COMPLETED,
     MOST_QUEUED,
     MOST_QUEUED_TEXT,

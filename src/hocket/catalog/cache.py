@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from hocket.catalog import kept, trust
+from hocket.catalog import kept
 from hocket.catalog.discovery import UNSETTLED, discover, has_agents, is_young
 from hocket.catalog.entries import Catalog
 from hocket.catalog.fields import read_definition
-from hocket.catalog.table import Table, routing_table
+from hocket.catalog.routing_table import Table, routing_table
 from hocket.config.settings import Config
 from hocket.model import Definition
+from hocket.trust import check
 
 MOST_CATALOGS = 64
 MOST_DEFINITIONS = 512
@@ -113,7 +114,7 @@ def is_settled(catalog: Catalog) -> bool:
 
 def table_of(catalog: Catalog, config: Config) -> Table:
     """The routing table, with what each agent needs approval for."""
-    return routing_table(catalog, lambda entry: trust.needs(entry, catalog, config))
+    return routing_table(catalog, lambda entry: check.needs(entry, catalog, config))
 
 
 def render(table: Mapping[str, Any]) -> bytes:

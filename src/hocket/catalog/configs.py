@@ -13,18 +13,18 @@ from functools import cache
 from importlib import resources
 from typing import Any, NamedTuple
 
-from hocket.catalog.documents import parse_object, read_object
 from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Found, Place, Problem, Scan
 from hocket.catalog.fields import cli_fields, shown
+from hocket.catalog.file_probe import MAX_FILE, Look
 from hocket.catalog.frontmatter import Fault, Head, decode, parse, split
-from hocket.catalog.look import MAX_FILE, Look
+from hocket.catalog.json_files import parse_object, read_object
 from hocket.catalog.names import is_address, validate_agent_name, validate_agent_path
 from hocket.catalog.sources import project_roots
 from hocket.config import PERMISSION_MODES
 from hocket.config.reading import read_bounded
 from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError
+from hocket.input_limits import is_text
 from hocket.model import Definition
-from hocket.written import is_text
 
 MAX_CONFIG = 64 * 1024
 _NAME, _SPEC_PATH, _ALLOWED_TOOLS, _PERMISSION_MODE = "name", "specPath", "allowedTools", "permissionMode"

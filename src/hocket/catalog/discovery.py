@@ -34,15 +34,15 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import complaint, entry_of, shown, with_defaults
+from hocket.catalog.file_probe import Look
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, parse
 from hocket.catalog.kept import normal
-from hocket.catalog.look import Look
 from hocket.catalog.names import address_of, is_address
 from hocket.catalog.plugins import plugins
 from hocket.catalog.report import fix_steps
 from hocket.catalog.sources import find_in, library, managed, projects, users
-from hocket.chain import is_path
+from hocket.chain.parse import is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import GlobalAgentsDirectoryMissing, NoAgentsFound, NotTrusted
 

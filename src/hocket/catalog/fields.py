@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any
 
 from hocket.catalog.entries import ODD, REFUSED, Entry
+from hocket.catalog.file_probe import MAX_FILE
 from hocket.catalog.frontmatter import Fault, Head, decode, parse, split, texts, tidy
 from hocket.catalog.hooks import are_usable, complaint_about_hooks
-from hocket.catalog.look import MAX_FILE
 from hocket.config import PERMISSION_MODES
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition

@@ -29,11 +29,11 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import complaint, entry_of, odd_fields, shown, with_defaults
+from hocket.catalog.file_probe import Look, kind_of
 from hocket.catalog.frontmatter import Fault, Head, gist, parse
-from hocket.catalog.look import Look, kind_of
 from hocket.catalog.names import address_of, is_address
 from hocket.errors import BadDirectory, UsageError
-from hocket.written import is_text
+from hocket.input_limits import is_text
 
 MAX_FILES = 10_000
 """Files and folders looked at below one folder: more than anybody has, and an end to a strange one."""

@@ -15,7 +15,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from hocket.catalog.documents import read_object
 from hocket.catalog.entries import (
     DUPLICATE,
     HIDDEN,
@@ -31,14 +30,15 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import cli_fields, entry_of, shown
+from hocket.catalog.file_probe import MAX_FILE, Look
 from hocket.catalog.files import plainly, printable
 from hocket.catalog.frontmatter import Fault, Head, decode, parse, split
-from hocket.catalog.look import MAX_FILE, Look
+from hocket.catalog.json_files import read_object
 from hocket.catalog.sources import main_root
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition
+from hocket.input_limits import is_text
 from hocket.model import Definition
-from hocket.written import is_text
 
 MANAGED_SETTINGS = "/etc/claude-code/managed-settings.json"
 MAX_DOCUMENT = 8 * 1024 * 1024

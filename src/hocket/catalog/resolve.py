@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from hocket.catalog import trust
 from hocket.catalog.configs import get_config, is_seeded, spec_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, REFUSED, SKIPPED, Catalog, Entry
@@ -22,11 +21,12 @@ from hocket.catalog.names import is_address
 from hocket.catalog.plugins import definition as plugin_definition
 from hocket.catalog.programs import check_program, did_you_mean, known_programs, path_of, search, trouble_with
 from hocket.catalog.sources import find_in, names_in
-from hocket.chain import check_agent, is_path
+from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition, Vouched
 from hocket.providers import PROVIDERS, Program
+from hocket.trust import check
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"
@@ -69,7 +69,7 @@ def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: 
     caller = _Caller(name, cwd, env, config, alias, sight)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
     if alias and alias.project:
-        vouched = trust.check_alias(name, alias, config, caller.catalog(), found)
+        vouched = check.check_alias(name, alias, config, caller.catalog(), found)
         found = replace(found, vouched=(*found.vouched, *vouched))
     return _as_asked_for(found, name, alias)
 
@@ -156,8 +156,8 @@ def _of_entry(entry: Entry, caller: _Caller, name: str) -> Agent:
     # In the library a file's name is enough.
     definition = caller.sight.read(entry.path, entry.name if entry.source == LIBRARY else None)
     # What the user's alias lets it do is meant for what the user had in mind.
-    words = (name, caller.name) if trust.gives_leave(caller.alias, caller.config) else (name,)
-    return _claude(definition, source, entry.project, entry.project, caller, trust.reached(words, caller.catalog()))
+    words = (name, caller.name) if check.gives_leave(caller.alias, caller.config) else (name,)
+    return _claude(definition, source, entry.project, entry.project, caller, check.reached(words, caller.catalog()))
 
 
 def _configured(entry: Entry, caller: _Caller) -> Agent:
@@ -211,14 +211,14 @@ def _claude(
     owner: str | None,
     works_in: str | None,
     caller: _Caller,
-    how: trust.Reached = trust.BY_PATH,
+    how: check.Reached = check.BY_PATH,
 ) -> Agent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
     config, alias = caller.config, caller.alias
     vouched: tuple[Vouched, ...] = ()
     if definition is not None:
         own_mode = not (alias and alias.permission_mode)
-        vouched = trust.check_definition(definition, owner, config, how, own_mode=own_mode)
+        vouched = check.check_definition(definition, owner, config, how, own_mode=own_mode)
     # Settings are read where it works, which a link may have put far away from the project that wrote it.
     place = works_in or caller.cwd
     folders = dict.fromkeys((place, *([owner] if owner else [])))

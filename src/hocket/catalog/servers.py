@@ -10,11 +10,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from hocket.catalog.documents import read_object
 from hocket.catalog.entries import REFUSED, SKIPPED, Problem
 from hocket.catalog.fields import shown
+from hocket.catalog.file_probe import Look
 from hocket.catalog.frontmatter import Fault
-from hocket.catalog.look import Look
+from hocket.catalog.json_files import read_object
 from hocket.catalog.sources import project_roots
 from hocket.model import Agent
 

@@ -58,8 +58,8 @@ def _start_server(home: str) -> None:
     from pathlib import Path
 
     from hocket.config.loading import load
-    from hocket.engine.home import prepare
-    from hocket.keeper.server import start_server
+    from hocket.keeper.server_start import start_server
+    from hocket.sessions.home import prepare
 
     # Here it can be said why a home or its configuration cannot be used; the server could only write it into that home.
     prepare(Path(home))

@@ -31,7 +31,7 @@ def chains(name: str | None, project: str | None, as_json: bool) -> int:
 
     NAME shows one of them in full. Ends with 1 when a file cannot be used, because the list is not complete then.
     """
-    from hocket.engine.survey import survey
+    from hocket.workflows.named_chains import survey
 
     found = survey(access.directory(project), config.home(), config.caller_environment())
     if name is not None:
@@ -183,7 +183,7 @@ def _origin(step: Row) -> str:
 
 
 def _gate(command: str | None, seconds: float | None) -> str:
-    from hocket.engine.gates import TIMEOUT
+    from hocket.workflows.gates import TIMEOUT
 
     return f"{one_line(command)}  (at most {_span(seconds or TIMEOUT)})" if command else ""
 

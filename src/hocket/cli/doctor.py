@@ -112,8 +112,8 @@ def _restore(home: str, as_json: bool) -> int:
     """After the database was lost. Every run that has a directory gets its record back."""
     from pathlib import Path
 
-    from hocket.engine.home import DATABASE, locked, prepare
-    from hocket.engine.restore import damage, restore
+    from hocket.sessions.home import DATABASE, locked, prepare
+    from hocket.sessions.restore import damage, restore
 
     place = Path(home)
     prepare(place)
@@ -258,9 +258,9 @@ def check_config(home: str) -> Look:
 
 
 def check_trust(home: str) -> Look:
-    from hocket.config import pins
+    from hocket.trust import approvals
 
-    approved = pins.read(home)
+    approved = approvals.read(home)
     if approved.trouble is not None:
         return False, approved.trouble.message, approved.trouble.hint
     count = len(approved.files) + len(approved.folders) + len(approved.edges)
@@ -284,7 +284,7 @@ def check_version(home: str) -> Look:
 def check_database(home: str) -> Look:
     from pathlib import Path
 
-    from hocket.engine.home import DATABASE
+    from hocket.sessions.home import DATABASE
     from hocket.store import check
 
     path = Path(home) / DATABASE
@@ -400,7 +400,7 @@ def _which(name: str, env: dict[str, str]) -> str | None:
 
 
 def _version_told_by(program: str, env: dict[str, str], install: str = INSTALL_CLAUDE) -> str:
-    from hocket.keeper.tools import run_tool
+    from hocket.keeper.programs import run_tool
 
     try:
         done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)

@@ -46,7 +46,7 @@ def _start_server() -> None:
     import sys
 
     from hocket import config
-    from hocket.keeper.tools import run_tool
+    from hocket.keeper.programs import run_tool
 
     argv = [sys.executable, "-P", "-m", "hocket", "ps", "--json"]
     run_tool(argv, config.home(), config.process_environment(), STARTING_SECONDS, 0)

@@ -70,7 +70,7 @@ def private_place(name: str, keep: bool = False) -> Iterator[Place]:
 
 def _set_up(place: Place, stack: ExitStack) -> None:
     """A home, and the process that ends what is left of us. Without them nothing is left, not even a folder."""
-    from hocket.keeper.heir import heir
+    from hocket.keeper.cleanup_process import heir
 
     second = [sys.executable, "-m", "hocket.cli.private", str(place.root), *([KEEP] if place.keep else [])]
     try:
@@ -107,7 +107,7 @@ def environment(place: Place, before: Mapping[str, str], more: Mapping[str, str]
 def share_configuration(place: Place, users_home: str) -> None:
     """The user's own chains, names, trust and agents hold here, too; a new home has the agents that every one has."""
     from hocket.catalog.configs import folder
-    from hocket.engine.seeding import seed
+    from hocket.catalog.default_agents import seed
 
     Path(folder(place.home)).mkdir(mode=0o700, parents=True)
     agents = [path.relative_to(users_home) for path in Path(folder(users_home)).glob("*.json")]
@@ -119,7 +119,7 @@ def share_configuration(place: Place, users_home: str) -> None:
 
 
 def _end(place: Place) -> None:
-    from hocket.keeper.tree import sweep_home
+    from hocket.keeper.process_tree import sweep_home
 
     with suppress(HocketError, OSError):
         _stop_runs(place.home)

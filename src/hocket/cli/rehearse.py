@@ -141,8 +141,8 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
     from hocket.cli.casting import roles, usual_script
     from hocket.cli.run import request_body
     from hocket.config.loading import load
-    from hocket.engine.bind import StartRequest, bind
     from hocket.model import BoundChain
+    from hocket.workflows.bind import StartRequest, bind
 
     # A worktree would lie in the rehearsal's own home, and go with it.
     request = request_body(words, cwd, options) | {"isolation": "none"}
@@ -160,7 +160,7 @@ def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any
 
 def _script(given: str | None, cwd: str) -> Path | None:
     """The one that was asked for, else the project's; None where there is none."""
-    from hocket.catalog.look import Look
+    from hocket.catalog.file_probe import Look
     from hocket.catalog.sources import project_roots
 
     if given is not None:

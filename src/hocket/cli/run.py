@@ -112,13 +112,13 @@ def _joined(words: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     """The chain's text and its variables. Telling them apart takes regular expressions, which most runs never need."""
     if not any("=" in word for word in words):
         return " ".join(words), {}
-    from hocket.variables import join
+    from hocket.chain.variables import join
 
     return join(words)
 
 
 def _substituted(file: str, variables: dict[str, str]) -> str:
-    from hocket.variables import substitute
+    from hocket.chain.variables import substitute
 
     return substitute(file, variables)
 
@@ -138,7 +138,7 @@ def _bound(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
         steps: list[dict[str, Any]] = client.request("POST", "/api/plans", request)
         return steps
     from hocket.config.loading import load
-    from hocket.engine.bind import StartRequest, bind, describe
+    from hocket.workflows.bind import StartRequest, bind, describe
 
     cwd = request["cwd"]
     return describe(bind(StartRequest(**request), load(cwd, config.home())))

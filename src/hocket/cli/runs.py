@@ -96,7 +96,7 @@ def _chain_hint(text: str) -> str | None:
     """Where a chain was meant, what starts one and comes back as well."""
     import shlex
 
-    from hocket.chain import parse
+    from hocket.chain.parse import parse
 
     try:
         parse(text)

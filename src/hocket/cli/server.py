@@ -27,7 +27,7 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""
     from pathlib import Path
 
-    from hocket.engine.home import locked, prepare
+    from hocket.sessions.home import locked, prepare
 
     home = Path(config.home())
     prepare(home)

@@ -201,7 +201,7 @@ def is_set_up() -> bool:
 
 def tell_restart() -> None:
     """Say, once, that a restart of the machine ended runs, and what would have chains go on by themselves."""
-    from hocket.keeper.restarts import take_note
+    from hocket.keeper.machine_restart import take_note
 
     runs = take_note(config.home())
     if not runs:
@@ -259,7 +259,7 @@ def _own_text(path: str) -> str | None:
 
 
 def _tell(commands: tuple[tuple[str, ...], ...], environ: dict[str, str]) -> None:
-    from hocket.keeper.tools import run_tool
+    from hocket.keeper.programs import run_tool
 
     for words in commands:
         program = _found(words[0], environ) or words[0]

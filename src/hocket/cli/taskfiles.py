@@ -18,7 +18,7 @@ from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import ArgumentError
 from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, UsageError
-from hocket.written import MAX_ATTACHMENT
+from hocket.input_limits import MAX_ATTACHMENT
 
 TASK_FILE, ATTACHMENTS = "task.json", "attachments"
 MAX_TASK_FILE = 64 * 1024 * 1024

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, Catalog, Entry
-from hocket.catalog.explained import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder, pins_of
 from hocket.catalog.fields import read_definition
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.resolve import Sight, resolve
-from hocket.catalog.trust import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
-from hocket.catalog.wishes import mode_with, own_permission_mode
 from hocket.cli import access
 from hocket.cli.format import moment, one_line, spelled, table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.config.loading import load
-from hocket.config.pins import (
+from hocket.config.settings import Config, approval, edge_command, meant
+from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
+from hocket.model import Agent
+from hocket.trust.approvals import (
     FILE,
     FOLDER,
     Approved,
@@ -38,10 +38,10 @@ from hocket.config.pins import (
     forbid,
     withdraw,
 )
-from hocket.config.settings import Config, approval, edge_command, meant
-from hocket.engine.git import Git
-from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
-from hocket.model import Agent
+from hocket.trust.check import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
+from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder, pins_of
+from hocket.trust.privileges import mode_with, own_permission_mode
+from hocket.workflows.git import Git
 
 DECLINED = 1
 EDGE = "edge"

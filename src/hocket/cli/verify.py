@@ -34,7 +34,7 @@ from hocket.catalog.sources import name_at, names_in
 from hocket.cli.format import one_line
 from hocket.cli.mirror import CLAUDE_FOLDER, Mirror
 from hocket.errors import HocketError
-from hocket.keeper.tools import run_tool
+from hocket.keeper.programs import run_tool
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
 
 SHARED = (MANAGED, PROJECT, GLOBAL, PLUGIN)

@@ -343,7 +343,7 @@ def _is_text(text: str) -> bool:
     """Nearly all of it is plain, and to see that nothing has to be loaded."""
     if text.isascii():
         return True
-    from hocket.written import is_text
+    from hocket.input_limits import is_text
 
     return is_text(text)
 

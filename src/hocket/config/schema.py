@@ -9,7 +9,7 @@ from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMIS
 from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
 from hocket.config.structure import excess
 from hocket.errors import ConfigError
-from hocket.written import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
+from hocket.input_limits import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
 
 MAX_GRACE = 120
 """In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""

@@ -11,7 +11,7 @@ from hocket.config import CROSS_SESSION, UNASKED_MODES, Record
 from hocket.errors import ConfigError, NotTrusted
 
 if TYPE_CHECKING:
-    from hocket.config.pins import Known, Pins
+    from hocket.trust.approvals import Known, Pins
 
 
 class Limits(Record):
@@ -139,7 +139,7 @@ class Config(Record):
         if self.home is None:
             return None
         if "_pins" not in self.__dict__:
-            from hocket.config.pins import Pins
+            from hocket.trust.approvals import Pins
 
             self.__dict__["_pins"] = Pins(self.home, [self.users_claude] if self.users_claude else [])
         found: Pins = self.__dict__["_pins"]
@@ -177,7 +177,7 @@ class Config(Record):
 
     def strangers(self, folder: str) -> tuple[str, ...]:
         """Servers that Claude would start in a trusted folder though nobody trusts the place where they are written."""
-        from hocket.config.pins import servers_above
+        from hocket.trust.approvals import servers_above
 
         return servers_above(folder, self._vouches)
 

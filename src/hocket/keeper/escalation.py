@@ -11,7 +11,7 @@ import os
 import signal
 from typing import NamedTuple
 
-from hocket.keeper import files, platform, tree
+from hocket.keeper import files, platform, process_tree
 
 _KILL_ROUND = 0.2
 
@@ -34,7 +34,7 @@ def find_keeper(directory: str) -> Identity | None:
         Identity(pid, started)
         for pid in platform.working_in(place)
         if platform.held_locks(pid)
-        and not tree.is_carrying(pid, run)
+        and not process_tree.is_carrying(pid, run)
         and (started := platform.start_time(pid, living=True)) is not None
     ]
     return min(found, key=lambda one: (one.start_time, one.pid), default=None)
@@ -57,7 +57,7 @@ def is_at_work(keeper: Identity, directory: str, home: str) -> bool:
     if platform.start_time(keeper.pid, living=True) != keeper.start_time:
         return False
     children = [pid for pid in platform.children_of(keeper.pid) if platform.start_time(pid, living=True) is not None]
-    spared = tree.spare_others(home, directory) if children else tree.spare_nobody
+    spared = process_tree.spare_others(home, directory) if children else process_tree.spare_nobody
     return not all(map(spared, children))
 
 
@@ -67,9 +67,9 @@ class Escalation:
     def __init__(self, directory: str, cookie: str, home: str, keeper: Identity | None = None) -> None:
         self._directory = directory
         self._cookie = cookie
-        self._spared = tree.spare_others(home, directory)
+        self._spared = process_tree.spare_others(home, directory)
         self._keeper = keeper
-        self._tree: tree.Found = {}
+        self._tree: process_tree.Found = {}
         self._was_suspended = False
         self._hears = True
 
@@ -84,25 +84,29 @@ class Escalation:
         if keeper is None:
             self._hears = False
             return
-        self._tree |= tree.nearest_targets(keeper.pid, self._is_spared)
+        self._tree |= process_tree.nearest_targets(keeper.pid, self._is_spared)
         self._was_suspended = self._was_suspended or platform.is_suspended(keeper.pid)
         platform.signal_process(keeper.pid, keeper.start_time, signal.SIGCONT)
         self._hears = self._ring_own_bell(keeper)
 
-    def targets(self) -> tree.Found:
+    def targets(self) -> process_tree.Found:
         """What is left of the run: the recorded tree as far as it lives, and what is found now."""
         keeper = self._find_keeper()
         root = 0 if keeper is None else keeper.pid
-        found = tree.sweep_targets(root, self._cookie, self._is_spared) if root else tree.carrying(self._cookie)
+        found = (
+            process_tree.sweep_targets(root, self._cookie, self._is_spared)
+            if root
+            else process_tree.carrying(self._cookie)
+        )
         found |= {
             pid: started for pid, started in self._tree.items() if platform.start_time(pid, living=True) == started
         }
         self._tree |= found
         return {pid: started for pid, started in found.items() if pid != root and not self._is_spared(pid)}
 
-    def kill(self, targets: tree.Found) -> None:
+    def kill(self, targets: process_tree.Found) -> None:
         """SIGKILL, then let the keeper go on, which collects what ended and writes the exit record."""
-        tree.signal_all(targets, signal.SIGKILL)
+        process_tree.signal_all(targets, signal.SIGKILL)
         keeper = self._find_keeper()
         if keeper is not None:
             platform.signal_process(keeper.pid, keeper.start_time, signal.SIGCONT)

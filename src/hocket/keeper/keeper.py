@@ -17,12 +17,12 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from hocket.keeper import files, tree
-from hocket.keeper.absence import Absence, wake_server
-from hocket.keeper.feed import Feed
+from hocket.keeper import files, process_tree
+from hocket.keeper.input_feed import Feed
 from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
 from hocket.keeper.output import RETRY
 from hocket.keeper.platform import become_subreaper, boot_id, start_time, wait_gone
+from hocket.keeper.server_watch import Absence, wake_server
 
 if TYPE_CHECKING:
     import signal
@@ -177,7 +177,9 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     except Exception as error:
         # Whatever failed in the keeper itself, no process of the run may go on unwatched.
-        left = tree.end_all(lambda: tree.sweep_targets(os.getpid(), _cookie(spec), _spared(here, spec)), 0)
+        left = process_tree.end_all(
+            lambda: process_tree.sweep_targets(os.getpid(), _cookie(spec), _spared(here, spec)), 0
+        )
         return _never_ran(error, began)._replace(swept=left.swept, survivors=left.survivors)
     return watch.ending(swept, time.monotonic() - began)
 
@@ -222,16 +224,16 @@ class Watch:
                 self._pump()
                 self._press()
 
-    def end_leftovers(self) -> tree.Sweep:
+    def end_leftovers(self) -> process_tree.Sweep:
         """End what the agent left running. Without any child there is nothing, and no need to look."""
         if self._childless:
-            return tree.Sweep(0, [])
+            return process_tree.Sweep(0, [])
         if self._status is None:
-            return tree.Sweep(0, sorted(self._targets()))
+            return process_tree.Sweep(0, sorted(self._targets()))
         grace = min(self._grace, LEFTOVER_GRACE)
         if self._kill_at is not None:
             grace = max(0.0, min(grace, self._kill_at - time.monotonic()))
-        return tree.end_all(self._leftovers, grace, self._reap, self._copy_until_gone)
+        return process_tree.end_all(self._leftovers, grace, self._reap, self._copy_until_gone)
 
     def finish_output(self) -> None:
         """Copy what is left in the pipes. What the disk does not take in time is given up and counted.
@@ -254,7 +256,7 @@ class Watch:
             elif _asks_for_end(self._hear_bell(RETRY)):
                 give_up_at = min(give_up_at, time.monotonic() + _STOPPED_PATIENCE)
 
-    def ending(self, swept: tree.Sweep, duration: float) -> files.Exit:
+    def ending(self, swept: process_tree.Sweep, duration: float) -> files.Exit:
         status = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         return files.Exit(
             code=status if status is not None and status >= 0 else None,
@@ -271,7 +273,7 @@ class Watch:
             lost_bytes=sum(output.lost for output in self._outputs),
         )
 
-    def _leftovers(self) -> tree.Found:
+    def _leftovers(self) -> process_tree.Found:
         """What is left of the run; that it is nothing is believed only if the kernel's list of our children agrees.
 
         A process that forks and ends all the time can slip through every look at the process table, but as an
@@ -279,9 +281,9 @@ class Watch:
         """
         deadline = time.monotonic() + _LOOK_PATIENCE
         me = os.getpid()
-        while not (found := tree.nearest_targets(me, self._spared) or self._sweep_targets()):
+        while not (found := process_tree.nearest_targets(me, self._spared) or self._sweep_targets()):
             self._reap()
-            if self._childless or not tree.has_own_child(me, self._spared) or time.monotonic() > deadline:
+            if self._childless or not process_tree.has_own_child(me, self._spared) or time.monotonic() > deadline:
                 break
         return found
 
@@ -314,7 +316,7 @@ class Watch:
                 output.copy()
         return ready
 
-    def _copy_until_gone(self, found: tree.Found, timeout: float) -> None:
+    def _copy_until_gone(self, found: process_tree.Found, timeout: float) -> None:
         """Wait until these processes have ended, or for so long, and copy meanwhile what they write."""
         deadline = time.monotonic() + timeout
         while not wait_gone(found, 0) and (left := deadline - time.monotonic()) > 0:
@@ -391,22 +393,22 @@ class Watch:
         if self._status is not None:
             return
         if self._kill_at is None and grace > 0:
-            tree.ask_to_end(self._targets())
+            process_tree.ask_to_end(self._targets())
         kill_at = time.monotonic() + grace
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
     def _press(self) -> None:
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            tree.signal_all(self._targets(), signal.SIGKILL)
+            process_tree.signal_all(self._targets(), signal.SIGKILL)
 
     def _is_hopeless(self) -> bool:
-        return self._kill_at is not None and time.monotonic() > self._kill_at + tree.KILL_PATIENCE
+        return self._kill_at is not None and time.monotonic() > self._kill_at + process_tree.KILL_PATIENCE
 
-    def _targets(self) -> tree.Found:
+    def _targets(self) -> process_tree.Found:
         return {self._agent: self._agent_started} | self._sweep_targets()
 
-    def _sweep_targets(self) -> tree.Found:
-        return tree.sweep_targets(os.getpid(), self._cookie, self._spared)
+    def _sweep_targets(self) -> process_tree.Found:
+        return process_tree.sweep_targets(os.getpid(), self._cookie, self._spared)
 
     def _pump(self) -> None:
         if self._feed is not None:
@@ -506,11 +508,11 @@ def _sync(descriptor: int) -> None:
 
 
 def _cookie(spec: Mapping[str, Any]) -> str:
-    return str((spec.get("env") or {}).get(tree.COOKIE, ""))
+    return str((spec.get("env") or {}).get(process_tree.COOKIE, ""))
 
 
-def _spared(here: str, spec: Mapping[str, Any]) -> tree.Spared:
-    return tree.spare_others(str(spec.get("home") or ""), here)
+def _spared(here: str, spec: Mapping[str, Any]) -> process_tree.Spared:
+    return process_tree.spare_others(str(spec.get("home") or ""), here)
 
 
 if __name__ == "__main__":

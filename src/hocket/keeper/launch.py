@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 from hocket.keeper import files
 from hocket.keeper.output import Output
 from hocket.keeper.platform import die_with_parent, set_inherited_mark
-from hocket.keeper.tree import COOKIE, mark_of
+from hocket.keeper.process_tree import COOKIE, mark_of
 
 CODE_NOT_FOUND = 127
 CODE_NOT_STARTED = 126

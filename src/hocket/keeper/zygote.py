@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     import subprocess
 
-    from hocket.keeper.absence import Appointment
+    from hocket.keeper.server_watch import Appointment
 
 _BOOTSTRAP = "import sys; sys.path.insert(0, sys.argv[1]); from hocket.keeper.zygote import main; main()"
 _PACKAGE_PARENT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -65,8 +65,8 @@ class Zygote:
         import socket
         import subprocess
 
-        from hocket.keeper.server import server_environment
-        from hocket.keeper.tools import starting_children
+        from hocket.keeper.programs import starting_children
+        from hocket.keeper.server_start import server_environment
 
         self._let_go()
         ours, theirs = socket.socketpair()
@@ -152,9 +152,9 @@ class Zygote:
 def main() -> None:
     """The zygote's whole life, in the exec'ed child; its socket is descriptor 0."""
     # Imported before the first fork, so that every keeper shares these pages.
-    from hocket.keeper.absence import Appointment
     from hocket.keeper.keeper import keep
     from hocket.keeper.platform import boot_id
+    from hocket.keeper.server_watch import Appointment
 
     boot_id()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -177,7 +177,7 @@ def main() -> None:
 
 def _wake(home: str, appointment: Appointment, began: float) -> None:
     """The server is gone and had more to do. Whoever starts another one first is welcome to."""
-    from hocket.keeper.absence import wake_server
+    from hocket.keeper.server_watch import wake_server
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     umask = os.umask(0o077)

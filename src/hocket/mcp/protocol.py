@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from hocket import __version__
+from hocket.input_limits import whole
 from hocket.mcp.tools import LISTED, TOOLS
-from hocket.written import whole
 
 Message = dict[str, Any]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hocket.written import whole
+from hocket.input_limits import whole
 
 SERVER = "hocket"
 """What this server is called where it is configured, and so part of each tool's name there."""

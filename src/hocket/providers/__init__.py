@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hocket.providers import claude, codex, executable
-from hocket.providers.contract import (
+from hocket.providers.base import (
     Conversation,
     Exit,
     Launch,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hocket.chain import Fence, marker_alone, next_marker
+from hocket.chain.parse import Fence, marker_alone, next_marker
 from hocket.errors import PromptError, UsageError
 from hocket.model import Agent, Reason, Spec, Status
-from hocket.providers.contract import NOTHING, Conversation, Exit, Launch, Options, Program, Reader, Said, State
+from hocket.providers.base import NOTHING, Conversation, Exit, Launch, Options, Program, Reader, Said, State
 from hocket.providers.instructions import step_instructions
 from hocket.providers.json_values import cut, decoded, dict_in, kept_input, number_in, text_in
 from hocket.providers.limits import STDIN_PROMPT_LIMIT, bytes_of, check_argument, check_total

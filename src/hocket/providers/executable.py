@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
+from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
 from hocket.errors import PromptError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
-from hocket.providers.contract import (
+from hocket.providers.base import (
     NOTHING,
     Conversation,
     Exit,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hocket.model import DEFAULT_MARKER
-from hocket.providers.contract import Options
+from hocket.providers.base import Options
 
 _LOOP = """\
 You are running unattended: do not stop to report progress or to ask whether to go on. \

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hocket.model import RESULT_LIMIT
-from hocket.providers.contract import Said
+from hocket.providers.base import Said
 
 _STREAM_NAMES = {"out": "stdout", "err": "stderr"}
 

@@ -11,9 +11,9 @@ import msgspec
 
 from hocket.errors import AmbiguousRun, NotFound
 from hocket.model import Event, Kind, Run, Status
+from hocket.model.task import Handoff, Task, TaskStatus, there
 from hocket.store.tasks import OPEN, handoff_decoder, task_decoder
 from hocket.store.writer import Offsets, wire
-from hocket.wanted import Handoff, Task, TaskStatus, there
 
 _run = msgspec.json.Decoder(Run)
 _any = msgspec.json.Decoder()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 
 from hocket.errors import Conflict
-from hocket.wanted import Change, Handoff, Order, Task
+from hocket.model.task import Change, Handoff, Order, Task
 
 _encoder = msgspec.json.Encoder()
 task_decoder = msgspec.json.Decoder(Task)

@@ -17,9 +17,9 @@ import msgspec
 
 from hocket.errors import DiskLow, HocketError, StoreError
 from hocket.model import CHANGING, Event, Run, apply
+from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Task, closing
 from hocket.store.connection import RESTORE
 from hocket.store.tasks import carry_out, is_open
-from hocket.wanted import COMPLETED, Change, Create, Handoff, Order, Task, closing
 
 
 @dataclass(slots=True)

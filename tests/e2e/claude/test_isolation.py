@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from e2e.claude.stage import Stage, bash, define, says
 from e2e.commands import Told, run, shown
-from engine.repositories import branches, commit_all, git, make_repository, picture, worktrees
+from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server

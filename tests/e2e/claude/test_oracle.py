@@ -16,7 +16,7 @@ from e2e.claude.oddities import definitions
 from e2e.claude.stage import ENVIRONMENT, real_cli
 
 from hocket.catalog.entries import Scan
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.sources import projects
 
 CORPORA = os.environ.get("HOCKET_CORPORA")

@@ -16,7 +16,7 @@ from e2e.claude.stage import Document, Stage, asks_to, bash, says
 from e2e.commands import Event, data_of, events_of, run, shown, spawn, wait_for, waited
 from world import Bin, Hocket
 
-from hocket.engine.runs import session_of
+from hocket.sessions.run_identity import session_of
 
 pytestmark = pytest.mark.shared_server
 

@@ -15,7 +15,7 @@ import pytest
 from catalog.plugged import ALPHA, User, head, put
 from e2e.claude.stage import ENVIRONMENT, Stage, real_cli, says
 
-from hocket.catalog.look import Look
+from hocket.catalog.file_probe import Look
 from hocket.catalog.plugins import definition
 from hocket.catalog.servers import resolve_servers, select
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition

@@ -27,9 +27,9 @@ from e2e.commands import (
 )
 from world import Bin, Hocket
 
-from hocket.engine.home import DATABASE, SECRET
-from hocket.engine.runs import run_token
 from hocket.rehearsal import frames
+from hocket.sessions.home import DATABASE, SECRET
+from hocket.sessions.run_identity import run_token
 
 KEY = "sk-test-" + "".join(f"{number:03}{letter}" for number, letter in enumerate("QwErTzUiOpAsDfGhJkLyXcVbNm"))
 """Longer than the 40 characters that the scripted agent puts into one delta."""

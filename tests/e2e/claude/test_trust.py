@@ -12,8 +12,8 @@ from e2e.claude.stage import Document, Stage, asks_to, bash, define, real_cli, s
 from e2e.commands import Told, heard, run
 from world import Hocket
 
-from hocket.catalog.wishes import widening
 from hocket.model import DEFAULT_MARKER
+from hocket.trust.privileges import widening
 
 pytestmark = pytest.mark.shared_server
 

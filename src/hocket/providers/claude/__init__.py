@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hocket.providers.base import Conversation, Program, Said, Sessions, State
 from hocket.providers.claude import talk
 from hocket.providers.claude.launch import launch, prompted, tools_of, within
 from hocket.providers.claude.reader import reader
 from hocket.providers.claude.usage import unpriced
 from hocket.providers.claude.verdict import is_transient, verdict
-from hocket.providers.contract import Conversation, Program, Said, Sessions, State
 
 __all__ = [
     "conversation",

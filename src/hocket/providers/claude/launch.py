@@ -10,9 +10,9 @@ from typing import Any
 from hocket.config import CROSS_SESSION
 from hocket.errors import BadDefinition, UsageError
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
+from hocket.providers.base import NOTHING, Launch, Options
 from hocket.providers.claude import launch_settings, words
 from hocket.providers.claude.prompt import checked_prompt
-from hocket.providers.contract import NOTHING, Launch, Options
 from hocket.providers.instructions import step_instructions
 from hocket.providers.limits import check_argument, check_total
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.contract import Said, State
+from hocket.providers.base import Said, State
 from hocket.providers.json_values import cut, dict_in, list_in, text_in, with_newest
 
 _COMMANDS = frozenset({"local_bash", "local_command", "monitor_mcp", "monitor_ws"})

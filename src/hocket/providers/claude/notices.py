@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude import words
 from hocket.providers.claude.members import who, who_is
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import cut, dict_in, number_in, text_in
 
 _REJECTED = "rejected"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude import serving, words
 from hocket.providers.claude.members import who_is
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.redaction import MASK
 

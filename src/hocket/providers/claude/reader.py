@@ -20,10 +20,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.model import Spec
+from hocket.providers.base import Reader, Said, State
 from hocket.providers.claude import members, notices, questions, session_messages, streamed, tools, usage, words
 from hocket.providers.claude.saying import Voice, message_key
 from hocket.providers.claude.transcript import likeliest
-from hocket.providers.contract import Reader, Said, State
 from hocket.providers.json_values import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
 from hocket.providers.raw_output import raw_event
 from hocket.redaction import NO_SECRETS, Redactor

@@ -11,9 +11,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from hocket.chain import bare_marker, marker_alone, may_matter, next_marker
+from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers.contract import Said, State
+from hocket.providers.base import Said, State
 from hocket.providers.json_values import cut, with_newest
 from hocket.redaction import Redactor
 

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-from hocket.providers.contract import Said, State, Wanted
+from hocket.providers.base import Said, State, Wanted
 from hocket.providers.json_values import decoded, dict_in, text_in, with_newest
 
 _SUBTYPE = "mcp_message"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude.notices import notice
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import cut, dict_in, list_in, number_in, text_in
 
 KIND = "session_message"

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude.saying import Voice, block_key, message_key
 from hocket.providers.claude.usage import estimate
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import with_newest
 
 BEGINNING = b'{"type":"stream_event"'

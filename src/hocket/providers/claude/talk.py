@@ -14,13 +14,13 @@ import msgspec
 
 from hocket.errors import UsageError
 from hocket.model import SESSION, Spec
+from hocket.providers.base import Reply, State
 from hocket.providers.claude import words
 from hocket.providers.claude.prompt import GO_ON, checked_prompt, line, message
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.serving import refusal, reply, wanted
 from hocket.providers.claude.transcript import transcripts
 from hocket.providers.claude.verdict import is_finished
-from hocket.providers.contract import Reply, State
 from hocket.providers.json_values import list_in
 from hocket.providers.limits import bytes_of
 from hocket.redaction import MASK

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude.questions import settle
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import cut, dict_in, kept_input, text_in, with_newest
 
 _OUTPUT_LIMIT = 16 * 1024

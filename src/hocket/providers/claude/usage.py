@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from hocket.providers.base import Said, State
 from hocket.providers.claude import words
-from hocket.providers.contract import Said, State
 from hocket.providers.json_values import dict_in, number_in, text_in
 
 _SINCE_LAST_RESULT = "model_usage_since_last_result"

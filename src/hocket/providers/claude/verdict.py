@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hocket.model import Reason, Status
-from hocket.providers.contract import Exit, State
+from hocket.providers.base import Exit, State
 
 _CUT_SHORT = "error_during_execution"
 _BUDGET = "error_max_budget_usd"

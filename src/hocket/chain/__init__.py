@@ -1,0 +1,1 @@
+"""Chains: their text, the decision what comes next, and the variables of their prompts. Pure."""

@@ -1,0 +1,175 @@
+"""A home without a server: noticing it, and calling for one when a run cannot go on without.
+
+A run that ends needs a server to hear of it. One whose input is open needs it sooner: when it has done its work, or
+asks something, it says so in its output and then waits, and only a server reads that. And a home may need one at a time
+that was agreed on, though none of its runs is at work (`Appointment`). What does not belong here: what the output
+means. That it grew and then stopped is all that is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from hocket.keeper import files
+from hocket.keeper.server_start import start_server
+
+SERVER_LOCK = "server.lock"
+WAKE_LOCK = "wake.lock"
+ALIVE = "alive"
+"""A FIFO whose writing end the server holds open: when the server is gone, the kernel tells everybody who reads it."""
+
+TICK = 2.0
+"""How often a run that is alone is looked at; also how long a silence means that the agent waits."""
+STEP = 30.0
+"""Seconds after which an appointment is looked at again: a lid may have been closed, a clock set."""
+_STILL_THERE = 0.2
+"""Seconds between two looks at a server that has not gone yet though it is to be back by now."""
+_PATIENCE = 5.0
+_RETRY = 0.01
+_MOST = 65536
+"""Bytes that are read of what a server says of itself."""
+
+
+class Absence:
+    """Whether anybody looks after this run, and what to do when nobody does."""
+
+    def __init__(self, spec: Mapping[str, Any], out: int, umask: int) -> None:
+        self._home = str(spec.get("home") or "")
+        self._out = out
+        self._umask = umask
+        self._alive = _open_alive(self._home) if spec.get("needs_server") else None
+        self._size = 0
+        self._grew = False
+        self._turn: int | None = None
+        self.due: float | None = None
+        """When to look again; None while there is a server."""
+        if self._alive is not None and not _is_there(self._home):
+            self.begin()  # It went before we could listen.
+
+    @property
+    def watched(self) -> int | None:
+        """The descriptor that hangs up with the server."""
+        return self._alive if self.due is None else None
+
+    def begin(self) -> None:
+        """The server is gone. What was written just before may not have been read by it."""
+        status = os.fstat(self._out)
+        self._size = status.st_size
+        self._grew = time.time() - status.st_mtime < TICK
+        self.due = time.monotonic() + TICK
+
+    def look(self) -> None:
+        """Once a tick: it is over, or the agent works, or it waits for somebody."""
+        self.end_turn()
+        if _is_there(self._home):
+            self.due = None
+            return
+        self.due = time.monotonic() + TICK
+        size = os.fstat(self._out).st_size
+        if size != self._size:
+            self._size, self._grew = size, True
+        elif self._grew:
+            self._grew = False
+            # Held until the next look: by then the new server has its lock.
+            self._turn = call_server(self._home, self._umask)
+
+    def end_turn(self) -> None:
+        """Give back the right to start a server: the one that was called may have been ended with the agent's tree."""
+        if self._turn is not None:
+            os.close(self._turn)
+        self._turn = None
+
+
+class Appointment:
+    """A time at which a home is to have a server again, should the one that makes it be gone; 0 is at once."""
+
+    def __init__(self, home: str, at: float) -> None:
+        self._home = home
+        self._at = at
+        holder = _holder(home)
+        self._maker = None if holder is None else holder.identity
+
+    def wait(self, pause: float, step: float = STEP) -> bool:
+        """Until it is time, and for ``pause`` seconds at least; whether it is still to be kept.
+
+        Not when there was another server meanwhile: that one knows better. One that never got so far as to listen was
+        none.
+        """
+        earliest = time.monotonic() + pause
+        while self._maker is not None and not self._is_over():
+            left = max(self._at - time.time(), earliest - time.monotonic())
+            if left <= 0 and not _is_there(self._home):
+                return True
+            time.sleep(min(max(left, _STILL_THERE), step))
+        return False
+
+    def _is_over(self) -> bool:
+        holder = _holder(self._home)
+        return holder is None or (holder.listened and holder.identity != self._maker)
+
+
+class _Holder(NamedTuple):
+    """Who had the server's lock last."""
+
+    identity: tuple[object, object]
+    listened: bool
+
+
+def _holder(home: str) -> _Holder | None:
+    """Which server had the lock last, by pid and start; None when it says nothing, or the home is gone."""
+    try:
+        about = json.loads(files.read_regular(os.path.join(home, SERVER_LOCK), _MOST) or b"")
+        return _Holder((about["pid"], about["start_time"]), "socket" in about)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def wake_server(spec: Mapping[str, Any], umask: int) -> None:
+    """Start the server when a home has lost it, so that a chain goes on although nobody is looking."""
+    home = str(spec.get("home") or "")
+    turn = None if not home or _is_there(home) else call_server(home, umask)
+    if turn is None:
+        return
+    deadline = time.monotonic() + _PATIENCE
+    while not _is_there(home) and time.monotonic() < deadline:
+        time.sleep(_RETRY)
+
+
+def call_server(home: str, umask: int) -> int | None:
+    """Start one, unless another keeper is at it. Comes back with the right to do so, to be held until it is there."""
+    with contextlib.suppress(OSError):
+        if not os.path.exists(os.path.join(home, SERVER_LOCK)):
+            return None  # It never had one.
+        # Hundreds of keepers may notice together; one of them is enough.
+        turn = os.open(os.path.join(home, WAKE_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(turn)
+            return None
+        # A server must not hand our umask on to other people's agents. The environment is that of the one before it.
+        ours = os.umask(umask)
+        start_server(home, dict(os.environ))
+        os.umask(ours)
+        return turn
+    return None
+
+
+def _is_there(home: str) -> bool:
+    try:
+        return files.is_held(os.path.join(home, SERVER_LOCK))
+    except OSError:
+        return False
+
+
+def _open_alive(home: str) -> int | None:
+    try:
+        return os.open(os.path.join(home, ALIVE), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None

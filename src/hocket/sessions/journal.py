@@ -1,0 +1,105 @@
+"""The event loop's side of the store: write and wait, with every live run in memory exactly as committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from hocket.errors import HocketError
+from hocket.model import Event, Run
+from hocket.model.task import Order
+from hocket.sessions import clock
+from hocket.store import Batch, Committed, NewRun, Offsets, Store
+
+Listener = Callable[[Committed], None]
+RETRY_AFTER = 1.0
+"""Seconds between two attempts to record something that there was no room for."""
+
+
+class Journal:
+    """``write`` returns once the batch is committed, applied to ``live`` and told to the listeners, in that order."""
+
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
+        self.read = store.read
+        self.live: dict[str, Run] = {run.id: run for run in store.read.live()}
+        self._listeners: list[Listener] = []
+        self._loop = loop
+        self._waiting: dict[int, asyncio.Future[Committed]] = {}
+        self._writer = store.start_writing(self._from_thread)
+
+    def listen(self, listener: Listener) -> None:
+        self._listeners.append(listener)
+
+    async def write(
+        self,
+        events: Sequence[Event],
+        *,
+        new: dict[str, NewRun] | None = None,
+        offsets: dict[str, Offsets] | None = None,
+        orders: Sequence[Order] = (),
+        order_key: str | None = None,
+        durable: bool = False,
+    ) -> Committed:
+        told = [clock.stamped(event, self.live.get(event.run)) for event in events]
+        batch = Batch(told, new or {}, offsets or {}, list(orders), order_key, durable)
+        future: asyncio.Future[Committed] = self._loop.create_future()
+        self._waiting[id(batch)] = future
+        self._writer.submit(batch)
+        # The commit happens whether or not the caller is still there to hear of it.
+        return await future
+
+    async def insist(self, events: Sequence[Event], *, offsets: dict[str, Offsets] | None = None) -> Committed:
+        """Write what has happened whether or not there is room for it now: try until there is."""
+        while True:
+            try:
+                return await self.write(events, offsets=offsets)
+            except HocketError:
+                await asyncio.sleep(RETRY_AFTER)
+
+    def run(self, run_id: str) -> Run | None:
+        """The run as committed, live or long ended."""
+        return self.live.get(run_id) or self.read.run(run_id)
+
+    def above(self, run: Run) -> list[Run]:
+        """The run and its ancestors, ended ones as well."""
+        line = [run]
+        while (parent := line[-1].parent) is not None and (found := self.run(parent)) is not None:
+            line.append(found)
+        return line
+
+    def live_below(self, top: str) -> list[Run]:
+        """Every live run at or below one, oldest first: also where those in between have ended."""
+        known = {top: True}
+
+        def is_below(run_id: str | None) -> bool:
+            path: list[str] = []
+            while run_id is not None and run_id not in known:
+                path.append(run_id)
+                run = self.run(run_id)
+                run_id = run.parent if run is not None else None
+            found = run_id is not None and known[run_id]
+            known.update(dict.fromkeys(path, found))
+            return found
+
+        return sorted((run for run in self.live.values() if is_below(run.id)), key=lambda run: run.number)
+
+    def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._committed, group)
+
+    def _committed(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
+        for batch, outcome in group:
+            future = self._waiting.pop(id(batch))
+            if isinstance(outcome, Exception):
+                if not future.done():
+                    future.set_exception(outcome)
+                continue
+            for run in outcome.runs.values():
+                if run.ended:
+                    self.live.pop(run.id, None)
+                else:
+                    self.live[run.id] = run
+            for listener in self._listeners:
+                listener(outcome)
+            if not future.done():
+                future.set_result(outcome)

@@ -1,0 +1,127 @@
+"""Every open question of every live run, in one place; and what became of one that was asked.
+
+Nothing is kept here that the runs themselves do not have. What does not belong here: asking and answering, which are
+``talk``'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from hocket.model import Event, Kind, Run
+from hocket.sessions.journal import Journal
+from hocket.store import Committed
+
+
+class Open(NamedTuple):
+    """One question, and who asks it."""
+
+    run: Run
+    asked: Mapping[str, Any]
+
+    @property
+    def asked_at(self) -> float:
+        """An older server did not note it; then it cannot have been before the run."""
+        return float(self.asked.get("asked_at") or self.run.started_at or self.run.created_at)
+
+
+class Inbox:
+    """One per server."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._news = asyncio.Event()
+        self._closed = False
+        self._asking = {run.id: run.open_questions for run in journal.live.values() if run.open_questions}
+
+    def open(self) -> None:
+        self._journal.listen(self._on_commit)
+
+    def close(self) -> None:
+        """Let everybody go who waits for news; they come back to the next server."""
+        self._closed = True
+        self._wake()
+
+    def questions(self) -> list[Open]:
+        """All of them, oldest first."""
+        runs = [run for run_id in self._asking if (run := self._journal.live.get(run_id)) is not None]
+        return sorted((Open(run, asked) for run in runs for asked in run.open_questions), key=_age)
+
+    def answered(self, run: Run | None, question: str) -> tuple[Run, dict[str, Any]] | None:
+        """The last question that was answered and whose id begins so: of this run, or of any; with who asked it."""
+        found = last_given(self._journal, run, question)
+        asking = None if found is None else self._journal.run(found[0])
+        if found is None or asking is None:
+            return None
+        told = outcome(asking, self._journal.read.exchange(asking.id, found[1]["id"]))
+        return None if told is None else (asking, told)
+
+    async def follow(self, heartbeat: float) -> AsyncIterator[list[Open] | None]:
+        """All of them, now and after every change; None when there was none for so many seconds."""
+        before: list[tuple[str, str]] | None = None
+        while not self._closed:
+            news = self._news
+            now = self.questions()
+            if (names := [(one.run.id, str(one.asked["id"])) for one in now]) != before:
+                before = names
+                yield now
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), heartbeat)
+            if not news.is_set():
+                yield None
+
+    def _on_commit(self, committed: Committed) -> None:
+        changed = False
+        for run in committed.runs.values():
+            asked = () if run.ended else run.open_questions
+            if asked != self._asking.get(run.id, ()):
+                changed = True
+                self._asking.pop(run.id, None)
+                if asked:
+                    self._asking[run.id] = asked
+        if changed:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Whoever waits has the old one; whoever begins to look afterwards waits for the next."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+def _age(one: Open) -> tuple[float, int]:
+    return one.asked_at, one.run.number
+
+
+def last_given(journal: Journal, run: Run | None, question: str) -> tuple[str, dict[str, Any]] | None:
+    """The newest answer to a question whose id begins so, with who asked: an agent, one of a chain, or anybody."""
+    if run is not None and run.kind is Kind.LEAF:
+        return journal.read.last_answer(run.root, question, run.id)
+    return journal.read.answer_given(question, None if run is None else run.id)
+
+
+def outcome(run: Run, told: Sequence[Event]) -> dict[str, Any] | None:
+    """What became of a question, by its events; None when it was never asked.
+
+    Once answered it is the same for ever. A question that nobody answered is closed by the end of whatever asked it.
+    """
+    asked = next((event for event in told if event.type == "question"), None)
+    if asked is None:
+        return None
+    answer = next((event for event in told if event.type == "answer" and event.seq > asked.seq), None)
+    said = answer.data if answer is not None else {}
+    return {
+        **{name: asked.data.get(name) for name in ("id", "kind", "text", "tool", "input")},
+        "options": asked.data.get("options") or [],
+        "run": run.id,
+        "number": run.number,
+        "asked_at": asked.ts,
+        "open": any(one["id"] == asked.data["id"] for one in run.open_questions),
+        "answered": answer is not None,
+        "allow": said.get("allow"),
+        "answer": said.get("text"),
+        "by": said.get("by"),
+        "answered_at": answer.ts if answer is not None else None,
+    }

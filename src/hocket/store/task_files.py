@@ -1,0 +1,296 @@
+"""Tasks a second time, as plain files beside their attachments: from these a lost database gets them back.
+
+``task.json`` has a task's own words, with all that waits for it. ``log`` has one line for each change of a hand-off,
+for each line of history, and for how far the task is; it only grows, so that a long chain costs no more than a short
+one, and a hand-off one write. They follow the database by a moment, and nobody but ``restore`` reads them. What a
+server was too late to write, the next one adds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from hocket.model import Event
+from hocket.model.task import COMPLETED, STARTED, STATUS, Handoff, Past, Task, TaskStatus, there
+from hocket.store import Committed, Reading
+
+log = logging.getLogger("hocket")
+
+FOLDER = ("data", "tasks")
+TASK, LOG = "task.json", "log"
+MARK = ".written"
+"""The number of the last event up to which everything is in the files."""
+MARK_EVERY = 64
+"""Changes between two marks: as many are written again, at worst, after a server was killed."""
+PACE = 0.02
+"""Seconds between two tasks that are written late: there may be thousands, and nobody waits for them."""
+CHANGED = "task.changed"
+_PASSING = (STARTED, COMPLETED, STATUS)
+_STANDING = ("status", "message", "current_agent", "current_since", "handoffs", "updated_at")
+"""What of a task is another by these, and nothing else."""
+
+_encoder = msgspec.json.Encoder()
+_line = msgspec.json.Decoder(dict[str, Any])
+
+
+class Kept(NamedTuple):
+    """A task as its files have it."""
+
+    task: Task
+    handoffs: tuple[Handoff, ...]
+    history: tuple[Past, ...]
+
+
+class Entry(NamedTuple):
+    """What is to be written of one task."""
+
+    task: Task
+    handoffs: list[Handoff]
+    events: list[Event]
+    anew: bool = False
+    """Whether that is all there is of it, so that the log begins again."""
+
+    @property
+    def is_news(self) -> bool:
+        return bool(self.handoffs or self.events)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether more has changed than how far the task is: that costs a file of its own."""
+        return self.anew or not self.events or any(event.data["event"] not in _PASSING for event in self.events)
+
+    @property
+    def seq(self) -> int:
+        return max((event.seq for event in self.events), default=0)
+
+
+class Ledger:
+    """One per server. Written by a thread of its own, in the order of the commits."""
+
+    def __init__(self, home: Path, read: Reading) -> None:
+        self._folder = home.joinpath(*FOLDER)
+        self._read = read
+        self._thread = ThreadPoolExecutor(1, "hocket-ledger")
+        self._missed: set[str] = set()
+        """Tasks that could not be written, for want of room perhaps."""
+        self._caught_up = self._closed = False
+        self._seq = self._unmarked = 0
+        """The last event that was noted, and how many tasks were written since the last mark."""
+
+    async def catch_up(self) -> None:
+        """Add what the server before this one did not come to write."""
+        last = self._read.last_seq()
+        for name, first in self._read.tasks_changed_since(_marked(self._folder, last)):
+            # All that happened before this was to tasks that have had their turn.
+            self._submit([self._whole(name)], first - 1)
+            await asyncio.sleep(PACE)
+        self._seq = max(self._seq, last)
+        self._caught_up = True
+        self._thread.submit(self._mark, self._seq)
+
+    def note(self, committed: Committed) -> None:
+        """Write down what became of tasks."""
+        entries = [entry for task in committed.tasks.values() if (entry := self._entry(task, committed)).is_news]
+        if entries and not self._closed:
+            self._seq = max([self._seq, *(event.seq for event in committed.events)])
+            again = [self._whole(name) for name in list(self._missed)]
+            self._submit([*entries, *again], self._seq if self._caught_up else 0)
+
+    def close(self) -> None:
+        """Write what is left. What happens from now on is for the next server to add."""
+        self._closed = True
+        if self._caught_up:
+            self._thread.submit(self._mark, self._seq)
+        self._thread.shutdown(wait=True)
+
+    def _entry(self, task: Task, committed: Committed) -> Entry:
+        records = [one for one in committed.handoffs.values() if one.task == task.id]
+        begun = [self._asked(one) if one.completed_at is None else one for one in records]
+        return Entry(task, begun, [event for event in committed.events if event.run == task.id])
+
+    def _whole(self, name: str) -> Entry:
+        task = there(self._read.task(name), name)
+        records = [self._asked(one) for one in self._read.handoffs(name)]
+        return Entry(task, records, list(self._read.each_event(name, CHANGED)), anew=True)
+
+    def _asked(self, record: Handoff) -> Handoff:
+        """With what the agent was asked, which otherwise its run alone knows, and the run's directory does not tell."""
+        if record.run is None or self._read.run(record.run) is None:
+            return record
+        return replace(record, prompt=self._read.prompt(record.run) or record.prompt)
+
+    def _submit(self, entries: list[Entry], seq: int) -> None:
+        self._thread.submit(self._write, entries, seq)
+
+    def _write(self, entries: list[Entry], seq: int) -> None:
+        """In the thread. With a number, all is in the files that happened up to it."""
+        for entry in entries:
+            name = entry.task.id
+            try:
+                _write(f"{self._folder}/{name}", entry)
+                if entry.anew:
+                    self._missed.discard(name)
+            except Exception as error:  # noqa: BLE001 - nobody waits for this thread: what it does not say is never heard
+                if name not in self._missed:
+                    log.warning("the files of task %s cannot be written: %s", name, error)
+                self._missed.add(name)
+        self._unmarked += len(entries)
+        if seq > 0 and self._unmarked >= MARK_EVERY:
+            self._mark(seq)
+
+    def _mark(self, seq: int) -> None:
+        """Not while something is missing: the next server then begins where this one was still right."""
+        if self._missed or not self._folder.is_dir():
+            return
+        with suppress(OSError):
+            _replace(str(self._folder), MARK, str(seq).encode())
+            self._unmarked = 0
+
+
+def _marked(folder: Path, last: int) -> int:
+    """What was marked; nothing where it is the mark of another database."""
+    try:
+        marked = int((folder / MARK).read_bytes())
+    except (OSError, ValueError):
+        return 0
+    return marked if marked <= last else 0
+
+
+# --- Writing ------------------------------------------------------------------------------------------------
+
+
+def _write(place: str, entry: Entry) -> None:
+    """The log first: a hand-off that is known twice does no harm, one that the task counts and nobody knows would."""
+    lines = b"".join(_lines(entry))
+    try:
+        _add(place, lines, entry.anew)
+    except FileNotFoundError:
+        os.makedirs(place, mode=0o700, exist_ok=True)
+        _add(place, lines, entry.anew)
+    if entry.is_whole:
+        _replace(place, TASK, _encoder.encode({"v": 1, "seq": entry.seq, "task": entry.task}))
+
+
+def _add(place: str, lines: bytes, anew: bool) -> None:
+    if anew:
+        _replace(place, LOG, lines)
+    else:
+        _put(f"{place}/{LOG}", lines, os.O_APPEND)
+
+
+def _replace(place: str, name: str, content: bytes) -> None:
+    """Whole or not at all, but not waited for: the database is what counts, and is flushed."""
+    unfinished = f"{place}/.{name}.new"
+    _put(unfinished, content, os.O_TRUNC)
+    os.rename(unfinished, f"{place}/{name}")
+
+
+def _put(path: str, content: bytes, how: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(descriptor, left) :]
+    finally:
+        os.close(descriptor)
+
+
+def _lines(entry: Entry) -> Iterator[bytes]:
+    if not entry.is_whole:
+        yield (
+            _encoder.encode({"seq": entry.seq, "now": {name: getattr(entry.task, name) for name in _STANDING}}) + b"\n"
+        )
+    for record in entry.handoffs:
+        yield _encoder.encode({"handoff": record}) + b"\n"
+    for event in entry.events:
+        yield _encoder.encode({"ts": event.ts, "seq": event.seq, "told": event.data}) + b"\n"
+
+
+# --- Reading ------------------------------------------------------------------------------------------------
+
+
+def read_all(home: Path) -> tuple[list[Kept], int]:
+    """Every task that its files still tell of, in the order of their numbers; and how many do not.
+
+    A folder with another name than its task is somebody's copy, and may be older than the task itself.
+    """
+    places = sorted(path.parent for path in home.joinpath(*FOLDER).glob(f"*/{TASK}"))
+    found = [_read(place) for place in places]
+    own = [one for one, place in zip(found, places, strict=True) if one is not None and one.task.id == place.name]
+    kept = sorted(own, key=lambda one: one.task.number)
+    return kept, len(found) - len(kept)
+
+
+def forget_mark(home: Path) -> None:
+    """Have the next server write all of it anew."""
+    home.joinpath(*FOLDER, MARK).unlink(missing_ok=True)
+
+
+class _Log:
+    """What the lines of a log come to."""
+
+    def __init__(self) -> None:
+        self.handoffs: dict[str, Handoff] = {}
+        self.history: dict[int, Past] = {}
+        self.standing: list[tuple[int, dict[str, Any]]] = []
+
+    def add(self, line: dict[str, Any]) -> None:
+        if "handoff" in line:
+            record = msgspec.convert(line["handoff"], Handoff)
+            before = self.handoffs.get(record.id, record)
+            self.handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)  # asked once, told once
+        elif "now" in line:
+            self.standing.append((line["seq"], line["now"]))
+        else:
+            told = dict(line["told"])
+            self.history[line["seq"]] = Past(line["ts"], told.pop("event"), told)
+
+
+def _read(place: Path) -> Kept | None:
+    try:
+        written = _line.decode((place / TASK).read_bytes())
+        found = _log_of(place / LOG)
+        newer = [state for seq, state in found.standing if seq > written["seq"]]
+        task = msgspec.convert(written["task"] | (newer[-1] if newer else {}), Task)
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError):
+        return None
+    chain = sorted(found.handoffs.values(), key=lambda one: one.number)
+    return Kept(told_by(task, chain), tuple(chain), tuple(past for _, past in sorted(found.history.items())))
+
+
+def _log_of(path: Path) -> _Log:
+    """One line that cannot be read, a torn one perhaps, keeps no other out."""
+    found = _Log()
+    for text in path.read_bytes().splitlines() if path.exists() else ():
+        try:
+            found.add(_line.decode(text))
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            log.warning("a line of %s cannot be read", path)
+    return found
+
+
+def told_by(task: Task, chain: Sequence[Handoff]) -> Task:
+    """The task as its hand-offs tell of it: they are written first, so it may be one of them behind."""
+    open_ = [one for one in chain if one.completed_at is None]
+    status = task.status
+    if not status.is_over and open_:
+        status = TaskStatus.ACTIVE
+    elif status is TaskStatus.ACTIVE and task.current_agent is not None and not open_:
+        status = TaskStatus.WAITING
+    return replace(
+        task,
+        status=status,
+        current_agent=open_[-1].agent if open_ else None,
+        current_since=open_[-1].started_at if open_ else None,
+        handoffs=max([task.handoffs, *(one.number for one in chain)]),
+    )

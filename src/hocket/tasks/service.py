@@ -1,0 +1,565 @@
+"""Tasks: what is wanted, who is at work on it, and what came of it.
+
+A hand-off is the start of a run that knows its task; the run and its record become true together, and so do the end of
+the run and the end of its record. Here belong who may do what to which task, and what happens by itself. What a task
+becomes by an order is decided in ``wanted``; that a run may start at all, in the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import time
+import unicodedata
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from hocket.config import caller_environment
+from hocket.config.loading import is_trusted
+from hocket.engine import Assignment, Engine
+from hocket.errors import (
+    AgentNotFound,
+    Conflict,
+    Cycle,
+    DiskLow,
+    Forbidden,
+    HocketError,
+    NotFound,
+    StoreError,
+    TooLarge,
+    UnknownAgent,
+    UsageError,
+    ValidationError,
+)
+from hocket.input_limits import MAX_ATTACHMENT
+from hocket.model import Run, Status
+from hocket.model.task import (
+    QUEUED,
+    Attach,
+    Attachment,
+    Close,
+    Create,
+    Enqueue,
+    Handoff,
+    Note,
+    Order,
+    Past,
+    Plan,
+    Planning,
+    Queued,
+    Refuse,
+    SetStatus,
+    Task,
+    TaskStatus,
+    Unqueue,
+    check_free,
+    next_queued,
+)
+from hocket.secret_files import public_part
+from hocket.sessions.background import Once
+from hocket.sessions.background import Tasks as Background
+from hocket.sessions.journal import RETRY_AFTER
+from hocket.sessions.run_identity import new_id
+from hocket.store import Committed
+from hocket.store.task_files import FOLDER, Ledger
+from hocket.tasks.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
+from hocket.workflows.bind import StartRequest, check_directory
+from hocket.workflows.directory_state import UNREADABLE, Evidence, look
+from hocket.workflows.git import Git
+
+T = TypeVar("T")
+
+ROUNDS = 50
+"""So many of a run's last hand-offs are looked at for those that come to nothing."""
+PAGE = 200
+"""Tasks that are looked at in one go for those of a run."""
+_NAME_LENGTH = 128
+_RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
+"""Names that are devices where others may save the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """A hand-off that somebody asks for."""
+
+    agent: str
+    prompt: str
+    cwd: str | None = None
+    default_cwd: str | None = None
+    """Where the task has no place of its own."""
+    env: Mapping[str, str] | None = None
+    timeout: float | None = None
+    budget_usd: float | None = None
+    on_question: str | None = None
+
+
+class Sight(NamedTuple):
+    """From where a working directory is looked at, and with which programs."""
+
+    cwd: str
+    env: Mapping[str, str]
+
+
+class Given(NamedTuple):
+    """A hand-off that was made: the task, and its own record."""
+
+    task: Task
+    handoff: Handoff
+
+
+class Tasks:
+    """One per server."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.read = engine.read
+        self._background = Background()
+        self._ledger = Ledger(engine.home, self.read)
+        self._creating, self._taking = Once(), Once()
+        self._looking = ThreadPoolExecutor(2, "hocket-look")
+        self._handing: set[str] = set()
+        """Tasks whose queue is being looked after right now."""
+
+    def open(self) -> None:
+        """Go on with what was queued when the server before this one went."""
+        self._engine.listen(self._on_commit)
+        self._engine.listen(self._ledger.note)
+        self._background.spawn(self._ledger.catch_up())
+        for task in self.read.queued_tasks():
+            self._look_at_queue(task)
+
+    async def close(self) -> None:
+        await self._background.close()
+        self._ledger.close()
+        self._looking.shutdown(wait=False, cancel_futures=True)
+
+    # Who may
+
+    def find(self, ref: str, caller: Run | None) -> Task:
+        """The task that is meant. A run reaches its own, and those that it wanted, and no others."""
+        task = self.read.find_task(ref)
+        if caller is not None and not self._reaches(caller, task):
+            raise Forbidden("a run reaches only its own task")
+        return task
+
+    def _reaches(self, caller: Run, task: Task) -> bool:
+        if caller.task == task.id:
+            return True
+        owner = self.read.run(task.owner) if task.owner else None
+        return owner is not None and any(one.id == caller.id for one in self._engine.above(owner))
+
+    def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+        """The newest first; for a run those that it reaches."""
+        if caller is None:
+            return self.read.tasks(status, before, limit)
+        found = {task.id: task for task in self._made_below(caller)}
+        if caller.task and (own := self.read.task(caller.task)) is not None:
+            found[own.id] = own
+        wanted = [task for task in found.values() if status in (None, task.status)]
+        wanted = [task for task in wanted if before is None or task.number < before]
+        return sorted(wanted, key=lambda task: -task.number)[:limit]
+
+    def _made_below(self, caller: Run) -> Iterator[Task]:
+        """The tasks that a run wanted, or one below it: all of them are newer than the run itself."""
+        reached: dict[str, bool] = {}
+        before = None
+        while page := self.read.tasks(None, before, PAGE):
+            for task in page:
+                if task.created_at < caller.created_at and not task.brought:
+                    return
+                if task.owner is not None:
+                    if task.owner not in reached:
+                        reached[task.owner] = self._reaches(caller, task)
+                    if reached[task.owner]:
+                        yield task
+            before = page[-1].number
+
+    # Wanting
+
+    async def create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
+        """A new task. The same ``key`` gives the same one, however often it is asked for."""
+        if new.get("cwd") is not None:
+            check_directory(new["cwd"])
+        return await self._creating(key, lambda: self._create(new, key, caller), self.read.task_by_request)
+
+    async def _create(self, new: Mapping[str, Any], key: str | None, caller: Run | None) -> Task:
+        now = time.time()
+        cwd = new.get("cwd") or (caller.cwd if caller else None)
+        made = {"id": _id("t"), "number": 0, "created_at": now, "updated_at": now}
+        task = Task(**{**made, **new, "cwd": cwd, "owner": caller.id if caller else None})
+        return await self._ordered(Create(task), key=key)
+
+    async def adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+        """A task that was kept elsewhere until now, under its own id. Its runs stayed there, unless they are known."""
+        return await self._creating(key, lambda: self._adopt(task, handoffs, history, key), self.read.task_by_request)
+
+    async def _adopt(self, task: Task, handoffs: list[Handoff], history: list[Past], key: str | None) -> Task:
+        self._check_ids(task, handoffs)
+        records = (replace(one, elsewhere=one.run is None or self.read.run(one.run) is None) for one in handoffs)
+        create = Create(task, tuple(records), tuple(history))
+        return await self._ordered(create, key)
+
+    def _check_ids(self, task: Task, handoffs: list[Handoff]) -> None:
+        """Raise where an id in the file would give the task the events, or the hand-off, of a run that is here.
+
+        A run's events are found by its id alone, and so are a task's; and a live run has its own hand-off or none.
+        """
+        if (run := self.read.run(task.id)) is not None:
+            raise Conflict(f"the id {task.id} belongs to run {run.number}", "Give the task another id in its file")
+        live = (found for one in handoffs if one.run and (found := self.read.run(one.run)) and not found.ended)
+        if (run := next(live, None)) is not None:
+            raise Conflict(
+                f"the task names run {run.number} ({run.id}), which is still running here",
+                f"Wait until it ends, or stop it with `hocket stop {run.number}`",
+            )
+
+    async def set_status(self, task: Task, status: TaskStatus, message: str | None) -> Task:
+        return await self._ordered(SetStatus(task.id, status, message))
+
+    async def plan(self, task: Task, planning: Planning) -> Task:
+        return await self._ordered(Plan(task.id, planning))
+
+    async def _ordered(self, order: Order, key: str | None = None) -> Task:
+        return (await self._engine.order(order, key=key)).tasks[order.task]
+
+    # Handing off
+
+    async def hand_off(
+        self, task: Task, request: StartRequest, key: str | None, caller: Run | None, queued: Queued | None = None
+    ) -> Given:
+        """Give the task to an agent, and answer when that has become true; the agent has hardly begun then."""
+        agent = request.agent
+        if agent is None:
+            raise UsageError("a task is handed to one agent", "say which with `agent`; it may start a chain itself")
+        if key is not None and (known := self.read.by_request(key)) is not None:
+            return self._known(task, known)
+        seen_from = self._sight(request, caller)
+        first = (Unqueue(task.id, queued.id),) if queued else ()
+        try:
+            await self._check(task, agent, caller, seen_from)
+            seen = await self._check_rounds(request, caller, seen_from)
+            assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first, seen)
+            run = await self._naming(agent, self._engine.start(request, key, caller, assignment))
+        except Conflict:
+            # It may be this very request that has the task by now.
+            if key is None or (known := self.read.by_request(key)) is None:
+                raise
+            return self._known(task, known)
+        return self._begun(task, run, seen_from)
+
+    async def resume(
+        self,
+        run: Run,
+        prompt: str | None,
+        key: str | None,
+        session: bool,
+        start_at: int | str | None,
+        env: Mapping[str, str],
+    ) -> Run:
+        """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
+        going_on = partial(self._engine.resume, run, prompt, key, session, start_at, env)
+        task = self.read.task(run.task) if run.task and run.handoff else None
+        if task is None or (key is not None and self.read.by_request(key) is not None):
+            return await going_on()
+        check_free(task, self.read.open_handoffs(task.id), None)
+        self._check_lingering(task, None)
+        resumed = await going_on(assignment=Assignment(task.id, _id("h")))
+        self._begun(task, resumed, Sight(resumed.cwd, self._engine.environment(resumed)))
+        return resumed
+
+    def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
+        given = self._known(task, run)
+        if given.handoff.evidence is None:
+            self._background.spawn(self._note(given.handoff, seen_from))
+        return given
+
+    async def _naming(self, agent: str, work: Coroutine[Any, Any, T]) -> T:
+        """Report an unknown agent by its name; a known one whose program is missing keeps its own message."""
+        try:
+            return await work
+        except (UnknownAgent, AgentNotFound) as error:
+            raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
+
+    async def hand_off_new(self, description: str, wish: Wish, key: str | None, caller: Run | None) -> Given:
+        """Make a task and hand it over in one go: where that is refused, no task is left behind."""
+        if key is not None and (known := self.read.by_request(key)) is not None:
+            return self._known(None, known)
+        now = time.time()
+        place = wish.cwd or wish.default_cwd or (caller.cwd if caller else None)
+        owner = caller.id if caller else None
+        task = Task(_id("t"), 0, description, now, now, cwd=place, owner=owner)
+        request = self.request(task, wish, caller)
+        seen_from = self._sight(request, caller)
+        seen = await self._check_rounds(request, caller, seen_from)
+        assignment = Assignment(task.id, _id("h"), owner, (Create(task),), seen)
+        run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
+        return self._begun(None, run, seen_from)
+
+    def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
+        """Never in an environment that an agent sends: which git is run is not for it to choose."""
+        return Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
+
+    async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
+        """Raise unless the task is free for this caller, and goes on by this."""
+        open_ = self.read.open_handoffs(task.id)
+        check_free(task, open_, caller.id if caller else None)
+        if caller is not None and caller.task == task.id and not any(one.run == caller.id for one in open_):
+            raise Conflict("your part of this task is over, so it is not yours to hand on", "end; others go on")
+        self._check_lingering(task, caller)
+        if any(one.agent == agent for one in open_):
+            _check_circle(open_, agent, await self._look(seen_from))
+
+    async def _check_rounds(self, request: StartRequest, caller: Run | None, seen_from: Sight) -> str | None:
+        """Raise where a run goes to and fro with an agent and nothing comes of it; what was seen, if it had to look."""
+        if caller is None:
+            return None
+        target = request.agent or ""
+        last = [one for one in self.read.handed_on_by(caller.id, ROUNDS) if one.agent == target and one.run]
+        # One that failed gave no answer: the reason, an overloaded service perhaps, may well pass.
+        ended_well = [one for one in last if one.status is Status.DONE]
+        rounds = [Round(self.read.prompt(one.run or ""), one.output, _seen(one.evidence)) for one in ended_well]
+        if not may_be_to_and_fro(rounds, request.prompt):
+            return None
+        now = await self._look(seen_from)
+        if (why := is_to_and_fro(rounds, target, request.prompt, now)) is not None:
+            raise Cycle(why, HINT)
+        return _kept(now)
+
+    async def _look(self, seen_from: Sight) -> Evidence:
+        trusts = partial(is_trusted, home=str(self._engine.home), environ=seen_from.env)
+        git = Git(seen_from.env, seen_from.cwd, trusts)
+        return await asyncio.get_running_loop().run_in_executor(self._looking, look, seen_from.cwd, git)
+
+    async def _note(self, record: Handoff, seen_from: Sight) -> None:
+        """How things stood when an agent began, for the case that the task comes back to it."""
+        seen = await self._look(seen_from)
+        await self._engine.order(Note(record.task, record.id, _kept(seen)), durable=False)
+
+    def _known(self, task: Task | None, run: Run) -> Given:
+        record = self.read.handoff(run.handoff) if run.handoff else None
+        found = self.read.task(record.task) if record else None
+        if record is None or found is None or (task is not None and record.task != task.id):
+            raise Conflict("that Idempotency-Key was used for something else", "take a new one")
+        return Given(found, record)
+
+    def _check_lingering(self, task: Task, caller: Run | None) -> None:
+        """An agent that gave its result itself, and has not gone yet, is still at work."""
+        for run in self._engine.live():
+            is_caller = caller is not None and run.id == caller.id
+            if run.task != task.id or run.handoff is None or is_caller:
+                continue
+            record = self.read.handoff(run.handoff)
+            if record is not None and record.completed_at is not None:
+                raise Conflict(f"{run.agent} (run {run.number}) has not ended yet", f"hocket wait {run.number}")
+
+    def request(self, task: Task, wish: Wish, caller: Run | None) -> StartRequest:
+        """The start that a wish comes to, where the task says where."""
+        cwd = wish.cwd or task.cwd or wish.default_cwd or (caller.cwd if caller else None)
+        if cwd is None:
+            raise UsageError("this task has no working directory", "make it with `cwd`, an absolute path")
+        env = wish.env
+        if env is None:
+            env = self._engine.environment(caller) if caller else caller_environment()
+        return StartRequest(
+            cwd=cwd,
+            env=env,
+            agent=wish.agent,
+            prompt=wish.prompt,
+            prompt_literal=True,
+            timeout=wish.timeout,
+            budget_usd=wish.budget_usd,
+            on_question=wish.on_question,
+        )
+
+    async def complete(self, task: Task, output: str, caller: Run | None) -> Task:
+        """Close a hand-off by word of mouth: an agent its own, the operator the innermost one."""
+        open_ = self.read.open_handoffs(task.id)
+        if caller is not None:
+            if caller.handoff is None or caller.task != task.id:
+                raise Forbidden("a run completes only the hand-off that it is")
+            open_ = [one for one in open_ if one.run == caller.id]
+        if not open_:
+            raise Conflict("no hand-off of this task is open")
+        record = open_[-1]
+        close = Close(task.id, record.id, output)
+        run = self.read.run(record.run) if caller is None and record.run else None
+        after = (await self._engine.order(close, ending=run)).tasks[task.id]
+        if run is not None:
+            # Nobody waits for it any more, and the next agent must not find it at work.
+            await self._engine.stop(run)
+        return after
+
+    def handoff(self, task: Task, ref: str) -> Handoff:
+        """One record of a task's, by its id or by its run's."""
+        found = self.read.handoff(ref)
+        if found is None:
+            with suppress(HocketError):
+                run = self.read.find(ref)
+                found = self.read.handoff(run.handoff) if run.handoff else None
+        if found is None or found.task != task.id:
+            raise NotFound(f"the task has no hand-off {ref!r}", f"`hocket task show {task.number}` lists them")
+        return found
+
+    # What waits
+
+    async def enqueue(
+        self, task: Task, prompt: str, wish: Wish | None, caller: Run | None, key: str | None = None
+    ) -> Queued:
+        """Something for later; with a ``wish`` it becomes that hand-off. The same ``key`` queues it once."""
+        if caller is not None and wish is not None:
+            raise Forbidden(
+                "what is started later, by itself, is for people to queue",
+                "hand it over now, or queue it without an agent for whoever takes it",
+            )
+        item = Queued(f"q{_digest(key)}" if key else _id("q"), prompt, None, time.time())
+        env: Mapping[str, str] = {}
+        if wish is not None:
+            # Better now than when its turn comes, and nobody is there to be told.
+            request = self.request(task, wish, None)
+            env = await self._naming(wish.agent, self._engine.check(request))
+            item = replace(item, agent=wish.agent, cwd=request.cwd, env=public_part(env))
+        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, item.id))):
+            async with self._engine.secrets.holding(item.id, [env]):
+                await self._ordered(Enqueue(task.id, item))
+        return item
+
+    async def take(self, task: Task, item: str | None, key: str | None = None) -> Queued:
+        """Take the first out of the queue, or the one that is named. With the same ``key`` it is the same one again."""
+        mark = f"k{_digest(key)}" if key else None
+        return await self._taking(mark and f"{task.id} {mark}", lambda: self._take(task, item, mark), self._taken)
+
+    async def _take(self, task: Task, item: str | None, mark: str | None) -> Queued:
+        return _taken_out((await self._engine.order(Unqueue(task.id, item, mark))).events[0].data)
+
+    def _taken(self, name: str) -> Queued | None:
+        """What was taken out of a task's queue under this mark."""
+        told = self.read.told_of_task(*name.split(" "))
+        return _taken_out(told[0]) if told else None
+
+    def _on_commit(self, committed: Committed) -> None:
+        for task in committed.tasks.values():
+            self._look_at_queue(task)
+        # An agent that gave its result itself was in the way until now.
+        for gone in {run.task for run in committed.runs.values() if run.ended and run.task}:
+            if gone not in committed.tasks and (left := self.read.task(gone)) is not None:
+                self._look_at_queue(left)
+
+    def _look_at_queue(self, task: Task) -> None:
+        if task.queue and task.id not in self._handing and next_queued(task, self.read.last_closed_handoff(task)):
+            self._handing.add(task.id)
+            self._background.spawn(self._hand_queued(task.id))
+
+    async def _hand_queued(self, task_id: str) -> None:
+        """Hand over what is next, and whatever comes behind what cannot be."""
+        try:
+            while await self._hand_next(task_id):
+                pass
+        finally:
+            self._handing.discard(task_id)
+
+    async def _hand_next(self, task_id: str) -> bool:
+        """Whether to look at the queue once more."""
+        task = self.read.task(task_id)
+        item = next_queued(task, self.read.last_closed_handoff(task)) if task else None
+        if task is None or item is None or item.agent is None:
+            return False
+        try:
+            env = None if item.env is None else {**item.env, **self._engine.secrets.values(item.id)}
+            request = self.request(task, Wish(item.agent, item.prompt, item.cwd, env=env), None)
+            await self.hand_off(task, request, None, None, item)
+        except (DiskLow, StoreError):
+            await asyncio.sleep(RETRY_AFTER)
+        except Conflict:
+            return False  # Somebody was faster; the end of that is told as well.
+        except HocketError as error:
+            with suppress(NotFound):  # it may have been taken out meanwhile
+                await self._engine.order(Refuse(task_id, item.id, error.message))
+        else:
+            return False
+        return True
+
+    # Files
+
+    async def attach(self, task: Task, name: str, content: bytes) -> Attachment:
+        """Keep a file with the task. Its bytes are in place before anybody hears of it."""
+        check_file_name(name)
+        if len(content) > MAX_ATTACHMENT:
+            raise TooLarge(f"an attachment has at most {MAX_ATTACHMENT // 1024**2} MB")
+        digest = hashlib.sha256(content).hexdigest()
+        known = next((one for one in task.attachments if one.name == name), None)
+        if known is not None and known.sha256 == digest:
+            return known  # Somebody did not hear our answer.
+        if known is not None:
+            raise Conflict(f"the task has an attachment {name!r} already", "choose another name")
+        await asyncio.to_thread(_keep, self._folder(task), digest, content)
+        attachment = Attachment(name, len(content), digest, time.time())
+        await self._ordered(Attach(task.id, attachment))
+        return attachment
+
+    def attachment(self, task: Task, name: str) -> Path:
+        """Where the bytes of an attachment lie."""
+        found = next((one for one in task.attachments if one.name == name), None)
+        if found is None:
+            raise NotFound(f"the task has no attachment {name!r}")
+        return self._folder(task) / found.sha256
+
+    def _folder(self, task: Task) -> Path:
+        return self._engine.home.joinpath(*FOLDER, task.id)
+
+
+def _check_circle(open_: Sequence[Handoff], agent: str, now: Evidence) -> None:
+    why = is_cycle([Open(one.agent, _seen(one.evidence)) for one in open_], agent, now)
+    if why:
+        raise Cycle(why, HINT)
+
+
+def _kept(evidence: Evidence) -> str:
+    return f"{evidence.kind} {evidence.state}"
+
+
+def _seen(kept: str | None) -> Evidence:
+    kind, _, state = (kept or UNREADABLE).partition(" ")
+    return Evidence(state, kind, "")
+
+
+def check_file_name(name: str) -> None:
+    """Raise unless a file can safely be called that, here and wherever it is saved later."""
+    plain = name.isprintable() and name == name.strip() and not name.startswith((".", "-"))
+    whole = unicodedata.normalize("NFKC", name)
+    reserved = whole.partition(".")[0].lower() in _RESERVED
+    if not plain or reserved or not 0 < len(name.encode()) <= _NAME_LENGTH or any(c in whole for c in '/\\:*?"<>|'):
+        raise ValidationError(
+            f"{name[:80]!r} is no safe name of a file",
+            f"up to {_NAME_LENGTH} bytes, no slashes, no leading dot, no control characters",
+        )
+
+
+def _keep(folder: Path, name: str, content: bytes) -> None:
+    """Named by what is in it: whatever two callers do at the same time, the file is right."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = folder / f".{name}.{os.urandom(6).hex()}"
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / name)
+
+
+def _taken_out(told: Mapping[str, Any]) -> Queued:
+    return Queued(told["id"], told["prompt"], told["agent_name"], told["since"])
+
+
+def _digest(key: str) -> str:
+    """A name for somebody's key, of letters that mean nothing anywhere."""
+    return hashlib.sha256(key.encode()).hexdigest()[:24]
+
+
+def _id(letter: str) -> str:
+    return letter + new_id()[1:]

@@ -1,0 +1,1 @@
+"""Many processes: binding requests, driving chains and loops, gates, budgets, worktrees and resuming."""

@@ -1,0 +1,670 @@
+"""From a request to something that can be started, with nothing left to look up.
+
+Every agent of a chain is found, every prompt read and every limit on arguments checked before anything
+starts; a request that cannot work is refused as a whole. Needs neither a server nor an event loop, so that
+``--dry-run`` shows exactly what a run would do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+from hocket.catalog.discovery import discover
+from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.servers import servers_for
+from hocket.chain.parse import bare_marker, check_agent, parse
+from hocket.chain.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
+from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
+from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
+from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is_wider, meant
+from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
+from hocket.input_limits import NOT_TEXT, odd_text
+from hocket.model import (
+    RUN_DIRECTORY,
+    SESSION,
+    Agent,
+    BoundChain,
+    Bounds,
+    Grouped,
+    Isolation,
+    Spec,
+    Step,
+    Vouched,
+    stages,
+)
+from hocket.providers import PROVIDERS, Options
+from hocket.trust import delegation
+from hocket.trust.check import PROGRAM, Given, check_arguments
+from hocket.trust.delegation import Ceiling, Granted, Wanted
+from hocket.workflows.git import Git
+from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
+from hocket.workflows.offer import own_server
+from hocket.workflows.step_prompts import filled
+from hocket.workflows.worktrees import find_repository
+
+T = TypeVar("T", bound=Grouped)
+
+
+@dataclass(frozen=True, slots=True)
+class StartRequest:
+    """What somebody wants to have run: one agent, a chain's text, or a chain by its name."""
+
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    """The caller's environment, as ``config.caller_environment`` gives it."""
+    agent: str | None = None
+    dsl: str | None = None
+    chain: str | None = None
+    prompt: str | None = None
+    prompt_file: str | None = None
+    prompt_literal: bool = False
+    """The prompt is somebody's text that was not typed for us (piped in, or sent by a program): a ``${NAME}``
+    in it is no variable, and ``{{previous.result}}`` is no blank."""
+    args: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    marker: str | None = None
+    until: str | None = None
+    timeout: float | None = None
+    on_question: str | None = None
+    """``deny``, ``ask`` or ``fail``; without it the chain's, then the configuration's."""
+    on_question_default: str | None = None
+    """What holds where those say nothing either; without it ``ask``, since there is an inbox."""
+    session: bool = False
+    """Whether a single agent stays for more messages after its first turn."""
+    budget_usd: float | None = None
+    budget_tokens: int | None = None
+    """What all of it together may spend."""
+    idle_timeout: float | None = None
+    failures: int | None = None
+    no_progress: int | None = None
+    gate_timeout: float | None = None
+    on_lost: str | None = None
+    isolation: str | None = None
+    """``worktree`` or ``none``, for every step; without it what the step says, then the chain."""
+
+
+_OF_CHAINS = {
+    "until": "a gate",
+    "gate_timeout": "a gate's time limit",
+    "failures": "a bound on failures",
+    "no_progress": "a bound on passes without progress",
+    "on_lost": "what to do about a lost pass",
+    "isolation": "a worktree for each step",
+}
+_ABOVE_ZERO = {
+    "timeout": "a time limit is a number of seconds",
+    "idle_timeout": "the longest silence is a number of seconds",
+    "gate_timeout": "a gate's time limit is a number of seconds",
+    "budget_usd": "a budget is a number of dollars",
+    "budget_tokens": "a budget is a number of tokens",
+    "failures": "the failures in a row are a number",
+    "no_progress": "the passes without progress are a number",
+}
+
+
+_MOST = dict.fromkeys(("timeout", "idle_timeout", "gate_timeout", "budget_usd"), 1e9)
+
+
+class _Wish(NamedTuple):
+    """One step, before its agent is known."""
+
+    where: str
+    """In words, for an error."""
+    agent: str
+    iterations: int
+    loop: bool
+    args: tuple[str, ...] = ()
+    prompts: tuple[PromptLevel, ...] = ()
+    """Of the step and of its chain, in this order; none of a step that was typed."""
+    project: str | None = None
+    """The folder whose own file asks for it; None for the user."""
+    group: int | None = None
+    """Which stage of the chain it runs in together with others; None when it runs alone."""
+    until: str | None = None
+    timeout: float | None = None
+    bounds: Bounds = Bounds()
+    isolated: bool = False
+
+    @property
+    def configured(self) -> bool:
+        return bool(self.prompts)
+
+
+def bind(
+    request: StartRequest, config: Config, sight: Sight | None = None, ceiling: Ceiling = delegation.NONE
+) -> BoundChain | Spec:
+    """What the request means: a ``Spec`` for a single agent, else a chain.
+
+    ``sight`` is for whoever remembers what can run where the caller is; without it somebody looks. ``ceiling`` is that
+    of the run that asks, if it is a run.
+    """
+    _check(request)
+    find = _Finding(request, config, sight, ceiling)
+    find.mode = _project_mode(request, None, config)
+    if request.agent is not None:
+        alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
+        spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
+        return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
+    named = _named_chain(request, find)
+    delegation.check_gates(request.until, named, ceiling, config)
+    find.mode = _project_mode(request, named, config)
+    wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
+    options = _options(request, named, config)
+    task = _task(request, named)
+    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
+    return BoundChain(
+        name=named.name if named else (request.dsl or "").strip(),
+        steps=tuple(steps),
+        cwd=request.cwd,
+        env=agent_environment(request.env, "executable", config.env_pass) | named_programs(request.env),
+        until=request.until or (named.until if named else None),
+        timeout=request.timeout or (named.timeout if named else None),
+        gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
+        on_lost=request.on_lost or (named.on_lost if named else None) or ON_LOST[0],
+        on_question=_on_question(request, named) or ("fail" if options.on_question == "fail" else "ask"),
+        bounds=_bounds(request, named),
+        task=task.text,
+    )
+
+
+# --- What was asked for -------------------------------------------------------------------------------------
+
+
+def _check(request: StartRequest) -> None:
+    given = ((one.name, getattr(request, one.name)) for one in fields(request))
+    if where := next((found for name, value in given if (found := odd_text(value, name))), None):
+        raise UsageError(f"{where} {NOT_TEXT}")
+    if sum(wish is not None for wish in (request.agent, request.dsl, request.chain)) != 1:
+        raise UsageError("say what to run: an agent, a chain's text, or a chain's name, and only one of them")
+    misplaced = next((words for name, words in _OF_CHAINS.items() if getattr(request, name) is not None), None)
+    if request.agent is not None and misplaced:
+        raise UsageError(f"{misplaced} belongs to a chain; a single agent has none")
+    if request.agent is None and request.session:
+        raise UsageError("only a single agent can stay for more messages; a chain goes on by itself")
+    for words, said, choices in (
+        ("a question can be met with", request.on_question, ON_QUESTION),
+        ("a question can be met with", request.on_question_default, ON_QUESTION),
+        ("a lost pass can be met with", request.on_lost, ON_LOST),
+        ("a step's isolation is", request.isolation, ISOLATION),
+    ):
+        if said not in (None, *choices):
+            raise UsageError(f"{words} {' or '.join(choices)}, not {said!r}")
+    for name, words in _ABOVE_ZERO.items():
+        value = getattr(request, name)
+        if value is not None and not 0 < value <= _MOST.get(name, 1e15):  # also refuses NaN
+            least = f" and at most {_MOST[name]:,.0f}" if name in _MOST and value > 0 else ""
+            raise UsageError(f"{words} above 0{least}, not {value:,.10g}")
+    if request.until is not None and (not request.until.strip() or "\0" in request.until):
+        raise UsageError("the gate is not a command")
+    for name in request.variables:
+        if not is_variable_name(name):
+            raise UsageError(f"{name!r} is not the name of a variable", "use capital letters, digits and _")
+    check_directory(request.cwd)
+
+
+def check_directory(cwd: str) -> None:
+    """Raise unless work can be done in this directory."""
+    if not cwd.startswith("/") or "\0" in cwd:
+        raise BadDirectory(f"the working directory must be an absolute path: {cwd!r}")
+    if not os.path.exists(cwd):
+        raise BadDirectory(f"the working directory {cwd} does not exist")
+    if not os.path.isdir(cwd):
+        raise BadDirectory(f"the working directory {cwd} is not a directory")
+    if not os.access(cwd, os.X_OK):
+        raise BadDirectory(f"the working directory {cwd} cannot be entered")
+
+
+class _Finding:
+    """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
+
+    def __init__(self, request: StartRequest, config: Config, sight: Sight | None, ceiling: Ceiling) -> None:
+        self.config = config
+        self._ceiling = ceiling
+        self._request = request
+        seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config))
+        self._sight = seen._replace(catalog=cache(seen.catalog))
+        self._agents: dict[str, Agent] = {}
+        self._environments: dict[str, Mapping[str, str]] = {}
+        self._told = set[str]()
+        self.mode: tuple[Vouched, ...] = ()
+        """The project that gives every agent of the request a wider permission mode than the user does."""
+        self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
+        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.env, cwd, config.trusts)))
+        """The repository that a directory lies in."""
+        self.fingerprint = cache(config.pins.cover.fingerprint) if config.pins is not None else str
+        """Of what a folder brings along."""
+
+    def __call__(self, name: str) -> Agent:
+        if name not in self._agents:
+            self._agents[name] = resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
+        return self._agents[name]
+
+    def grant(self, wanted: Wanted) -> Granted:
+        """What may be started of this. Steps of a loop's kind are often the same, so each is measured once."""
+        # Two agents may have one name here, one of them without its rights; it is kept, so its number stays its own.
+        key = (wanted.name, id(wanted.agent), *wanted[2:])
+        if key not in self._grants:
+            granted = delegation.grant(wanted, self._ceiling, self.config, self._sight.catalog)
+            self._grants[key] = wanted.agent, granted
+        return self._grants[key][1]
+
+    def trust_notices(self, agent: Agent) -> Iterator[str]:
+        """What nobody has been told yet: not by an earlier step, nor when the run was started that asks for this."""
+        found = _trust_notice(agent, self._request.cwd)
+        if found and found not in self._told and self._ceiling.caller is None:
+            self._told.add(found)
+            yield found
+
+    def environment(self, provider: str) -> Mapping[str, str]:
+        """What an agent of this kind gets of the caller's environment."""
+        if provider not in self._environments:
+            found = agent_environment(self._request.env, provider, self.config.env_pass)
+            self._environments[provider] = found
+        return self._environments[provider]
+
+
+def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
+    """The configured chain that is meant, if one is: by its name, or by a word that names nothing else."""
+    config = find.config
+    if request.chain is not None:
+        return config.chain(request.chain)
+    word = (request.dsl or "").strip()
+    if word not in config.chains or word in config.agents:
+        return None
+    try:
+        find(word)
+    except (ProgramNotFound, UsageError):
+        return config.chains[word]
+    return None
+
+
+def _of_text(text: str, request: StartRequest) -> list[_Wish]:
+    bounds = _bounds(request, None, StepConfig(""))
+    return [
+        _Wish(
+            place.words,
+            step.agent,
+            step.iterations,
+            step.loop,
+            group=place.group,
+            bounds=bounds,
+            isolated=_is_isolated(request),
+        )
+        for place, step in _staged(parse(text))
+    ]
+
+
+def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
+    whole = PromptLevel(chain.prompt, chain.prompt_file, chain.project)
+    return [
+        _Wish(
+            f"{chain.source}: chain {chain.name!r}: {place.words}",
+            step.agent,
+            step.iterations or 1,
+            step.iterations is not None,
+            step.args,
+            (PromptLevel(step.prompt, step.prompt_file, chain.project), whole),
+            chain.project,
+            place.group,
+            # What somebody types counts for every step, also for one that has a gate of its own.
+            None if request.until else step.until,
+            step.timeout,
+            _bounds(request, chain, step),
+            _is_isolated(request, step, chain),
+        )
+        for place, step in _staged(chain.steps)
+    ]
+
+
+class _Place(NamedTuple):
+    """Where a step stands, counted as people do: members of a group share their step's number."""
+
+    step: int
+    member: int | None
+
+    @property
+    def group(self) -> int | None:
+        return None if self.member is None else self.step
+
+    @property
+    def words(self) -> str:
+        return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
+
+
+def _staged(steps: Sequence[T]) -> Iterator[tuple[_Place, T]]:
+    """Each step with its place. A group of one is no group."""
+    for number, places in enumerate(stages(steps), 1):
+        for member, place in enumerate(places, 1):
+            yield _Place(number, member if len(places) > 1 else None), steps[place]
+
+
+def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
+    """How far a chain, or a step of it, may go: the request's word, then the step's, then the chain's.
+
+    Budgets are each one's own: what the chain may spend is shared by its steps.
+    """
+    nearest = [one for one in (request, step, chain) if one is not None]
+    payers = [step] if step is not None else nearest
+    return Bounds(
+        budget_usd=_first(payers, "budget_usd"),
+        budget_tokens=_first(payers, "budget_tokens"),
+        idle_timeout=_first(nearest, "idle_timeout"),
+        failures=_first(nearest, "failures"),
+        no_progress=_first(nearest, "no_progress"),
+    )
+
+
+def _is_isolated(*places: StartRequest | StepConfig | ChainConfig) -> bool:
+    return bool(_first(places, "isolation") == ISOLATION[1])
+
+
+def _first(places: Iterable[object], name: str) -> Any:
+    return next((value for place in places if (value := getattr(place, name)) is not None), None)
+
+
+def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> Options:
+    """What holds for every step: the request's word, then the chain's, then the configuration's."""
+    claude = config.claude
+    return Options(
+        marker=_marker(request, chain, config),
+        session=request.session,
+        on_question=_on_question(request, chain) or claude.on_question or request.on_question_default or "ask",
+        permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
+        model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
+        contract=claude.contract,
+        cross_session=claude.cross_session,
+    )
+
+
+def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Vouched, ...]:
+    """The project's file, found to be trusted, that gives a wider permission mode than the user does, if one does."""
+    if chain is not None and chain.permission_mode is not None:
+        speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
+    else:
+        file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.cwd}/hocket.toml")
+        speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
+    if folder is None or not is_wider(mode, config.ceiling):
+        return ()
+    return (Vouched(speaker, folder, (f"permission mode {mode}",)),)
+
+
+def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
+    """What was said for this chain about questions. Without it agents keep to the configuration, which is theirs."""
+    return request.on_question or (chain.on_question if chain else None)
+
+
+def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) -> str:
+    marker = (chain.marker if chain else None) or config.marker if request.marker is None else request.marker
+    if not bare_marker(marker) or len(marker.splitlines()) != 1:
+        raise UsageError(f"a marker is one line with more than backticks and asterisks in it, not {marker!r}")
+    return marker
+
+
+# --- Steps --------------------------------------------------------------------------------------------------
+
+
+class _Task(NamedTuple):
+    """What is wanted of the chain as a whole, and whether the caller said so; ``{{task}}`` stands for it."""
+
+    text: str | None = None
+    callers: bool = False
+    blanks: tuple[str, ...] = ()
+    """What is filled in where it is a step's prompt by itself: nothing in text that was not typed for us."""
+
+
+class _Prompt(NamedTuple):
+    """What a step is told, and the blanks in it that are ours to fill in."""
+
+    text: str | None
+    blanks: tuple[str, ...] = ()
+
+
+def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
+    """The step that is wished for. Where there are others, an error says which one it is about."""
+    try:
+        if wish.agent not in find.config.agents:
+            check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
+        agent, isolation = find(wish.agent), None
+        cwd = agent.cwd or request.cwd
+        if wish.isolated:
+            options = options._replace(own_branch=True)
+            agent = in_a_worktree(agent, find.config)
+            place = find.repository(cwd)
+            kept_off = agent.strangers if agent.trusted else None
+            isolation = Isolation(place.repository, place.inside, strangers=kept_off)
+        made = partial(_spec, wish, request=request, find=find, options=options, task=task)
+        spec = made(agent)
+        without = partial(made, untrusted(agent))
+        relied_on = approval_of(agent, cwd, find.config, find.fingerprint, without, isolated=wish.isolated)
+    except (ProgramNotFound, UsageError) as error:
+        if named and wish.where not in error.message:
+            error.message = f"{wish.where}: {error.message}"
+        raise
+    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation, relied_on)
+
+
+def _spec(
+    wish: _Wish,
+    agent: Agent,
+    request: StartRequest,
+    find: _Finding,
+    options: Options,
+    task: _Task | None = None,
+) -> Spec:
+    config = find.config
+    agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
+    given = _given(wish, agent_args, step_args, config)
+    by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, config)]
+    written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
+    granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
+    servers = servers_for(agent, request.cwd, request.env)
+    own = own_server(agent, config)
+    unknown = [name for name in servers.unknown if own is None or name != own.name]
+    env = {**find.environment(agent.provider), **_lists(agent)}
+    prompt = _prompt(wish, agent, request, task)
+    launch = PROVIDERS[agent.provider].launch(
+        granted.agent,
+        (),
+        request.args,
+        prompt.text,
+        env,
+        options._replace(loop=wish.loop, servers=servers.servers, own=own),
+    )
+    if options.session and launch.stdin != "lines":
+        raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")
+    return Spec(
+        agent=wish.agent,
+        provider=agent.provider,
+        argv=launch.argv,
+        cwd=agent.cwd or request.cwd,
+        env={**env, **launch.env, **named_programs(request.env)},
+        prompt=launch.prompt,
+        stdin=launch.stdin,
+        loop=wish.loop,
+        marker=options.marker,
+        timeout=wish.timeout,
+        idle_timeout=wish.bounds.idle_timeout,
+        max_output=config.limits.max_output_mb * 1024**2,
+        stop_grace=config.stop_grace,
+        files=dict(launch.files),
+        session=options.session,
+        on_question=options.on_question,
+        served=launch.served,
+        source=agent.source,
+        definition=agent.definition.path if agent.definition else None,
+        notices=(*find.trust_notices(agent), *_notices(wish, unknown), *granted.notices),
+        blanks=prompt.blanks,
+        permission_mode=granted.mode,
+        allowed_agents=agent.definition.allowed_agents if agent.definition else None,
+        known_as=granted.known_as,
+        unvouched=granted.unvouched,
+        vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
+        leave=granted.leave,
+    )
+
+
+def _lists(agent: Agent) -> dict[str, str]:
+    """What an agent of a CLI's is told about whom it may start and which servers it may have."""
+    if agent.provider == PROGRAM:
+        return {}
+    known = agent.definition
+    lists = {
+        "AGENT_ALLOWED_AGENTS": known.allowed_agents if known else None,
+        "AGENT_MCP_SERVERS": known.allowed_servers if known else None,
+    }
+    return {name: json.dumps(value) for name, value in lists.items()}
+
+
+def _trust_notice(agent: Agent, cwd: str) -> str | None:
+    """What an agent does without because nobody vouches for the folder that it works in."""
+    if agent.changed:
+        why, folder = f"{agent.changed} has changed since it was approved", agent.changed
+    elif agent.left_off:
+        folder = agent.cwd or cwd
+        why = f"{folder} is not trusted"
+    else:
+        return None
+    left_off = ", ".join(agent.left_off) or "what it brings along"
+    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approval(folder)}"
+
+
+def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
+    """What somebody should know who starts this agent."""
+    for name in unknown_servers:
+        yield f"no MCP server {name!r} is known here; {wish.agent} has none"
+
+
+def _given(wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config) -> Iterator[Given]:
+    """What the files give to a step, in the order of the command line; what the caller typed is the caller's own."""
+    alias = config.agents.get(wish.agent)
+    if alias:
+        yield Given(f'{alias.source}: agent "{wish.agent}"', alias.project, agent_args)
+    yield Given(wish.where, wish.project, step_args, agent_args)
+
+
+def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(substitute(text, variables) for text in texts)
+
+
+def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> _Prompt:
+    """The caller's prompt, else the step's, the chain's, the agent's own.
+
+    One of these that is a form stays, and the caller's prompt is what it is filled in with.
+    """
+    alone = task is None
+    task = task or _task(request, None)
+    default = PromptLevel(agent.default_prompt, agent.default_prompt_file, agent.alias_project)
+    own = choose_prompt([*wish.prompts, default])
+    if task.callers and not _is_form(own, request):
+        return _Prompt(task.text, task.blanks)
+    if own.text:
+        _check_blanks(wish, own.text, task)
+    prompt = _read(own, request)
+    # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
+    if alone and prompt:
+        return _Prompt(fill(prompt, {TASK: task.text or "", PREVIOUS: ""}))
+    return _Prompt(prompt, BLANKS)
+
+
+def _is_form(level: PromptLevel, request: StartRequest) -> bool:
+    if level.text:
+        return bool(blanks(level.text))  # also one with a name that is misspelled, so that somebody is told
+    with suppress(PromptError, UsageError):  # a file that is not needed may be missing
+        return has_blanks(_read(level, request) or "")
+    return False
+
+
+def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
+    """The caller's prompt; without one what the chain says, unless that is a form itself."""
+    if request.prompt and (request.prompt_literal or request.agent is not None):
+        return _Task(request.prompt, True)
+    level = choose_prompt([PromptLevel(request.prompt, request.prompt_file)])
+    try:
+        callers = _read(level, request)
+    except UsageError as error:
+        if level.text:
+            error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
+        raise
+    if callers:
+        return _Task(callers, True, () if level.file else (PREVIOUS,))
+    with suppress(PromptError, UsageError):  # every step may have a prompt of its own
+        level = PromptLevel(chain.prompt, chain.prompt_file, chain.project) if chain else PromptLevel()
+        whole = _read(choose_prompt([level]), request)
+        return _Task(None if whole and has_blanks(whole) else whole)
+    return _Task()
+
+
+def _read(level: PromptLevel, request: StartRequest) -> str | None:
+    """The prompt that a level gives. A file's content is left alone: what looks like a variable in it is none."""
+    if level.file:
+        return read_prompt(substitute(level.file, request.variables), request.cwd, level.project)
+    return substitute(level.text, request.variables) if level.text else None
+
+
+def _check_blanks(wish: _Wish, text: str, task: _Task) -> None:
+    """Raise when a configured prompt leaves open what nobody will fill in."""
+    for name in blanks(text):
+        if name not in BLANKS:
+            known = " and ".join(f"{{{{{one}}}}}" for one in BLANKS)
+            hint = meant(name, BLANKS) or f"a prompt may use {known}"
+            raise ConfigError(f'{wish.where}, "prompt": nothing is called {{{{{name}}}}}', hint)
+        if name == TASK and task.text is None:
+            raise UsageError(f'{wish.where}, "prompt": uses {{{{task}}}}, and there is none', "give a prompt with -p")
+
+
+# --- Showing ------------------------------------------------------------------------------------------------
+
+
+def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
+    """What would be started, step by step, for people and for programs."""
+    if isinstance(bound, Spec):
+        bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
+        return [_description(_Place(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
+    return [_description(place, step, bound) for place, step in _staged(bound.steps)]
+
+
+def _shown(argument: str) -> str:
+    """An argument for the eye: what each run fills in for itself has a name here."""
+    return argument.replace(RUN_DIRECTORY, "<run directory>").replace(SESSION, "<session>")
+
+
+def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
+    """Those that there are."""
+    limits = {name: getattr(bounds, name) for name in Bounds.__slots__} | more
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[str, Any]:
+    spec = filled(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
+    gate = step.until or (chain.until if chain else None)
+    by_argument = spec.prompt is not None and spec.stdin == "empty"
+    return {
+        "step": place.step,
+        "member": place.member,
+        "agent": step.agent,
+        "provider": spec.provider,
+        "source": spec.source,
+        "definition": spec.definition,
+        "notices": list(spec.notices),
+        "path": spec.argv[0],
+        "argv": [_shown(argument) for argument in spec.argv],
+        "cwd": spec.cwd,
+        "isolation": ISOLATION[step.isolation is not None],
+        "repository": step.isolation.repository if step.isolation else None,
+        "loop": step.loop,
+        "iterations": step.iterations,
+        "prompt": spec.prompt,
+        "prompt_via": None if spec.prompt is None else "arg" if by_argument else "stdin",
+        "marker": spec.marker if step.loop else None,
+        "gate": gate,
+        "gate_timeout": (chain.gate_timeout if chain else None) if gate else None,
+        "limits": _limits(step.bounds, timeout=spec.timeout),
+        "chain_limits": _limits(chain.bounds, timeout=chain.timeout) if chain else {},
+        "on_lost": chain.on_lost if chain else None,
+    }

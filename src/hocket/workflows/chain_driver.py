@@ -1,0 +1,739 @@
+"""The chain driver: asks ``decide`` what comes next and does it. It remembers nothing that history does not tell.
+
+A chain's run has one child per stage: the leaf itself; for a step with ``:N``, a loop whose children are the leaves;
+for steps that run at the same time, a group whose children are such leaves and loops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from hocket.catalog.resolve import EXECUTABLE
+from hocket.chain import decide
+from hocket.chain.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
+from hocket.errors import HocketError, UsageError
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply, stage_number
+from hocket.sessions import clock
+from hocket.sessions.background import Tasks
+from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.supervisor import Processes
+from hocket.workflows import chain_worktrees, directory_state, gates, step_prompts
+from hocket.workflows.budgets import NOBODY, Coming, Spent, is_capped, spent_in
+from hocket.workflows.chain_state import NO_STANDINGS, Course, hash_of, recalled, told_of
+from hocket.workflows.isolation import has_restrictions, placed
+from hocket.workflows.resume import Home, check_home
+from hocket.workflows.run_batch import Births
+from hocket.workflows.worktree_cleanup import Leftovers
+from hocket.workflows.worktrees import Beginning, Standing
+
+LONGEST_NAP = 60.0
+"""A machine that sleeps does not count the time, so an appointment is looked at again this often."""
+
+_STUMBLED = "chain %s cannot go on for now"
+
+log = logging.getLogger("hocket")
+_spec_of = msgspec.json.Decoder(Spec)
+
+
+class Bear(Protocol):
+    """Prepares a run; the engine's own."""
+
+    def __call__(
+        self,
+        births: Births,
+        kind: Kind,
+        spec: Spec,
+        parent: Run,
+        depth: int,
+        *,
+        step: int,
+        stage: int,
+        iteration: int | None = None,
+        error: str | None = None,
+    ) -> Run: ...
+
+
+class Next(NamedTuple):
+    """An iteration that is about to come into being, with the loop and the group around it if they are new."""
+
+    step: int
+    spec: Spec
+    leaf: str
+    inner: Mapping[tuple[Kind, int], str]
+
+
+class Opening(NamedTuple):
+    """A chain that is about to come into being, and its first iteration if that does with it."""
+
+    course: Course
+    first: Next | None
+
+
+class Chains:
+    """All live chains of this server."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        bear: Bear,
+        bring_forth: Callable[[Births], Awaitable[dict[str, Run]]],
+        processes: Processes,
+        home: Path,
+    ) -> None:
+        self._journal = journal
+        self._bear = bear
+        self._bring_forth = bring_forth
+        self._processes = processes
+        self._courses: dict[str, Course] = {}
+        self._by_child: dict[str, Course] = {}
+        self._tasks = Tasks()
+        self._gates = gates.Gates()
+        self._trees = chain_worktrees.Trees(str(home))
+        self._looks = ThreadPoolExecutor(4, "hocket-look")
+        self._loop = asyncio.get_running_loop()
+        self._closing = False
+
+    def prepare(self, run: Run, chain: BoundChain, births: Births) -> Opening:
+        """For a chain that is to come into being: with its first iteration, where nothing has to be seen to before."""
+        course = Course(run, chain)
+        decision = decide.decide(chain, course.history, time.time())
+        if not isinstance(decision, Start) or _lacks_something(course, decision.step):
+            return Opening(course, None)
+        return Opening(course, self._next(course, run, decision, births))
+
+    def begin(self, opening: Opening, born: Mapping[str, Run]) -> None:
+        """Set it going, once all of that is true."""
+        course, first = opening
+        self._courses[course.id] = course
+        self._processes.need_server("chains", True)
+        self._tasks.spawn(self._advance(course, first and (first, born)))
+
+    def adopt(self, run: Run, chain: BoundChain) -> None:
+        """Read what happened, and go on from there. Nothing is replayed."""
+        course = self._courses[run.id] = recalled(run, chain, self._journal.read)
+        live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
+        self._by_child |= dict.fromkeys(live, course)
+        self._arm(course, run)
+        self._processes.need_server("chains", True)
+        self._tasks.spawn(self._take_over(course))
+
+    async def _take_over(self, course: Course) -> None:
+        """A gate of the server that is gone may still be at work, or its git; they will be run again.
+
+        Not before they are gone: an iteration that has ended meanwhile moves the chain on, and its new gates and the
+        new git have the same cookies.
+        """
+        try:
+            async with course.turn:
+                for step, past in zip(course.chain.steps, course.history, strict=True):
+                    gated = step.until or course.chain.until
+                    if gated and past.last is not None and past.last.gate is None:
+                        await self._gates.call_off(past.last.run)
+                for index in course.trees:
+                    if course.is_unused(index):
+                        await self._trees.call_off(_cookie(course, index), of_another=True)
+            for step_told in list(course.told):
+                await self._withdraw(course, step_told)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
+        await self._advance(course)
+
+    async def restore_home(self, home: Home, before: Spec) -> None:
+        """Have the worktree of an ended step there again, for its agent's session to go on in."""
+        step, tree = home
+        prepared = await self._trees.restore(f"restore-{os.path.basename(tree.path)}", step, tree)
+        check_home(home, before, prepared.spec)
+
+    def leftovers(self, home: str, coming: Callable[[], Collection[str]]) -> Leftovers:
+        """The worktrees that chains have left. ``coming`` gives the folders of runs that are being created."""
+        return Leftovers(home, self._journal.read, self._trees, lambda: {*self._folders_in_use(), *coming()})
+
+    def _folders_in_use(self) -> set[str]:
+        """Where somebody works, and every worktree that a live chain may still want to look into."""
+        trees_known = (tree.path for course in self._courses.values() for tree in course.all_trees())
+        return {*trees_known, *(run.cwd for run in self._journal.live.values())}
+
+    def child_ended(self, run: Run) -> None:
+        """Told of every run that ended; those of our chains move them on."""
+        course, top = self._by_child.pop(run.id, None), self._courses.get(run.root)
+        if top is not None and top is not course and run.kind is Kind.LEAF:
+            top.note_nested(run)
+        if course is not None:
+            course.note(run)
+            if course.id in self._journal.live:
+                self._tasks.spawn(self._advance(course))
+        if (ended := self._courses.pop(run.id, None)) is not None:
+            self._processes.need_server("chains", bool(self._courses))
+            _hush(ended)
+
+    def ending_with(self, leaf: Run) -> list[Event]:
+        """The ends of a chain and of what is in it, for one whose last iteration ends like this: told together.
+
+        Nothing where anything has to be seen to before.
+        """
+        course = self._by_child.get(leaf.id)
+        if course is None or course.turn.locked() or any(course.all_trees()):
+            return []
+        try:
+            after = course.after(leaf)
+            decision = decide.decide(after.chain, after.history, time.time())
+            if isinstance(decision, Finished) and not self._has_company(course, leaf):
+                return self._ends(after, decision)
+        except Exception:
+            log.exception(_STUMBLED, course.id)  # Its own end must not fail for that of others.
+        return []
+
+    def _has_company(self, course: Course, leaf: Run) -> bool:
+        """Whether somebody else of its tree is still there, whose cost may belong into the report."""
+        own = {leaf.id, course.id, *course.inner}
+        return any(run.root == leaf.root and run.id not in own for run in self._journal.live.values())
+
+    def beside(self, run: Run) -> Coming:
+        """Members of its group that a run does not see yet: all of them start, one after the other."""
+        course = self._by_child.get(run.id)
+        if course is None or run.step is None or (first := course.group_of(run.step)) is None:
+            return NOBODY
+        members = (step for step in step_prompts.stage(course.chain, first) if not course.history[step].started)
+        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
+        return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
+
+    def stopping(self, runs: Iterable[Run]) -> None:
+        """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
+        asked = {run.id for run in runs}
+        for course in self._courses.values():
+            if steps := course.members_of(asked):
+                self._tasks.spawn(self._break_off(course, steps))
+
+    def answered(self, run_id: str, question: str, *, allow: bool) -> None:
+        """Told of every answer that was recorded; a chain may be waiting for it."""
+        course = self._courses.get(run_id)
+        if course is not None:
+            course.answered(question, allow=allow)
+            self._tasks.spawn(self._advance(course))
+
+    @property
+    def due(self) -> float | None:
+        """When the first of those that are parked goes on."""
+        runs = (self._journal.live.get(run_id) for run_id in self._courses)
+        return min((run.parked_until for run in runs if run and run.parked_until is not None), default=None)
+
+    async def close(self) -> None:
+        self._closing = True
+        for course in self._courses.values():
+            _hush(course)
+        await self._gates.close()
+        await self._trees.close()
+        await self._tasks.close()
+        self._looks.shutdown(wait=False, cancel_futures=True)
+
+    # Going on
+
+    async def _advance(self, course: Course, first: tuple[Next, Mapping[str, Run]] | None = None) -> None:
+        try:
+            if first is not None:
+                async with course.turn:
+                    await self._set_going(course, *first)
+            await self._go_on(course)
+            course.stumbles = 0
+        except HocketError:
+            # It could not be recorded (a full disk, most likely), so it has not happened: try again later.
+            self._later(RETRY_AFTER, course)
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            self._later(_pause(course), course)
+
+    def _later(self, delay: float, course: Course) -> None:
+        self._loop.call_later(delay, lambda: self._tasks.spawn(self._advance(course)))
+
+    async def _go_on(self, course: Course) -> None:
+        async with course.turn:
+            while not self._closing and (root := self._journal.live.get(course.id)) is not None:
+                decision = self._decide(course)
+                if isinstance(decision, Finished):
+                    await self._finish(course, decision)
+                    return
+                await self._close_inner(course)
+                if isinstance(decision, Wait):
+                    await self._rest(course, root, decision)
+                    return
+                await self._do(course, root, decision)
+
+    async def _do(self, course: Course, root: Run, decision: Start | RunGate | Measure | Ask) -> None:
+        if isinstance(decision, Ask):
+            await self._ask(course, root, decision.step)
+        elif isinstance(decision, RunGate):
+            self._send(course, decision.step, self._ask_gate(course, decision))
+        elif isinstance(decision, Measure):
+            self._send(course, decision.step, self._measure(course, decision))
+        elif _lacks_a_place(course, decision.step):
+            self._send(course, decision.step, self._prepare(course, decision.step))
+        elif _lacks_a_baseline(course, decision.step):
+            self._send(course, decision.step, self._take_baseline(course, decision.step))
+        else:
+            await self._start(course, root, decision)
+
+    def _decide(self, course: Course) -> Decision:
+        """What comes next; a step that was told to end does nothing any more."""
+        while True:
+            now = time.time()
+            decision = decide.decide(course.chain, course.history, now)
+            steps: list[int] = []
+            if isinstance(decision, Start | RunGate | Measure | Ask):
+                steps = [decision.step]
+            elif isinstance(decision, Wait) and decision.until is not None:
+                steps = decide.pausing(course.chain, course.history, now)
+            told = {step: reason for step in steps if (reason := self._told(course, step)) is not None}
+            if not told:
+                return decision
+            for step, reason in told.items():
+                course.history = decide.halted(course.history, step, reason)
+            course.told |= told
+
+    def _told(self, course: Course, step: int) -> Reason | None:
+        """Why a step has to end: it was told so, or the chain, the group or the loop around it was."""
+        for run_id in (course.id, *course.owners(step)):
+            run = self._journal.live.get(run_id)
+            if run is not None and run.stop_reason is not None:
+                return run.stop_reason
+        return course.told.get(step)
+
+    async def _break_off(self, course: Course, steps: Iterable[int]) -> None:
+        """End what is being found out about these steps: its word no longer counts."""
+        for step in steps:
+            errand, last = course.errands.get(step), course.history[step].last
+            if step in course.asked:
+                course.asked.discard(step)
+                self._dismiss(course, step)
+                await self._withdraw(course, step)
+            if errand is None:
+                continue
+            if last is not None:
+                await self._gates.call_off(last.run)
+            await self._trees.call_off(_cookie(course, step))
+            if course.errands.get(step) is errand:
+                self._dismiss(course, step)
+        await self._advance(course)
+
+    # Starting
+
+    async def _start(self, course: Course, root: Run, start: Start) -> None:
+        births = Births()
+        coming = self._next(course, root, start, births)
+        await self._set_going(course, coming, await self._bring_forth(births))
+
+    def _next(self, course: Course, root: Run, start: Start, births: Births) -> Next:
+        """What comes into being with an iteration, in the order in which it becomes true."""
+        step = course.chain.steps[start.step]
+        inner: dict[tuple[Kind, int], str] = {}
+        if root.parked_until is not None:
+            births.events.append(_event(root, "unparked", {}))
+        parent = _started(root, births)
+        if (first := course.group_of(start.step)) is not None:
+            parent = self._inner(course, Kind.GROUP, first, parent, births, inner)
+        spec, error = self._spec(course, start)
+        if step.loop:
+            parent = self._inner(course, Kind.LOOP, start.step, parent, births, inner, spec.prompt)
+        if start.step in course.evidence and not course.history[start.step].started:
+            births.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
+        iteration = start.iteration if step.loop else None
+        where = {"step": start.step, "stage": stage_number(course.chain.steps, start.step)}
+        leaf = self._bear(births, Kind.LEAF, spec, parent, root.depth, **where, iteration=iteration, error=error)
+        return Next(start.step, spec, leaf.id, inner)
+
+    def _inner(
+        self,
+        course: Course,
+        kind: Kind,
+        step: int,
+        parent: Run,
+        births: Births,
+        inner: dict[tuple[Kind, int], str],
+        prompt: str | None = None,
+    ) -> Run:
+        """The run of a loop or of a group, a new one if there is none yet; ``prompt`` is a loop's first one."""
+        known = _inner_runs(course, kind).get(step)
+        if known is not None:
+            return _started(self._journal.live[known], births)
+        spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
+        stage = stage_number(course.chain.steps, step)
+        run = self._bear(births, kind, replace(spec, prompt=prompt), parent, parent.depth, step=step, stage=stage)
+        inner[kind, step] = run.id
+        return _started(run, births)
+
+    async def _set_going(self, course: Course, coming: Next, born: Mapping[str, Run]) -> None:
+        """Begin an iteration that has just come into being."""
+        for (kind, step), run_id in coming.inner.items():
+            _inner_runs(course, kind)[step] = run_id
+        leaf = born[coming.leaf]
+        course.note(leaf)
+        self._arm(course, self._journal.live[course.id])
+        if leaf.ended:
+            return
+        self._by_child[leaf.id] = course
+        self._processes.begin(leaf, coming.spec)
+        if (reason := self._told(course, coming.step)) is not None:
+            # The stop came while this iteration was being created, and did not see it.
+            self._tasks.spawn(self._processes.insist_on_stop([leaf], reason))
+
+    def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
+        """What to start, or why that cannot be."""
+        step = course.chain.steps[start.step]
+        prepared = course.prepared.pop(start.step, chain_worktrees.Prepared(step.spec))
+        if prepared.error is not None:
+            return prepared.spec, prepared.error
+        again = self._again(start.after, step, prepared.spec) if start.after is not None else None
+        spec = again or prepared.spec
+        if step.loop:
+            # The loop's run has said what there is to know about all iterations.
+            spec = replace(spec, notices=tuple(text for text in spec.notices if text not in step.spec.notices))
+        else:
+            # A loop's run has the bound of all its iterations; a single one has it itself, and so has its next attempt.
+            spec = _capped(step, spec, self._spent(course, start.step))
+        if again is not None:
+            return spec, None
+        complaint = course.complaints.get(start.step)
+        previous = step_prompts.previous_result(course.chain, start.step, course.results)
+        try:
+            return step_prompts.begun(spec, course.chain.task, previous, complaint.text if complaint else None), None
+        except UsageError as error:
+            return spec, error.message
+
+    def _spent(self, course: Course, step: int) -> Spent:
+        """What a step has used so far, with all that its agents started."""
+        if not is_capped(course.chain.steps[step].bounds):
+            return Spent()
+        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.each_below(leaf))
+
+    def _again(self, run_id: str, step: Step, spec: Spec) -> Spec | None:
+        """For an iteration in the place of one that was interrupted: it goes on with that one's session."""
+        run = self._journal.run(run_id)
+        if run is None or run.transcript is None or not os.path.exists(run.transcript):
+            return None
+        # Its record has no values of secret variables; all iterations of a step have one environment.
+        before = replace(_spec_of.decode(self._journal.read.spec(run_id)), env=spec.env)
+        if not has_restrictions(before, step.spec, spec):
+            return None  # It had rights that this one is not to have.
+        return step_prompts.resumed(before, run)
+
+    async def _prepare(self, course: Course, index: int) -> None:
+        """Have a step's worktree there before its next iteration, and see what its folder may bring along.
+
+        A worktree is recorded before it is made, so that whoever comes after us makes no other.
+        """
+        step = course.chain.steps[index]
+        try:
+            if step.isolation is None:
+                prepared = chain_worktrees.Prepared(await self._trees.ask(placed, step, None))
+            else:
+                tree = course.trees.get(index) or await self._find_tree(course, index)
+                if tree is None:
+                    return
+                fresh = course.is_unused(index)
+                prepared = await self._trees.prepare(_cookie(course, index), step, tree, fresh=fresh)
+        except HocketError as error:
+            prepared = chain_worktrees.Prepared(step.spec, error.message)
+        if self._is_wanted(course, index):
+            course.prepared[index] = prepared
+            self._dismiss(course, index)
+            await self._advance(course)
+
+    async def _find_tree(self, course: Course, index: int) -> Worktree | None:
+        """The worktree that a step had in the chain before, or else one that is to be made; None if nobody wants it."""
+        step, remarks = course.chain.steps[index], tuple[str, ...]()
+        async with course.naming:
+            tree = step.isolation.tree if step.isolation else None
+            if tree is None or not await self._trees.exists(step, tree):
+                peer = course.peer(index)
+                start = Beginning(peer.base) if peer else await self._trees.beginning(step, course.trees_before(index))
+                tree, remarks = self._name_tree(course, index, start.commit), start.remarks
+            root = self._journal.live.get(course.id)
+            if root is None or not self._is_wanted(course, index):
+                return None
+            told = [_event(root, "notice", {"kind": "worktree", "text": f"{step.agent}: {text}"}) for text in remarks]
+            await self._journal.insist([_event(root, "worktree", told_of(tree, index, step.agent)), *told])
+            course.trees[index] = tree
+            return tree
+
+    def _name_tree(self, course: Course, index: int, base: str) -> Worktree:
+        number = course.chain.first + index + 1
+        return self._trees.named(course.chain.steps[index], base, (course.number, course.id), number)
+
+    # Finding out
+
+    def _send(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
+        """Have something found out about a step, while everything else goes on."""
+        course.history = decide.busy(course.history, step)
+        course.errands[step] = self._tasks.spawn(self._run_errand(course, step, errand))
+
+    async def _run_errand(self, course: Course, step: int, errand: Coroutine[Any, Any, None]) -> None:
+        try:
+            await errand
+        except Exception:
+            log.exception(_STUMBLED, course.id)
+            await asyncio.sleep(_pause(course))
+            if self._is_wanted(course, step):  # Nobody else would ever send for it again.
+                await self._learned(course, step, None)
+
+    def _dismiss(self, course: Course, step: int) -> None:
+        course.errands.pop(step, None)
+        course.history = decide.idle(course.history, step)
+
+    def _is_wanted(self, course: Course, step: int) -> bool:
+        """Whether what the task that asks has found out still matters."""
+        return course.errands.get(step) is asyncio.current_task()
+
+    async def _ask_gate(self, course: Course, ask: RunGate) -> None:
+        """The user's own command, in the step's directory; its word is kept beside the iteration it judged."""
+        step = course.chain.steps[ask.step]
+        command = step.until or course.chain.until or "true"
+        limit = course.chain.gate_timeout or gates.TIMEOUT
+        begins = {"run": ask.run, "step": ask.step, "command": command}
+        if not await self._tell(course, ask.step, "gate.started", begins):
+            return
+        verdict = await self._gates.run(ask.run, command, course.cwd(ask.step), step.spec.env, limit)
+        if verdict is None:
+            if self._is_wanted(course, ask.step):
+                await self._learned(course, ask.step, None)
+            return
+        data = {"run": ask.run, "step": ask.step, "passed": verdict.passed, "command": command}
+        data |= {"exit_code": verdict.code, "timed_out": verdict.timed_out, "output": verdict.output}
+        data |= {"seconds": verdict.seconds}
+        if await self._tell(course, ask.step, "gate", data):
+            course.judged(ask.step, data)
+            last = course.history[ask.step].last
+            await self._learned(course, ask.step, last and replace(last, gate=verdict.passed))
+
+    async def _measure(self, course: Course, ask: Measure) -> None:
+        """Whether the last iteration changed anything, or said anything that was not said before."""
+        seen = await self._look(course, ask.step)
+        run = self._journal.run(ask.run)
+        said = hash_of(run.result if run else None)
+        is_news = said not in course.said.get(ask.step, ())
+        before = course.evidence.get(ask.step)
+        moved = before is None or directory_state.changed(before, seen)
+        data = {"run": ask.run, "step": ask.step, "changed": moved or is_news, "files_changed": moved}
+        data |= {"said": said, "said_before": not is_news, **seen._asdict()}
+        if await self._tell(course, ask.step, "progress", data):
+            course.measured(ask.step, data)
+            last = course.history[ask.step].last
+            await self._learned(course, ask.step, last and replace(last, progress=moved or is_news))
+
+    async def _take_baseline(self, course: Course, step: int) -> None:
+        """How things stand before the first iteration. It is kept with the event that tells of its start."""
+        seen = await self._look(course, step)
+        if self._is_wanted(course, step):
+            course.measured(step, _baseline(step, seen))
+            self._dismiss(course, step)
+            await self._advance(course)
+
+    async def _look(self, course: Course, step: int) -> directory_state.Evidence:
+        cwd, git = course.cwd(step), self._trees.git(course.chain.steps[step])
+        try:
+            return await self._loop.run_in_executor(self._looks, directory_state.look, cwd, git)
+        except Exception as error:  # noqa: BLE001 - no thread, no memory: work is not ended for want of evidence
+            return directory_state.Evidence("", directory_state.UNREADABLE, f"{cwd} cannot be looked at: {error}")
+
+    async def _tell(self, course: Course, step: int, kind: str, data: dict[str, Any]) -> bool:
+        """Record what was found out, unless nobody wants to know any more; whether somebody still does."""
+        owner = self._journal.live.get([course.id, *course.owners(step)][-1])
+        if owner is None or not self._is_wanted(course, step):
+            return False
+        await self._journal.insist([_event(owner, kind, data)])
+        return self._is_wanted(course, step)
+
+    async def _learned(self, course: Course, step: int, outcome: Outcome | None) -> None:
+        """Go on with what is known now about the last iteration."""
+        self._dismiss(course, step)
+        if outcome is not None:
+            course.history = decide.add(course.history, step, outcome)
+        await self._advance(course)
+
+    # Waiting
+
+    async def _ask(self, course: Course, root: Run, step: int) -> None:
+        """Somebody has to say what becomes of a lost iteration. The others go on meanwhile."""
+        question = course.question(step)
+        course.asked.add(step)
+        course.history = decide.busy(course.history, step)
+        try:
+            await self._journal.write([_event(root, "question", question)], durable=True)
+        except HocketError:
+            course.asked.discard(step)
+            self._dismiss(course, step)
+            raise
+
+    async def _withdraw(self, course: Course, step: int) -> None:
+        """Nobody needs to know any more what becomes of a lost iteration."""
+        root = self._journal.live.get(course.id)
+        for question in root.open_questions if root is not None else ():
+            if root is not None and course.step_asked_about(question["id"]) == step:
+                answer = {"id": question["id"], "allow": False, "text": "its step was ended", "by": "hocket"}
+                await self._journal.insist([_event(root, "answer", answer)])
+
+    async def _rest(self, course: Course, root: Run, wait: Wait) -> None:
+        """Nothing to do. Where only time has to pass, everybody is told until when."""
+        if wait.until is None:
+            return
+        if course.is_still and root.parked_until != wait.until:
+            await self._journal.write([_event(root, "parked", _parked(course, wait))])
+        nap = min(max(0.01, wait.until - time.time()), LONGEST_NAP)
+        if course.alarm is not None:
+            course.alarm.cancel()
+        course.alarm = self._loop.call_later(nap, lambda: self._tasks.spawn(self._advance(course)))
+
+    # Ending
+
+    async def _close_inner(self, course: Course) -> None:
+        """Tell the ends of loops and groups that are over while the chain goes on."""
+        ends = list(course.endings())
+        if ends:
+            await self._journal.write([_event(self._journal.live[end.run], "run.ended", end.data) for end in ends])
+        for end in ends:
+            course.forget_inner(end.run)
+
+    async def _finish(self, course: Course, end: Finished) -> None:
+        standings = await self._look_at_trees(course, tidy=end.status is Status.DONE)
+        await self._journal.write(self._ends(course, end, standings))
+
+    def _ends(self, course: Course, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> list[Event]:
+        """The inner ones first."""
+        live = self._journal.live
+        events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
+        return [*events, _event(live[course.id], "run.ended", course.report(end, standings))]
+
+    async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:
+        """What became of the worktrees. A chain that somebody may want to go on with keeps all of them."""
+        standings: dict[int, Standing] = {}
+        for index, tree in course.trees.items():
+            step = course.chain.steps[index]
+            try:
+                standings[index] = await self._trees.look(step, tree, tidy=tidy or course.is_unused(index))
+            except HocketError:  # Git is gone, and nothing is removed.
+                standings[index] = Standing(tree.base, None, None, has_folder=True, branch=tree.branch)
+        if tidy:
+            await self._tidy_earlier(course)
+        return standings
+
+    async def _tidy_earlier(self, course: Course) -> None:
+        """Those of the chain before, which were kept for this one."""
+        for tree in (tree for members in (*course.chain.trees, course.chain.kept_trees) for tree in members):
+            with suppress(HocketError):
+                await self._trees.look(course.chain.steps[0], tree, tidy=True)
+
+    def _arm(self, course: Course, root: Run) -> None:
+        if course.chain.timeout is None or root.started_clock is None or course.deadline is not None:
+            return
+        if not clock.is_readable(root):
+            # The machine was restarted: from now on, for this server and for those after it.
+            self._tasks.spawn(self._count_anew(root))
+        self._set_deadline(course, clock.left(root, course.chain.timeout))
+
+    async def _count_anew(self, root: Run) -> None:
+        await self._journal.insist([_event(root, "clock", clock.reading())])
+
+    def _set_deadline(self, course: Course, delay: float) -> None:
+        course.deadline = self._loop.call_later(delay, lambda: self._tasks.spawn(self._time_out(course)))
+
+    async def _time_out(self, course: Course) -> None:
+        try:
+            runs = await self._processes.ask_to_stop_below(course.id, Reason.TIMEOUT)
+        except HocketError:
+            self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
+        else:
+            self.stopping(runs)
+
+
+def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
+    return Event(0, time.time(), run.id, run.root, kind, data)
+
+
+def _started(run: Run, births: Births) -> Run:
+    """A run that has begun, at the latest with what comes into being now."""
+    if run.status is not Status.STARTING:
+        return run
+    births.events.append(_event(run, "run.started", clock.reading()))
+    return apply(run, births.events[-1])
+
+
+def _inner_runs(course: Course, kind: Kind) -> dict[int, str]:
+    return course.groups if kind is Kind.GROUP else course.loops
+
+
+def _pause(course: Course) -> float:
+    """Seconds until the next attempt after something failed that must not: each time twice as many."""
+    course.stumbles += 1
+    return float(min(RETRY_AFTER * 2.0 ** min(course.stumbles - 1, 10), LONGEST_NAP))
+
+
+def _hush(course: Course) -> None:
+    for timer in (course.deadline, course.alarm):
+        if timer is not None:
+            timer.cancel()
+
+
+def _lacks_a_baseline(course: Course, step: int) -> bool:
+    asked = course.chain.steps[step].loop and course.chain.steps[step].bounds.no_progress is not None
+    return asked and not course.history[step].started and step not in course.evidence
+
+
+def _lacks_something(course: Course, step: int) -> bool:
+    """Whether a step needs more than to be started."""
+    return _lacks_a_place(course, step) or _lacks_a_baseline(course, step)
+
+
+def _lacks_a_place(course: Course, step: int) -> bool:
+    wanted = course.chain.steps[step]
+    return (wanted.isolation or wanted.approval) is not None and step not in course.prepared
+
+
+def _cookie(course: Course, step: int) -> str:
+    """What git carries while it makes a step's worktree."""
+    return f"{course.id}-{step}"
+
+
+def _baseline(step: int, seen: directory_state.Evidence) -> dict[str, Any]:
+    return {"run": None, "step": step, "changed": None, "said": None, **seen._asdict()}
+
+
+def _parked(course: Course, wait: Wait) -> dict[str, Any]:
+    steps = decide.pausing(course.chain, course.history, time.time())
+    names = ", ".join(dict.fromkeys(course.chain.steps[step].agent for step in steps))
+    what = "the usage limit is reached" if wait.limited else "the service is overloaded or cannot be reached"
+    return {
+        "until": wait.until,
+        "reason": Reason.RATE_LIMITED.value if wait.limited else "overloaded",
+        "text": f"{names}: {what}",
+    }
+
+
+def _group_spec(course: Course, first: int) -> Spec:
+    """What a group's run is created from: it starts nothing itself."""
+    members = [course.chain.steps[step] for step in step_prompts.stage(course.chain, first)]
+    name = ", ".join(f"{step.agent}:{step.iterations}" if step.loop else step.agent for step in members)
+    return Spec(f"({name})", members[0].spec.provider, (), course.chain.cwd, course.chain.env)
+
+
+def _loop_spec(course: Course, step: int) -> Spec:
+    return replace(_capped(course.chain.steps[step]), cwd=course.cwd(step))
+
+
+def _capped(step: Step, spec: Spec | None = None, spent: Spent = Spent()) -> Spec:  # noqa: B008 - a tuple
+    """The spec of the run that stands for a whole step, with what the step may still spend."""
+    usd, tokens = step.bounds.budget_usd, step.bounds.budget_tokens
+    return replace(
+        spec or step.spec,
+        budget_usd=None if usd is None else max(0.0, usd - spent.usd),
+        budget_tokens=None if tokens is None else max(0, tokens - spent.tokens),
+    )

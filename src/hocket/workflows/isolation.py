@@ -1,0 +1,123 @@
+"""Where the steps of a chain work, and the rights they have there when their turn comes.
+
+A worktree has what was committed, which need not be what the user approved in the project itself; and in the project a
+step may have changed it before the next one begins. So an agent that is trusted is started as a trusted one only when
+the settings are those that were approved. Needs no event loop; the worktrees of chains that run are in ``trees``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+from hocket.config.settings import Config, approval
+from hocket.errors import NotTrusted, UsageError
+from hocket.model import Agent, Approval, Spec, Step, Worktree
+from hocket.trust.approvals import Cover, above, outside, servers_written_in
+from hocket.workflows.worktrees import FOLDER
+
+
+def in_a_worktree(agent: Agent, config: Config) -> Agent:
+    """The same agent where its project is another folder: its CLI finds servers in all folders above, which are others.
+
+    What the user has switched off for the project it knows here as well: to it a worktree is its repository.
+    """
+    if not agent.trusted:
+        return agent
+    around = config.strangers(place_of_worktrees(config.home)) if config.home else ()
+    return replace(agent, strangers=tuple(sorted({*agent.strangers, *around})))
+
+
+def place_of_worktrees(home: str) -> str:
+    """The folder that all worktrees lie in."""
+    return os.path.join(home, FOLDER)
+
+
+def untrusted(agent: Agent) -> Agent:
+    vouched = tuple(one for one in agent.vouched if one.strangers is None)
+    return replace(agent, trusted=False, strangers=(), vouched=vouched)
+
+
+def approval_of(
+    agent: Agent,
+    cwd: str,
+    config: Config,
+    fingerprint: Callable[[str], str],
+    unapproved: Callable[[], Spec],
+    *,
+    isolated: bool,
+) -> Approval | None:
+    """What a step has to be compared with whenever it starts; None if it relies on no approval.
+
+    Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
+    files as they are.
+    """
+    if not agent.trusted or config.lists(cwd) or config.pins is None:
+        return None
+    trees = place_of_worktrees(config.pins.home)
+    others = (
+        f"the settings in its worktree are not those that you approved in {cwd}, or servers above it are not those of"
+        " when this began, so they are off, with all hooks and servers; commit the approved settings, or look for a"
+        f" .mcp.json above {trees}"
+        if isolated
+        else f"the settings in {cwd}, or servers above it, are not those of when this began, so they are off, with all"
+        f" hooks and servers; to look at them: {approval(cwd)}"
+    )
+    spec, around = unapproved(), above(trees) if isolated else outside(cwd)
+    without = replace(spec, notices=(*spec.notices, others))
+    return Approval(fingerprint(cwd), servers_written_in(around), config.pins.cover.users, without)
+
+
+def approved_anew(step: Step, home: str) -> Step:
+    """The same step where the user vouches for its folder as it is now, and for the servers around where it works.
+
+    Whether they do has to be looked at after this: what is written in between is then another than this has seen.
+    """
+    if step.approval is None:
+        return step
+    settings = Cover(step.approval.users).fingerprint(step.spec.cwd)
+    return around_anew(replace(step, approval=replace(step.approval, settings=settings)), home)
+
+
+def around_anew(step: Step, home: str) -> Step:
+    """The same step with the servers around where it works as they are now, under the same condition."""
+    if step.approval is None or (step.isolation is not None and step.isolation.strangers is None):
+        return step  # Where nobody knows which servers are kept off by name, nothing can be looked at.
+    around = above(place_of_worktrees(home)) if step.isolation else outside(step.spec.cwd)
+    return replace(step, approval=replace(step.approval, servers=servers_written_in(around)))
+
+
+def placed(step: Step, tree: Worktree | None) -> Spec:
+    """A step's process where it works, with what that folder may bring along.
+
+    ``UsageError`` when its worktree lacks the folder that it is to work in.
+    """
+    cwd = step.spec.cwd
+    if tree is not None and step.isolation is not None:
+        cwd = folder(step, tree)
+        if not os.path.isdir(cwd):
+            inside = step.isolation.inside
+            raise UsageError(f"{inside} is not in the commit that the worktree begins with ({tree.base[:12]})")
+    spec = step.spec if step.approval is None or _has(cwd, step.approval) else step.approval.without
+    return replace(spec, cwd=cwd)
+
+
+def has_restrictions(before: Spec, trusted: Spec, spec: Spec) -> bool:
+    """Whether an earlier start was restricted as this one is, where that is more than the trusted one."""
+    return {word for word in spec.argv if word not in trusted.argv} <= set(before.argv)
+
+
+def folder(step: Step, tree: Worktree) -> str:
+    """Where a step works in its worktree."""
+    inside = step.isolation.inside if step.isolation else ""
+    return os.path.join(tree.path, inside) if inside else tree.path
+
+
+def _has(cwd: str, relied_on: Approval) -> bool:
+    """Whether a folder brings along what was approved, and those around it what they did."""
+    try:
+        is_own = Cover(relied_on.users).fingerprint(cwd) == relied_on.settings
+        return is_own and servers_written_in(outside(cwd)) == relied_on.servers
+    except NotTrusted:
+        return False

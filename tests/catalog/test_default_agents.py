@@ -1,0 +1,117 @@
+"""The agents of a new home: five, whole, once, and never over anything that is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from world import Hocket
+
+from hocket.catalog.configs import DEFAULTS, list_configs
+from hocket.catalog.default_agents import UNFINISHED, seed
+
+FIVE = sorted(f"{default.name}.json" for default in DEFAULTS)
+
+
+def listed(home: Path) -> list[str]:
+    return sorted(os.listdir(home / "data/agents"))
+
+
+@pytest.mark.req("S2-17", "S2-18", "S2-19")
+def test_an_empty_home_gets_the_five_for_its_owner_alone(home: Path) -> None:
+    assert seed(home) is True
+    assert listed(home) == FIVE
+    assert sorted(list_configs(str(home))) == sorted(DEFAULTS)
+    assert {path.stat().st_mode & 0o777 for path in (home / "data/agents").iterdir()} == {0o600}
+    assert {path.stat().st_mode & 0o777 for path in (home / "data", home / "data/agents")} == {0o700}
+    assert json.loads((home / "data/agents/qa.json").read_text())["specPath"] == "agents/qa.md"
+
+
+@pytest.mark.req("S2-20")
+def test_a_folder_with_any_config_is_left_as_it_is(home: Path) -> None:
+    (home / "data/agents").mkdir(parents=True)
+    (home / "data/agents/mine.json").write_text("{broken")
+    assert seed(home) is False
+    assert listed(home) == ["mine.json"]
+    assert (home / "data/agents/mine.json").read_text() == "{broken"
+
+
+@pytest.mark.req("S2-19", "S2-20")
+def test_what_is_no_config_neither_prevents_the_five_nor_is_lost(home: Path) -> None:
+    (home / "data/agents").mkdir(parents=True)
+    (home / "data/agents/README").write_text("mine")
+    assert seed(home) is True
+    assert listed(home) == ["README", *FIVE]
+
+
+@pytest.mark.req("S2-20")
+def test_one_that_was_removed_stays_away(home: Path) -> None:
+    seed(home)
+    (home / "data/agents/qa.json").unlink()
+    assert seed(home) is False
+    assert "qa.json" not in listed(home)
+
+
+CRASH = """
+import os, sys
+from pathlib import Path
+from hocket.catalog import default_agents
+calls, at = 0, int(sys.argv[2])
+def counted(real):
+    def call(*given, **named):
+        global calls
+        calls += 1
+        if calls == at:
+            os._exit(9)
+        return real(*given, **named)
+    return call
+os.link, os.open, os.fsync = counted(os.link), counted(os.open), counted(os.fsync)
+Path.unlink, Path.mkdir = counted(Path.unlink), counted(Path.mkdir)
+default_agents.seed(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.req("S2-19")
+def test_a_crash_at_any_moment_leaves_nothing_half_done_for_ever(world: Path) -> None:
+    crashes = 0
+    for at in range(1, 60):
+        home = world / f"h{at}"
+        home.mkdir()
+        done = subprocess.run([sys.executable, "-c", CRASH, home, str(at)], check=False, timeout=20)
+        if done.returncode == 0:
+            break
+        assert done.returncode == 9
+        crashes += 1
+        seed(home)
+        assert listed(home) == FIVE
+        assert len(list_configs(str(home))) == len(FIVE)
+    assert 30 < crashes < 59
+
+
+@pytest.mark.req("S2-20")
+def test_what_the_user_wrote_after_a_crash_is_not_overwritten(home: Path) -> None:
+    (home / "data/agents").mkdir(parents=True)
+    (home / "data/agents" / UNFINISHED).touch()
+    (home / "data/agents/qa.json").write_text('{"name": "qa"}')
+    assert seed(home) is True
+    assert (home / "data/agents/qa.json").read_text() == '{"name": "qa"}'
+    assert listed(home) == FIVE
+
+
+@pytest.mark.req("S2-18", "S2-19", "S2-53")
+def test_the_first_start_of_a_server_seeds_and_a_mere_question_does_not(hocket: Hocket, home: Path) -> None:
+    hocket("server", "status", "--json")
+    hocket("doctor", "--json")
+    hocket("agents", "--json")
+    assert not (home / "data").exists()
+    hocket("ps", "--json")
+    assert listed(home) == FIVE
+
+
+def test_a_server_starts_where_nothing_can_be_seeded(hocket: Hocket, home: Path) -> None:
+    (home / "data").write_text("in the way")
+    assert hocket("ps", "--json").stdout.strip() == "[]"

@@ -1,0 +1,164 @@
+"""Looking at the disk, and remembering what was seen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from hocket.catalog.file_probe import ABSENT, MAX_FILE, Look, signature
+from hocket.catalog.frontmatter import Fault
+
+
+def now(path: Path) -> str:
+    return signature(path.stat())
+
+
+def test_everything_that_is_looked_at_is_remembered_as_it_was(tmp_path: Path) -> None:
+    look, file = Look(), tmp_path / "f"
+    file.write_text("x")
+    assert look.stat(str(file)) is not None
+    assert look.exists(str(tmp_path))
+    assert not look.exists(str(tmp_path / "gone"))
+    assert not look.exists("a\0b")
+    assert [entry.name for entry in look.entries(str(tmp_path))] == ["f"]
+    assert look.head(str(file)) == b"x"
+    assert look.seen[str(file)] == now(file)
+    assert look.seen[str(tmp_path)] == now(tmp_path)
+    assert look.seen[str(tmp_path / "gone")] == ABSENT
+
+
+def test_a_signature_tells_every_change(tmp_path: Path) -> None:
+    file = tmp_path / "f"
+    file.write_text("one")
+    seen = {now(file)}
+    os.utime(file, ns=(1, 1))
+    seen.add(now(file))
+    file.write_text("two")
+    os.utime(file, ns=(1, 1))  # as an editor would that hides what it did
+    seen.add(now(file))
+    file.chmod(0o600)
+    seen.add(now(file))
+    (tmp_path / "g").write_text("two")
+    (tmp_path / "g").replace(file)
+    seen.add(now(file))
+    assert len(seen) == 5
+
+
+def test_a_changed_target_of_a_link_is_a_change(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "link"
+    link.symlink_to("a")
+    look = Look()
+    look.head(str(link))
+    link.unlink()
+    link.symlink_to("b")
+    assert look.seen[str(link)] != now(link)
+
+
+def test_a_folder_is_listed_in_order_or_not_at_all(tmp_path: Path) -> None:
+    for name in ("b", "a", "C"):
+        (tmp_path / name).touch()
+    look = Look()
+    assert [entry.name for entry in look.entries(str(tmp_path))] == ["C", "a", "b"]
+    assert look.entries(str(tmp_path / "gone")) == []
+    assert look.entries(str(tmp_path / "a")) == []
+    assert isinstance(look.listing(str(tmp_path / "a")), Fault)
+
+
+@pytest.mark.req("S4-36", "S4-37")
+@pytest.mark.parametrize("size", [10, 5_000, 70_000])
+def test_of_a_file_no_more_is_read_than_its_head(tmp_path: Path, size: int) -> None:
+    file = tmp_path / "a.md"
+    head = b"---\nx: " + b"y" * size + b"\n---"
+    file.write_bytes(head + b"\nbody --- body" * 10)
+    assert Look().head(str(file)) == head
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"# Title\n", b"\n---\nname: a\n---\n", b"\xef\xbb\xbf# T"])
+def test_a_file_without_a_head_is_known_by_its_beginning(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.md"
+    file.write_bytes(content + b"y" * 100_000 * bool(content))
+    found = Look().head(str(file))
+    assert isinstance(found, bytes)
+    assert found.startswith(content)
+    assert len(found) <= 8192
+
+
+def test_special_files_and_huge_ones_are_not_read(tmp_path: Path) -> None:
+    look = Look()
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(1024**3)
+    reasons = {}
+    for name in ("fifo", "zero", "huge", "gone", ""):
+        found = look.head(str(tmp_path / name))
+        assert isinstance(found, Fault)
+        reasons[name] = found.reason
+        assert str(tmp_path / name) in look.seen
+    assert reasons == {
+        "fifo": "is a FIFO, not a file",
+        "zero": "is a device, not a file",
+        "huge": "is larger than 256 kB",
+        "gone": "cannot be read: No such file or directory",
+        "": "is a directory, not a file",
+    }
+
+
+def test_a_whole_file_is_given_up_to_its_limit(tmp_path: Path) -> None:
+    look, file = Look(), tmp_path / "f.json"
+    assert look.content(str(file), 10) is None
+    file.write_bytes(b"x" * 10)
+    assert look.content(str(file), 10) == b"x" * 10
+    assert isinstance(look.content(str(file), 9), Fault)
+    assert isinstance(look.content(str(tmp_path), 10), Fault)
+    file.write_bytes(b"y" * 100_000)
+    assert look.content(str(file), MAX_FILE) == b"y" * 100_000
+
+
+def test_a_large_file_is_read_in_few_pieces(tmp_path: Path) -> None:
+    """Each piece is copied together with all before it, so many small ones would take for ever."""
+    file, reads = tmp_path / "f.json", 0
+
+    def count(_frame: object, event: str, called: object) -> None:
+        nonlocal reads
+        reads += event == "c_call" and called is os.read
+
+    content = os.urandom(8 * 1024 * 1024)
+    file.write_bytes(content)
+    sys.setprofile(count)
+    try:
+        found = Look().content(str(file), len(content))
+    finally:
+        sys.setprofile(None)
+    assert found == content
+    assert 0 < reads < 30
+
+
+def test_a_fifo_that_somebody_writes_to_is_left_alone_too(tmp_path: Path) -> None:
+    fifo = tmp_path / "a.md"
+    os.mkfifo(fifo)
+    keep = os.open(fifo, os.O_RDWR)
+    answers: list[object] = []
+    reader = threading.Thread(target=lambda: answers.append(Look().head(str(fifo))), daemon=True)
+    reader.start()
+    reader.join(5)
+    os.close(keep)
+    assert [type(answer) for answer in answers] == [Fault]
+
+
+def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "a.md"
+    file.write_text("---\nname: a\n---\n")
+    file.chmod(0)
+    found = Look().head(str(file))
+    if os.access(file, os.R_OK):  # to the superuser nothing is closed
+        assert isinstance(found, bytes)
+    else:
+        assert isinstance(found, Fault)
+        assert "ermission" in found.reason

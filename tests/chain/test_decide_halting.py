@@ -1,0 +1,120 @@
+"""What becomes of a chain when somebody else has a say: a step is told to end, or somebody is asked about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hocket.chain.decide import (
+    Ask,
+    Finished,
+    Outcome,
+    Start,
+    Wait,
+    add,
+    busy,
+    decide,
+    halted,
+    idle,
+    no_history,
+    pausing,
+    step_reports,
+)
+from hocket.model import BoundChain, Reason, Spec, Status, Step
+
+SPEC = Spec("a", "executable", ("/bin/a",), "/", {})
+
+
+def chain(*groups: int | None) -> BoundChain:
+    return BoundChain("c", tuple(Step(f"s{n}", 3, True, SPEC, group) for n, group in enumerate(groups)), "/", {})
+
+
+def ended(run: str, *, marker: bool = False) -> Outcome:
+    return Outcome(run, Status.DONE, Reason.EXIT, 0, marker)
+
+
+def limited(run: str) -> Outcome:
+    return Outcome(run, Status.FAILED, Reason.RATE_LIMITED, 1, ended_at=100.0, resets_at=500.0)
+
+
+def test_who_was_busy_and_found_nothing_out_is_asked_again() -> None:
+    one = chain(None)
+    history = add(no_history(one), 0, ended("r1"))
+    assert decide(one, busy(history, 0)) == Wait()
+    assert idle(busy(history, 0), 0) == history
+    assert decide(one, idle(busy(history, 0), 0)) == Start(0, 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [(Reason.STOPPED, Status.STOPPED), (Reason.BUDGET, Status.FAILED), (Reason.TIMEOUT, Status.FAILED)],
+)
+def test_a_halted_step_ends_its_chain_for_the_reason_it_was_told(reason: Reason, status: Status) -> None:
+    two = chain(None, None)
+    history = halted(add(no_history(two), 0, ended("r1")), 0, reason)
+    assert decide(two, history) == Finished(status, reason, 0)
+    reports = step_reports(two, history, [["r1"], []], Finished(status, reason, 0))
+    assert [(report["status"], report["iterations"]) for report in reports] == [(status.value, 1), ("skipped", 0)]
+
+
+def test_a_step_that_was_halted_before_anything_began_is_skipped() -> None:
+    two = chain(None, None)
+    history = halted(add(no_history(two), 0, ended("r1", marker=True)), 1, Reason.STOPPED)
+    end = decide(two, history)
+    assert end == Finished(Status.STOPPED, Reason.STOPPED, 1)
+    reports = step_reports(two, history, [["r1"], []], end)
+    assert [report["status"] for report in reports] == ["done", "skipped"]
+
+
+def test_a_halted_step_no_longer_waits_for_its_limit() -> None:
+    one = chain(None)
+    history = add(no_history(one), 0, limited("r1"))
+    assert decide(one, history, 200.0) == Wait(500.0, limited=True)
+    assert decide(one, halted(history, 0, Reason.STOPPED), 200.0) == Finished(Status.STOPPED, Reason.STOPPED, 0)
+
+
+def test_members_of_a_group_go_on_beside_one_that_was_halted() -> None:
+    two = chain(1, 1)
+    history = add(add(no_history(two), 0, ended("r1")), 1, ended("r2"))
+    halved = halted(history, 0, Reason.STOPPED)
+    assert decide(two, halved) == Start(1, 2)
+    assert decide(two, add(halved, 1, ended("r3", marker=True))) == Finished(Status.STOPPED, Reason.STOPPED, 0)
+
+
+def test_only_those_pause_that_wait_for_a_time() -> None:
+    three = chain(1, 1, 1)
+    history = add(no_history(three), 0, limited("r1"))
+    history = add(history, 1, Outcome("r2", Status.RUNNING))
+    history = busy(add(history, 2, ended("r3")), 2)
+    assert pausing(three, history, 200.0) == [0]
+    assert pausing(three, history, 600.0) == []
+
+
+def lost(run: str, again: bool | None = None) -> Outcome:
+    return Outcome(run, Status.LOST, Reason.LOST, ended_at=100.0, again=again)
+
+
+def test_about_a_lost_iteration_somebody_is_asked_where_questions_are() -> None:
+    asking = chain(None)
+    history = add(no_history(asking), 0, lost("r1"))
+    assert decide(asking, history) == Ask(0, "r1")
+    assert decide(asking, busy(history, 0)) == Wait()
+    for said in ("deny", "fail"):
+        assert decide(replace(asking, on_question=said), history) == Finished(Status.FAILED, Reason.LOST, 0)
+    assert decide(replace(asking, on_lost="retry"), history) == Start(0, 1, "r1")
+
+
+def test_the_answer_about_a_lost_iteration_counts_for_that_one_alone() -> None:
+    asking = replace(chain(None), on_question="ask")
+    history = busy(add(no_history(asking), 0, lost("r1")), 0)
+    assert decide(asking, add(history, 0, lost("r1", again=False))) == Finished(Status.FAILED, Reason.LOST, 0)
+    agreed = add(history, 0, lost("r1", again=True))
+    assert decide(asking, agreed) == Start(0, 1, "r1")
+    assert decide(asking, add(agreed, 0, lost("r2"))) == Ask(0, "r2")
+
+
+def test_a_step_that_somebody_was_asked_about_can_be_halted() -> None:
+    asking = replace(chain(None), on_question="ask")
+    history = halted(add(no_history(asking), 0, lost("r1")), 0, Reason.STOPPED)
+    assert decide(asking, history) == Finished(Status.STOPPED, Reason.STOPPED, 0)

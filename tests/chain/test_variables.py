@@ -1,0 +1,31 @@
+"""What is put into prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from hocket.chain.variables import blanks, fill, has_blanks
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("{{task}} and {{ previous.result }}", ["task", "previous.result"]),
+        ("{{}} {{ }} { {task} } {{2}} ${{TASK", []),
+        ("{{{task}}}", ["task"]),
+        ("{{a-b.c}}", ["a-b.c"]),
+    ],
+)
+def test_blanks_are_names_in_double_braces(text: str, names: list[str]) -> None:
+    assert blanks(text) == names
+
+
+def test_only_the_two_known_ones_make_a_form() -> None:
+    assert has_blanks("do {{task}}")
+    assert has_blanks("see {{previous.result}}")
+    assert not has_blanks("{{user.name}} {{Task}}")
+
+
+def test_what_is_filled_in_is_not_looked_through_again() -> None:
+    values = {"task": "{{previous.result}} \\1", "previous.result": "r"}
+    assert fill("{{ task }}, {{previous.result}}, {{other}}", values) == "{{previous.result}} \\1, r, {{other}}"

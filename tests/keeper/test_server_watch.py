@@ -1,0 +1,77 @@
+"""A home that is to have a server again at a time. That one is started then is shown with real servers, in torture/."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from hocket.keeper.server_watch import SERVER_LOCK, Appointment
+
+SOON = 0.01
+FIRST, SECOND = '{"pid": 1, "start_time": 1}\n', '{"pid": 2, "start_time": 1, "socket": "/s"}\n'
+STILLBORN = '{"pid": 3, "start_time": 1}\n'
+"""What is left of a server that failed before it listened."""
+SLOW_TO_LEAVE = """
+import fcntl, os, sys
+lock = os.open(sys.argv[1], os.O_RDWR)
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("there", flush=True)
+open(sys.argv[2]).close()
+"""
+"""A server that takes its time."""
+
+
+def test_it_is_over_when_there_was_another_server_meanwhile(tmp_path: Path) -> None:
+    lock = tmp_path / SERVER_LOCK
+    lock.write_text(FIRST)
+    made = Appointment(str(tmp_path), time.time() + 60)
+    lock.write_text(SECOND)
+    assert not made.wait(0, SOON)
+
+
+def test_a_server_that_failed_before_it_listened_ends_nothing(tmp_path: Path) -> None:
+    lock = tmp_path / SERVER_LOCK
+    lock.write_text(FIRST)
+    made = Appointment(str(tmp_path), time.time())
+    lock.write_text(STILLBORN)
+    assert made.wait(0, SOON)
+
+
+def test_it_is_over_when_the_home_is_gone_or_never_had_a_server(tmp_path: Path) -> None:
+    assert not Appointment(str(tmp_path), time.time() + 60).wait(0, SOON)
+    (tmp_path / SERVER_LOCK).write_text(FIRST)
+    made = Appointment(str(tmp_path), time.time() + 60)
+    (tmp_path / SERVER_LOCK).unlink()
+    assert not made.wait(0, SOON)
+
+
+def test_it_is_kept_at_its_time_and_not_before_the_pause_is_over(tmp_path: Path) -> None:
+    (tmp_path / SERVER_LOCK).write_text(FIRST)
+    for ahead, pause in ((0.3, 0.0), (0.0, 0.3)):
+        began = time.time()
+        assert Appointment(str(tmp_path), began + ahead).wait(pause, SOON)
+        assert time.time() - began >= 0.3
+
+
+def test_who_made_it_is_waited_for_though_it_is_time(tmp_path: Path) -> None:
+    lock, go = tmp_path / SERVER_LOCK, tmp_path / "go"
+    lock.write_text(FIRST)
+    os.mkfifo(go)
+    with subprocess.Popen([sys.executable, "-ISc", SLOW_TO_LEAVE, lock, go], stdout=subprocess.PIPE) as leaving:
+        assert leaving.stdout is not None
+        leaving.stdout.readline()
+        told = threading.Event()
+
+        def tell() -> None:
+            told.set()
+            go.open("w").close()
+
+        let_go = threading.Timer(0.5, tell)
+        let_go.start()
+        assert Appointment(str(tmp_path), time.time() - 1).wait(0, SOON)
+        assert told.is_set()
+        let_go.join()

@@ -1,0 +1,65 @@
+"""How much of a time limit is left: by one clock for all servers, and by none of another start of the machine."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from msgspec.structs import replace
+
+from hocket.model import Event, Kind, Run, Status
+from hocket.sessions import clock
+
+RUN = {"id": "r1", "number": 1, "kind": Kind.CHAIN, "agent": "a", "provider": None, "parent": None, "root": "r1"}
+HERE = clock.reading()["boot"]
+
+
+def run_since(ago: float | None, boot: str | None) -> Run:
+    then = None if ago is None else time.monotonic() - ago
+    return Run(**RUN, depth=0, cwd="/", created_at=0.0, started_clock=then, started_boot=boot)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ago", "boot", "left"),
+    [
+        (None, None, 10),
+        (4, HERE, 6),
+        (40, HERE, 0),
+        (4, None, 6),
+        (-4, None, 10),
+        (4, "another", 10),
+        (40, "another", 10),
+    ],
+)
+def test_what_is_left_of_ten_seconds(ago: float | None, boot: str | None, left: float) -> None:
+    assert clock.left(run_since(ago, boot), 10.0) == pytest.approx(left, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("boot", "started", "elapsed"),
+    [(HERE, None, None), (HERE, -7200, 4), (HERE, 7200, 4), ("another", -60, 60), ("another", 60, 0)],
+)
+def test_elapsed_time_does_not_follow_the_time_of_day(boot: str, started: float | None, elapsed: float | None) -> None:
+    live = replace(run_since(4, boot), started_at=None if started is None else time.time() + started)
+    found = clock.elapsed(live)
+    assert found is None if elapsed is None else found == pytest.approx(elapsed, abs=2.0)
+
+
+@pytest.mark.parametrize(("ended", "measured", "elapsed"), [(90.0, 3.0, 3), (107.0, None, 7), (90.0, None, 0)])
+def test_elapsed_time_of_an_ended_run_is_what_was_measured(
+    ended: float, measured: float | None, elapsed: float
+) -> None:
+    run = replace(run_since(4, HERE), status=Status.DONE, started_at=100.0, ended_at=ended, duration=measured)
+    assert clock.elapsed(run) == elapsed
+
+
+def test_the_beginning_and_the_end_of_a_run_are_stamped() -> None:
+    live = replace(run_since(4, HERE), started_at=1.0)
+    created = clock.stamped(Event(0, 1.0, "r1", "r1", "run.created", {"number": 1}), None)
+    assert created.data["boot"] == HERE
+    ended = clock.stamped(Event(0, 1.0, "r1", "r1", "run.ended", {"status": "done"}), live)
+    assert ended.data["duration"] == pytest.approx(4, abs=2.0)
+    measured = clock.stamped(Event(0, 1.0, "r1", "r1", "run.ended", {"duration": 9.0}), live)
+    assert measured.data["duration"] == 9.0, "what its keeper measured counts"
+    said = Event(0, 1.0, "r1", "r1", "text", {"text": "x"})
+    assert clock.stamped(said, live) is said

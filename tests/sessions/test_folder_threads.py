@@ -1,0 +1,68 @@
+"""Reading the files of projects: a folder that takes its time delays nobody but those who ask for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+from workflows.engine_fixture import PATIENCE, kitchen_at
+from world import Bin
+
+from hocket.model import Status
+from hocket.sessions.folder_threads import THREADS, FolderThreads
+
+
+def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: Path, agent: Bin) -> None:
+    """Torture row 53."""
+    agent("quick", "print('done')")
+    release = threading.Event()
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            slow = [asyncio.create_task(kitchen.engine.look_in("/slow", release.wait)) for _ in range(2 * THREADS)]
+            try:
+                run = await asyncio.wait_for(kitchen.start("quick"), PATIENCE)
+                assert (await kitchen.wait(run)).status is Status.DONE
+                assert not any(task.done() for task in slow)
+            finally:
+                release.set()
+            assert await asyncio.gather(*slow) == [True] * len(slow)
+
+    asyncio.run(scene())
+
+
+def test_one_folder_is_read_by_one_thread_at_a_time() -> None:
+    inside, most = 0, 0
+    lock = threading.Lock()
+
+    def read() -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        threading.Event().wait(0.01)
+        with lock:
+            inside -= 1
+
+    async def scene() -> None:
+        threads = FolderThreads()
+        threads.open()
+        await asyncio.gather(*(threads.run("/a", read) for _ in range(10)))
+        threads.close()
+
+    asyncio.run(scene())
+    assert most == 1
+
+
+def test_all_threads_exist_from_the_beginning() -> None:
+    """Later the system may refuse to make one."""
+
+    async def scene() -> None:
+        before = threading.active_count()
+        threads = FolderThreads()
+        threads.open()
+        assert threading.active_count() == before + THREADS
+        threads.close()
+
+    asyncio.run(scene())

@@ -1,0 +1,148 @@
+"""An agent that has done its work: it is let go at once, and what it said last is recorded with its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from workflows.engine_fixture import Kitchen, kitchen_at, until
+from world import Bin
+
+from hocket.keeper import files
+from hocket.model import Run, Status
+from hocket.sessions.messages import END
+
+SPEAKING = """
+import json, os, sys
+def say(**line):
+    print(json.dumps(line), flush=True)
+sys.stdin.readline()
+open("begin").read()
+say(type="system", subtype="init", session_id="s", cwd=os.getcwd(), tools=[], model="m")
+say(type="result", subtype="success", is_error=False, result="done it", session_id="s", total_cost_usd=0.5)
+sys.stdin.read()
+"""
+WHOLE = ["run.created", "run.started", "session", "turn.started", "usage", "turn.ended", "run.ended"]
+AT_DOOR = SPEAKING + "open('door').read()\n"
+
+
+@pytest.fixture(autouse=True)
+def doors(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody comes by but whom something calls: a scan would find what was forgotten."""
+    monkeypatch.setattr("hocket.sessions.supervisor.SCAN_EVERY", 60.0)
+    for name in ("begin", "door"):
+        os.mkfifo(project / name)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told by the clock, so that no slow machine makes a difference."""
+    monkeypatch.setattr("hocket.sessions.leaf.TALKERS_PACE", 60.0)
+
+
+async def begun(kitchen: Kitchen) -> Run:
+    """It speaks once it is known to have begun: else that and all it says may become known together."""
+    run = await kitchen.running(await kitchen.start("claude", prompt="go", on_question="ask"))
+    await asyncio.to_thread((kitchen.project / "begin").write_text, "")
+    return run
+
+
+async def let_go(kitchen: Kitchen) -> Run:
+    """A run that has said all, and whose input has ended."""
+    run = await begun(kitchen)
+    place = str(kitchen.engine.directory(run))
+    await until(lambda: files.has_input(place, END), "the end of its input")
+    return run
+
+
+async def told(kitchen: Kitchen, run: Run, kind: str) -> int:
+    return sum(event["type"] == kind for event in await kitchen.events(run))
+
+
+def test_what_it_says_last_and_its_end_are_one_commit(home: Path, project: Path, agent: Bin, patient: None) -> None:
+    agent("claude", SPEAKING)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
+            over = await kitchen.wait(await begun(kitchen))
+            assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
+            assert commits[-1].count("turn.ended") == commits[-1].count("run.ended") == 1
+            assert [commit.count("turn.ended") for commit in commits[:-1]] == [0] * (len(commits) - 1)
+
+    asyncio.run(scene())
+
+
+def test_what_it_said_is_told_soon_where_it_takes_its_time_to_end(home: Path, project: Path, agent: Bin) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await let_go(kitchen)
+            async for lines in kitchen.engine.follow(run, 0):
+                if any(line.type == "turn.ended" for line in lines):
+                    break
+            assert not kitchen.engine.find(run.id).ended
+            await asyncio.to_thread((project / "door").write_text, "")
+            assert (await kitchen.wait(run)).result == "done it"
+            assert await told(kitchen, run, "turn.ended") == 1
+
+    asyncio.run(scene())
+
+
+def test_a_server_that_goes_before_it_was_recorded_costs_nothing(
+    home: Path, project: Path, agent: Bin, patient: None
+) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await let_go(kitchen)
+            assert await told(kitchen, run, "turn.ended") == 0
+        async with kitchen_at(home, project) as kitchen:
+            await asyncio.to_thread((project / "door").write_text, "")
+            over = await kitchen.wait(run)
+            assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
+            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
+
+    asyncio.run(scene())
+
+
+def test_one_that_is_stopped_before_it_was_recorded_has_said_it_all_the_same(
+    home: Path, project: Path, agent: Bin, patient: None
+) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await let_go(kitchen)
+            await kitchen.engine.stop(run)
+            over = kitchen.engine.find(run.id)
+            assert (over.result, over.cost_usd, over.ended) == ("done it", 0.5, True)
+            kinds = [event["type"] for event in await kitchen.events(run)]
+            assert sorted(kinds) == sorted([*WHOLE, "input"])
+            assert kinds[-1] == "run.ended"
+
+    asyncio.run(scene())
+
+
+def test_one_whose_keeper_is_killed_before_it_was_recorded_has_said_it_all_the_same(
+    home: Path, project: Path, agent: Bin, patient: None
+) -> None:
+    agent("claude", AT_DOOR)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await let_go(kitchen)
+            known = files.read_pid(str(kitchen.engine.directory(run)))
+            assert known is not None
+            os.kill(known.keeper, signal.SIGKILL)
+            over = await kitchen.wait(run)
+            assert (over.status, over.result, over.cost_usd) == (Status.LOST, "done it", 0.5)
+            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
+
+    asyncio.run(scene())

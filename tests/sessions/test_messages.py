@@ -1,0 +1,381 @@
+"""Talking to a run: what is said arrives once, is recorded once, and outlives whoever said it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all
+
+from hocket.errors import Conflict, StoreError, UsageError
+from hocket.keeper import files
+from hocket.model import Event, Kind, Reason, Run, Status
+from hocket.providers import Reply
+from hocket.providers.claude import talk as claude_talk
+from hocket.rehearsal import install
+from hocket.sessions.journal import Journal
+from hocket.sessions.messages import _meant
+from hocket.sessions.run_identity import session_of
+from hocket.store import Committed
+from hocket.workflows.bind import StartRequest
+
+ASKING: list[Any] = [{"ask": {"tool": "Bash", "input": {"command": "touch x"}, "allowed": [{"say": "allowed"}],
+                              "denied": [{"say": "denied"}]}}]  # fmt: skip
+RULES: list[dict[str, Any]] = [
+    {"when": {"prompt": "ask"}, "do": ASKING},
+    {"when": {"prompt": "twice"}, "do": [{"tools": [{"name": "Read", "input": {"file_path": "a"}}]}, *ASKING]},
+    {"when": {"prompt": "hang"}, "do": [{"say": "thinking"}, "hang"]},
+    {"when": {"prompt": "fail"}, "do": [{"fail": {"status": 429, "message": "too much"}}]},
+    {"when": {"prompt": "long"}, "do": [{"say": "x" * 400_000}]},
+    {"when": {"prompt": "exit"}, "do": [{"fail": {"exit": 3}}]},
+    {"when": {"prompt": "first"}, "do": [{"say": "one"}, {"cost": 0.5}]},
+    {"when": {"prompt": "second"}, "do": [{"say": "two"}, {"cost": 0.25}]},
+]
+
+
+@pytest.fixture
+def claude(home: Path, project: Path) -> Path:
+    """A scripted agent in the CLI's place, and one definition."""
+    script = home.parent / "script.json"
+    script.write_text(json.dumps({"rules": RULES}))
+    folder = project / ".claude/agents"
+    folder.mkdir(parents=True)
+    (folder / "planner.md").write_text("---\nname: planner\ndescription: plans\n---\nYou plan.\n")
+    return install(home.parent / "play", script, home.parent / "state")
+
+
+class Table(Kitchen):
+    """A kitchen whose agents are talked to."""
+
+    async def begin(self, claude: Path, prompt: str, **wish: Any) -> Run:
+        return await self._begin(claude, self.request(agent="planner", prompt=prompt, **wish))
+
+    async def begin_chain(self, claude: Path, dsl: str, prompt: str, **wish: Any) -> Run:
+        return await self._begin(claude, self.request(dsl=dsl, prompt=prompt, **wish))
+
+    async def _begin(self, claude: Path, request: StartRequest) -> Run:
+        env = {**request.env, "HOCKET_CLAUDE": str(claude), "HOME": str(claude.parent / "user")}
+        return await self.engine.start(replace(request, env=env))
+
+    async def heard(self, run: Run, kind: str, times: int = 1) -> list[dict[str, Any]]:
+        """The run's events up to the n-th of a type."""
+        found: list[dict[str, Any]] = []
+        async with asyncio.timeout(PATIENCE):
+            async for lines in self.engine.follow(run, 0):
+                found += [json.loads(line.text) for line in lines]
+                if sum(event["type"] == kind for event in found) >= times:
+                    return found
+        raise AssertionError(f"{kind} was not heard {times} times: {[event['type'] for event in found]}")
+
+
+def at(kitchen: Kitchen) -> Table:
+    kitchen.__class__ = Table
+    assert isinstance(kitchen, Table)
+    return kitchen
+
+
+def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "ask me", on_question="ask")
+            (question,) = [e["data"] for e in await table.heard(run, "question") if e["type"] == "question"]
+            now = table.engine.find(run.id)
+            assert (now.status, now.needs_you, now.open_questions[0]["id"]) == (Status.WAITING, True, question["id"])
+            answers = (table.engine.answer(run, None, allow, None, "somebody") for allow in (True, False, True))
+            said = await asyncio.gather(*answers, return_exceptions=True)
+            assert sum(isinstance(one, dict) for one in said) == 1
+            assert sum(isinstance(one, Conflict) for one in said) == 2
+            ended = await table.wait(run)
+            winner = next(allow for allow, one in zip((True, False, True), said, strict=True) if isinstance(one, dict))
+            assert (ended.status, ended.result) == (Status.DONE, "allowed" if winner else "denied")
+            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
+            with pytest.raises(Conflict):
+                await table.engine.answer(run, None, True, None, "late")
+
+            again = await table.begin(claude, "ask me", on_question="ask")
+            await table.heard(again, "question")
+            same = [await table.engine.answer(again, None, True, None, "me", "key") for _ in range(2)]
+            await table.wait(again)
+            same.append(await table.engine.answer(again, None, True, None, "me", "key"))
+            assert same == [same[0]] * 3
+            assert sum(event["type"] == "answer" for event in await table.events(again)) == 1
+
+    asyncio.run(scene())
+
+
+def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Path, project: Path, claude: Path) -> None:
+    """The server dies after the agent has its line and before anybody wrote down that there was one."""
+
+    async def first() -> tuple[Run, Run]:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            told = await table.begin(claude, "hang", session=True)
+            asking = await table.begin(claude, "ask me", session=True, on_question="ask")
+            await table.heard(told, "text")
+            (question,) = [e["data"] for e in await table.heard(asking, "question") if e["type"] == "question"]
+        # Not before it is gone: it would read, and record, how the agent goes on.
+        message = {"kind": "message", "id": "k", "text": "first"}
+        unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
+        answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
+        line = claude_talk.answer(question, Reply(True))
+        unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
+        return told, asking
+
+    async def second(told: Run, asking: Run) -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            await table.heard(told, "input")
+            await table.engine.send(told, "first", "k")  # as a client that heard nothing would say it again
+            assert sum(event["type"] == "input" for event in await table.events(told)) == 1
+            heard = [event["type"] for event in await table.heard(asking, "turn.ended")]
+            assert heard.index("answer") < heard.index("turn.ended")
+            assert (table.engine.find(asking.id).status, table.engine.find(asking.id).needs_you) == (
+                Status.WAITING,
+                False,
+            )
+            again = await table.engine.answer(asking, None, True, None, "me", "a")
+            assert again["allow"] is True
+            assert sum(event["type"] == "answer" for event in await table.events(asking)) == 1
+            await stop_all(table.engine)
+
+    runs = asyncio.run(first())
+    asyncio.run(second(*runs))
+
+
+def unrecorded(table: Table, run: Run, id: str, line: str, kind: str, data: dict[str, Any]) -> None:
+    place = str(table.engine.directory(run))
+    assert files.append_input(place, id, line, False, {"type": kind, "data": data}) == "added"
+    assert files.ring(place, files.BELL_INPUT)
+
+
+def test_an_answer_that_could_not_be_recorded_is_recorded_when_it_is_given_again(
+    home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "ask me", session=True, on_question="ask")
+            await table.heard(run, "question")
+            write = Journal.write
+
+            async def full(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
+                if any(event.type == "answer" for event in events):
+                    raise StoreError("no room")
+                return await write(journal, events, **more)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(Journal, "write", full)
+                with pytest.raises(StoreError):
+                    await table.engine.answer(run, None, True, None, "me", "a")
+            question = table.engine.find(run.id).open_questions
+            if question:  # unless its turn is over by now
+                with pytest.raises(Conflict):
+                    await table.engine.answer(run, None, True, None, "me", "another")
+            await table.engine.answer(run, None, True, None, "me", "a")
+            assert sum(event["type"] == "answer" for event in await table.events(run)) == 1
+            await stop_all(table.engine)
+
+    asyncio.run(scene())
+
+
+def test_an_open_question_outlives_the_server(home: Path, project: Path, claude: Path) -> None:
+    async def first() -> Run:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "ask me", on_question="ask")
+            await table.heard(run, "question")
+            return run
+
+    async def second(run: Run) -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            assert table.engine.find(run.id).needs_you
+            await table.engine.answer(run, None, False, "not today", "me")
+            ended = await table.wait(run)
+            assert (ended.status, ended.result) == (Status.DONE, "denied")
+
+    run = asyncio.run(first())
+    asyncio.run(second(run))
+
+
+def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            chain = await table.begin_chain(claude, "planner:2", "ask me", on_question="ask")
+            await table.heard(chain, "question")
+            said = await table.engine.answer(chain, None, True, None, "me", "first")
+            assert table.engine.find(said["run"]).step == 0
+            await table.heard(chain, "question", 2)
+            # Who asks again what became of the first answer must not answer the next question with it.
+            assert await table.engine.answer(chain, None, True, None, "me", "first") == said
+            assert sum(event["type"] == "answer" for event in await table.events(chain)) == 1
+            await table.engine.answer(chain, None, False, None, "me")
+            ended = await table.wait(chain)
+            assert (ended.status, ended.reason, ended.result) == (Status.FAILED, Reason.MAX_ITERATIONS, "denied")
+            with pytest.raises(Conflict):
+                await table.engine.answer(chain, None, True, None, "late")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-45")
+def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            ended = await table.wait(await table.begin(claude, "ask me", on_question="fail"))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
+            ended = await table.wait(await table.begin(claude, "ask me", on_question="deny"))
+            assert (ended.status, ended.result) == (Status.DONE, "denied")
+
+    asyncio.run(scene())
+
+
+def test_a_session_has_turns_until_it_is_stopped(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "first", session=True)
+            await table.heard(run, "turn.ended")
+            idle = table.engine.find(run.id)
+            assert (idle.status, idle.needs_you, idle.result, idle.cost_usd) == (Status.WAITING, False, "one", 0.5)
+            assert idle.session_id == session_of(run.id)
+            await table.engine.send(run, "second", "k2")
+            await table.heard(run, "turn.ended", 2)
+            again = table.engine.find(run.id)
+            assert (again.result, again.pid, again.cost_usd) == ("two", idle.pid, 0.75)
+            await table.engine.send(run, "hang on", "k3")
+            await table.heard(run, "text", 3)
+            assert table.engine.find(run.id).status is Status.RUNNING
+            await table.engine.interrupt(run, "i1")
+            await table.heard(run, "turn.ended", 3)
+            assert table.engine.find(run.id).status is Status.WAITING
+            await table.engine.stop(run)
+            ended = table.engine.find(run.id)
+            assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)
+            with pytest.raises(Conflict):
+                await table.engine.send(run, "more", "k4")
+
+    asyncio.run(scene())
+
+
+def test_a_run_that_has_done_its_work_takes_no_more_input(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.begin(claude, "first")
+            ended = await table.wait(run)
+            assert (ended.status, ended.reason, ended.result) == (Status.DONE, Reason.EXIT, "one")
+            place = str(table.engine.directory(run))
+            assert files.append_input(place, "late", "x\n") == "closed"
+
+    asyncio.run(scene())
+
+
+def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
+    home: Path, project: Path, claude: Path
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            run = await table.wait(await table.begin(claude, "first"))
+            new = await table.engine.resume(run, "second", "key")
+            same = await table.engine.resume(run, "second", "key")
+            assert new.id == same.id != run.id
+            assert new.resumed_from == run.id
+            ended = await table.wait(new)
+            assert (ended.status, ended.result, ended.cost_usd) == (Status.DONE, "two", 0.25)
+            assert ended.session_id == session_of(new.id) != run.session_id
+            # And once more, from the one that was itself resumed.
+            third = await table.wait(await table.engine.resume(ended, "first"))
+            assert (third.status, third.resumed_from, third.cost_usd) == (Status.DONE, ended.id, 0.5)
+            live = await table.begin(claude, "hang")
+            with pytest.raises(Conflict):
+                await table.engine.resume(live, None)
+            chain = await table.wait(await table.chain("true"))
+            with pytest.raises(Conflict):
+                await table.engine.resume(chain, None)
+            alone = await table.wait(await table.begin_chain(claude, "true -> planner", "first"))
+            below = [one for one in table.engine.read.below(alone.id) if one.session_id]
+            again = await table.wait(await table.engine.resume(alone, "second"))
+            assert ([again.resumed_from], again.result) == ([one.id for one in below], "two")
+            twice = await table.wait(await table.begin_chain(claude, "planner -> planner", "first"))
+            with pytest.raises(Conflict, match="2 sessions"):
+                await table.engine.resume(twice, None)
+            await stop_all(table.engine)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S2-67")
+def test_a_failure_says_what_the_agent_said_about_it(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            limited = await table.wait(await table.begin(claude, "fail"))
+            assert (limited.status, limited.reason) == (Status.FAILED, Reason.RATE_LIMITED)
+            assert "too much" in (limited.error or "")
+            gone = await table.wait(await table.begin(claude, "exit"))
+            assert (gone.status, gone.reason, gone.exit_code) == (Status.FAILED, Reason.EXIT, 3)
+            refused = await table.wait(await table.begin(claude, "first", args=("--no-such-flag",)))
+            assert (refused.status, refused.reason) == (Status.FAILED, Reason.EXIT)
+            assert "--no-such-flag" in (refused.error or "")
+
+    asyncio.run(scene())
+
+
+def test_a_long_line_of_an_agent_is_read_whole(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            ended = await table.wait(await table.begin(claude, "long"))
+            assert (ended.status, ended.reason) == (Status.DONE, Reason.EXIT)
+            assert len(ended.result or "") == 64 * 1024
+
+    asyncio.run(scene())
+
+
+def test_what_cannot_be_told_anything_says_so(home: Path, project: Path, claude: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            table = at(kitchen)
+            sleeper = await table.start("sleep", args=("60",))
+            for attempt in (
+                table.engine.send(sleeper, "hello", "k"),
+                table.engine.interrupt(sleeper, "k"),
+            ):
+                with pytest.raises(Conflict, match="does not read messages"):
+                    await attempt
+            with pytest.raises(Conflict, match="no open question"):
+                await table.engine.answer(sleeper, None, True, None, "me")
+            with pytest.raises(UsageError, match="reads no messages"):
+                await table.start("sleep", args=("60",), session=True)
+            with pytest.raises(UsageError, match="single agent"):
+                await table.chain("sleep", session=True)
+            run = await table.begin(claude, "hang")
+            await table.heard(run, "text")
+            with pytest.raises(Conflict, match="no open question"):
+                await table.engine.answer(run, None, True, None, "me")
+            await stop_all(table.engine)
+
+    asyncio.run(scene())
+
+
+def test_several_open_questions_are_told_apart() -> None:
+    asked = tuple({"id": name} for name in ("abc", "abd", "x", "xy"))
+    run = Run("r1", 1, Kind.LEAF, "a", "claude", None, "r1", 0, "/", time.time(), open_questions=asked)
+    assert _meant(run, "x")["id"] == "x"
+    assert _meant(run, "abc")["id"] == "abc"
+    for unclear in (None, "ab"):
+        with pytest.raises(Conflict, match="open questions; say which one"):
+            _meant(run, unclear)
+    with pytest.raises(Conflict, match="no open question 'z'"):
+        _meant(run, "z")

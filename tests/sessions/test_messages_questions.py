@@ -1,0 +1,205 @@
+"""Questions that an agent puts in its own words: recorded once, answered once, and the same whenever one looks."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
+from world import Bin
+
+from hocket.errors import Conflict, LimitReached, NotFound
+from hocket.model import Kind, Reason, Run, Status
+from hocket.sessions.messages import NOBODY, OPEN_AT_ONCE
+
+SLEEPER = "import signal; signal.pause()"
+
+
+async def sleeper(kitchen: Kitchen, on_question: str | None = None) -> Run:
+    return await kitchen.running(await kitchen.start("sleeper", on_question=on_question))
+
+
+@pytest.fixture(autouse=True)
+def _sleeper(agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+
+def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine, run = kitchen.engine, await sleeper(kitchen)
+            question = await engine.ask(run, "Which one?", (), "key")
+            assert await engine.ask(run, "Which one?", (), "key") == question
+            assert await engine.ask(run, "Which one?", (), "another") != question
+            now = engine.find(run.id)
+            assert (now.status, now.needs_you, len(now.open_questions)) == (Status.WAITING, True, 2)
+            before = engine.question(run, question)
+            assert (before["kind"], before["text"], before["open"], before["answered"]) == (
+                "ask",
+                "Which one?",
+                True,
+                False,
+            )
+            answers = (engine.answer(run, question, True, f"number {n}", "me") for n in range(50))
+            said = await asyncio.gather(*answers, return_exceptions=True)
+            (winner,) = (n for n, one in enumerate(said) if isinstance(one, dict))
+            refused = [one for one in said if isinstance(one, Conflict)]
+            assert len(refused) == 49
+            assert all(f"answered already: allowed by me: number {winner}" in one.message for one in refused)
+            after = engine.question(run, question)
+            assert (after["open"], after["answered"], after["allow"]) == (False, True, True)
+            assert (after["answer"], after["by"]) == (f"number {winner}", "me")
+            with pytest.raises(NotFound):
+                engine.question(run, "nosuch")
+            await stop_all(engine)
+            assert engine.question(engine.find(run.id), question) == after
+
+    asyncio.run(scene())
+
+
+def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_other(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine = kitchen.engine
+            chains = [await kitchen.chain("sleeper", on_question="ask") for _ in range(2)]
+            for chain, said in zip(chains, ("red", "blue"), strict=True):
+                top = chain.id
+                await until(lambda: any(run.parent == top for run in engine.live()), "its agent")  # noqa: B023 - at once
+                (leaf,) = (run for run in engine.live() if run.parent == chain.id)
+                await engine.ask(leaf, "Which?")
+                await engine.answer(chain, None, True, said, "me")
+            await stop_all(engine)
+            for chain, said in zip(chains, ("red", "blue"), strict=True):
+                with pytest.raises(Conflict, match=f"has ended, and .*; the last one was allowed by me: {said}"):
+                    await engine.answer(engine.find(chain.id), None, True, "green", "you")
+
+    asyncio.run(scene())
+
+
+def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine, run = kitchen.engine, await sleeper(kitchen)
+            for said, options, meant in (
+                ("2", ("red", "blue"), "blue"),
+                ("2", ("2", "3"), "2"),
+                ("3", ("red", "blue"), "3"),
+                ("neither", ("red", "blue"), "neither"),
+                ("2", (), "2"),
+            ):
+                question = await engine.ask(run, "Which?", options)
+                await engine.answer(run, None, True, said, "me")
+                state = engine.question(run, question)
+                assert (state["kind"], state["answer"]) == ("choice" if options else "ask", meant)
+            await stop_all(engine)
+
+    asyncio.run(scene())
+
+
+def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine, run = kitchen.engine, await sleeper(kitchen, on_question="deny")
+            question = await engine.ask(run, "Which?", ("a", "b"))
+            state = engine.question(run, question)
+            assert (state["answered"], state["allow"], state["answer"], state["by"]) == (True, False, NOBODY, "hocket")
+            assert engine.find(run.id).status is Status.RUNNING
+            below = await kitchen.start("sleeper", engine.find(run.id))
+            assert not (await kitchen.running(below)).needs_you
+            denied = await engine.ask(below, "And here?")
+            assert engine.question(below, denied)["allow"] is False
+            free = await kitchen.start("sleeper", engine.find(run.id), on_question="ask")
+            assert engine.question(free, await engine.ask(free, "And here?"))["open"]
+            failing = await sleeper(kitchen, on_question="fail")
+            await engine.ask(failing, "Which?")
+            ended = await kitchen.wait(failing)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
+            with pytest.raises(Conflict, match="has ended"):
+                await engine.ask(failing, "Still there?")
+            await stop_all(engine)
+
+    asyncio.run(scene())
+
+
+def test_an_open_question_outlives_the_server_and_is_closed_by_the_end_of_its_run(home: Path, project: Path) -> None:
+    async def first() -> tuple[Run, str]:
+        async with kitchen_at(home, project) as kitchen:
+            run = await sleeper(kitchen)
+            question = await kitchen.engine.ask(run, "Still there?", (), "key")
+            return run, question
+
+    async def second(run: Run, question: str) -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine = kitchen.engine
+            assert [one.asked["id"] for one in engine.inbox.questions()] == [question]
+            assert await engine.ask(run, "Still there?", (), "key") == question
+            assert len(engine.find(run.id).open_questions) == 1
+            await stop_all(engine)
+            state = engine.question(engine.find(run.id), question)
+            assert (state["open"], state["answered"], state["answer"]) == (False, False, None)
+            assert engine.inbox.questions() == []
+            with pytest.raises(Conflict, match="has ended, and has no open question"):
+                await engine.answer(engine.find(run.id), question, True, "yes", "late")
+
+    asyncio.run(second(*asyncio.run(first())))
+
+
+def test_nobody_fills_the_inbox_alone(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await sleeper(kitchen)
+            for number in range(OPEN_AT_ONCE):
+                await kitchen.engine.ask(run, f"Number {number}?")
+            with pytest.raises(LimitReached, match="open questions"):
+                await kitchen.engine.ask(run, "One more?")
+            assert len(kitchen.engine.inbox.questions()) == OPEN_AT_ONCE
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())
+
+
+def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine = kitchen.engine
+            seen: list[list[str]] = []
+
+            async def look() -> None:
+                async for questions in engine.inbox.follow(60):
+                    seen.append([str(one.asked["text"]) for one in questions or ()])  # noqa: PERF401 - it is watched
+
+            watching = asyncio.create_task(look())
+            first, second = await sleeper(kitchen), await sleeper(kitchen)
+            await until(lambda: seen == [[]], "the empty inbox")
+            await engine.ask(second, "B")
+            await until(lambda: seen[-1] == ["B"], "the first question")
+            await engine.ask(first, "A")
+            await until(lambda: seen[-1] == ["B", "A"], "the second question")
+            await engine.answer(second, None, True, "yes", "me")
+            await until(lambda: seen[-1] == ["A"], "the answer")
+            await engine.stop(first)
+            await until(lambda: seen[-1] == [], "the end")
+            assert seen == [[], ["B"], ["B", "A"], ["A"], []]
+            await stop_all(engine)
+            engine.inbox.close()
+            await asyncio.wait_for(watching, 5)
+
+    asyncio.run(scene())
+
+
+def test_an_agent_in_a_chain_is_answered_by_the_chains_name(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            engine = kitchen.engine
+            chain = await kitchen.chain("sleeper")
+            await until(lambda: any(run.kind is Kind.LEAF and run.pid for run in engine.live()), "its agent")
+            (leaf,) = (run for run in engine.live() if run.kind is Kind.LEAF)
+            question = await engine.ask(leaf, "Which?")
+            given = await engine.answer(chain, None, True, "this", "me")
+            assert given == {"run": leaf.id, "question": question, "allow": True}
+            with pytest.raises(Conflict, match="answered already: allowed by me: this"):
+                await engine.answer(chain, question, False, None, "late")
+            await stop_all(engine)
+
+    asyncio.run(scene())

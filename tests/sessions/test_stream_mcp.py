@@ -1,0 +1,430 @@
+"""What a run asks of our own tools in its output: answered in its input, once, whichever server is there."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import json
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all, until
+from world import processes_of
+
+from hocket.keeper import files
+from hocket.keeper.server_watch import SERVER_LOCK
+from hocket.mcp import protocol
+from hocket.mcp.protocol import Call
+from hocket.model import Run, Status
+from hocket.sessions import stream_mcp, supervisor
+
+PROGRAM = """
+import json, os, sys
+def hear():
+    line = sys.stdin.readline()
+    with open("heard", "a") as heard: heard.write(line)
+    return line
+hear()
+for move in json.load(open("moves")):
+    if move == "hear": hear()
+    elif isinstance(move, str): os.close(os.open(move, os.O_RDONLY))
+    else: print(json.dumps(move), flush=True)
+while hear(): pass
+"""
+"""In the CLI's place: says what it is told to, and writes down what it hears. A name is a FIFO to wait at."""
+SECRET = "s3cret-s3cret-s3cret"
+INIT = {"type": "system", "subtype": "init", "session_id": "s"}
+DONE = {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"}
+Answering = Callable[[Run, Call, str], Awaitable[dict[str, Any]]]
+
+
+def asks(request: str, message: dict[str, Any] | None, server: str = "hocket") -> dict[str, Any]:
+    inside = {"subtype": "mcp_message", "server_name": server, "message": message}
+    return {"type": "control_request", "request_id": request, "request": inside}
+
+
+def calls(request: str, id: int, **given: Any) -> dict[str, Any]:
+    params = {"name": "status", "arguments": given, "_meta": {"claudecode/toolUseId": f"tool{id}", "progressToken": id}}
+    return asks(request, {"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
+
+
+def text(said: str) -> dict[str, Any]:
+    message = {"id": said, "model": "m", "content": [{"type": "text", "text": said}]}
+    return {"type": "assistant", "message": message, "session_id": "s"}
+
+
+class Hall(Kitchen):
+    """A kitchen with one agent that follows its moves."""
+
+    async def begin(self, *moves: Any) -> Run:
+        (self.project / "moves").write_text(json.dumps(moves))
+        request = self.request(agent="claude", prompt="go", on_question="deny")
+        env = {**request.env, "HOCKET_CLAUDE": str(self.project.parent / "bin/speaker"), "ANTHROPIC_API_KEY": SECRET}
+        return await self.engine.start(replace(request, env=env))
+
+    def heard(self) -> list[dict[str, Any]]:
+        """What the agent was answered, without its prompt."""
+        path = self.project / "heard"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines[1:]]
+
+    async def says(self, run: Run, words: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            async for lines in self.engine.follow(run, 0):
+                if any(words.encode() in line.text for line in lines):
+                    return
+
+
+@pytest.fixture
+def speaker(agent: Any) -> None:
+    agent("speaker", PROGRAM)
+
+
+def at(kitchen: Kitchen) -> Hall:
+    kitchen.__class__ = Hall
+    assert isinstance(kitchen, Hall)
+    return kitchen
+
+
+class Above:
+    """Whoever carries calls out, and lets them go on."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str, Call]] = []
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, run: Run, call: Call, key: str) -> dict[str, Any]:
+        self.calls.append((run.id, key, call))
+        await self.go_on.wait()
+        return protocol.done(call, f"answer {call.id}", False, {})
+
+    async def called(self, times: int = 1) -> None:
+        await until(lambda: len(self.calls) >= times, "a call")
+
+
+def answered(line: dict[str, Any]) -> tuple[str, str]:
+    response = line["response"]
+    return response["request_id"], response["response"]["mcp_response"]["result"]["content"][0]["text"]
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, project: Path) -> None:
+    hello: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "method": "initialize",
+        "params": {"protocolVersion": "2025-11-25"},
+    }
+    thanks: dict[str, Any] = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            asked = [move for n, m in enumerate((hello, thanks, tools)) for move in (asks(f"q{n}", m), "hear")]
+            run = await hall.wait(await hall.begin(*asked, INIT, DONE))
+            assert (run.status, run.result) == (Status.DONE, "done")
+            first, second, third = (line["response"] for line in hall.heard())
+            assert [one["request_id"] for one in (first, second, third)] == ["q0", "q1", "q2"]
+            assert first["response"]["mcp_response"]["result"]["protocolVersion"] == "2025-11-25"
+            assert second["response"] == {"mcp_response": {"jsonrpc": "2.0", "result": {}}}
+            assert {tool["name"] for tool in third["response"]["mcp_response"]["result"]["tools"]} >= {"hand_off"}
+            assert not {"raw", "question", "answer"} & {event["type"] for event in await hall.events(run)}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_needs_nobody_is_answered_before_its_output_is_read_and_not_again_then(home: Path, project: Path) -> None:
+    tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            os.mkfifo(project / "door")
+            told: list[str] = []
+            answering = hall.engine.serving._say
+
+            def listened(line: stream_mcp.Line, request: str, text: str) -> None:
+                told.append(request)
+                answering(line, request, text)
+
+            hall.engine.serving._say = listened  # type: ignore[method-assign]
+            run = await hall.begin(asks("q1", tools), "hear", "door", INIT, DONE)
+            await until(lambda: len(hall.heard()) == 1, "an answer")
+            leaf = hall.engine._processes._leaves[run.id]
+            assert (leaf.offsets.out, leaf.answered) == (0, {"q1"})
+            await asyncio.to_thread((project / "door").write_text, "")
+            assert (await hall.wait(run)).status is Status.DONE
+            assert (told, leaf.answered) == (["q1"], set())
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            moves = [calls("q1", 1), calls("q2", 2, run=SECRET), text("meanwhile"), "hear", "hear", DONE]
+            run = await hall.begin(INIT, *moves)
+            await above.called(2)
+            await hall.says(run, "meanwhile")
+            assert hall.heard() == []
+            above.go_on.set()
+            await hall.wait(run)
+            assert sorted(map(answered, hall.heard())) == [("q1", "answer 1"), ("q2", "answer 2")]
+            assert {id for id, _key, _call in above.calls} == {run.id}
+            assert len({key for _id, key, _call in above.calls}) == 2
+            # It is covered in what people read, not here.
+            assert {"run": SECRET} in [call.arguments for _id, _key, call in above.calls]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize(
+    "word", [{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}, None]
+)
+def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project: Path, word: Any) -> None:
+    withdrawn = {"type": "control_cancel_request", "request_id": "q1"} if word is None else asks("q2", word)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
+            await hall.says(run, "called off")
+            await above.called()  # For a run that has ended nothing is carried out any more.
+            assert above.calls[0][2].cancelled
+            above.go_on.set()
+            with (project / "gate").open("w"):
+                pass
+            await hall.wait(run)
+            assert "q1" not in [line["response"]["request_id"] for line in hall.heard()]
+            assert not {"raw", "answer"} & {event["type"] for event in await hall.events(run)}
+
+    os.mkfifo(project / "gate")
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize("behind", [[], [text("recorded")]], ids=["unrecorded", "recorded"])
+def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same_key(
+    home: Path, project: Path, behind: list[Any]
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, first = at(kitchen), Above()
+            hall.engine.serving.open(first)
+            run = await hall.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
+            await first.called()
+            if behind:
+                await hall.says(run, "recorded")
+        first.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall, second = at(kitchen), Above()
+            hall.engine.serving.open(second)
+            await second.called()
+            second.go_on.set()
+            assert (await hall.wait(run)).status is Status.DONE
+            assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+            assert [call[:2] for call in first.calls] == [call[:2] for call in second.calls]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, first = at(kitchen), Above()
+            first.go_on.set()
+            hall.engine.serving.open(first)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE)
+            await hall.says(run, "recorded")
+            place = str(hall.engine.directory(run))
+            await until(lambda: files.has_input(place, "mcp:q2"), "both answers")
+        async with kitchen_at(home, project) as kitchen:
+            hall, second = at(kitchen), Above()
+            hall.engine.serving.open(second)
+            await until(lambda: len(hall.heard()) == 2, "what it was told")
+            with (project / "gate").open("w"):
+                pass
+            await hall.wait(run)
+            assert second.calls == []
+
+    os.mkfifo(project / "gate")
+    asyncio.run(scene())
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """As on a machine that has no descriptor left: for a while every look at a file fails."""
+    opened = os.open
+
+    def refuse(name: str, *rest: int, **more: int) -> int:
+        if name == str(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), name)
+        return opened(name, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "open", refuse)
+        yield
+
+
+async def looked() -> None:
+    """Everything that was under way in the one thread for it has been done, whatever came of it."""
+    await asyncio.sleep(0)
+    await asyncio.to_thread(int)
+
+
+@pytest.mark.usefixtures("speaker")
+@pytest.mark.parametrize("taken_over", [False, True], ids=["its-first-server", "the-next-one"])
+def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, taken_over: bool
+) -> None:
+    monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            given = hall.engine.directory(run) / files.IN
+            if not taken_over:
+                with unreadable(given):
+                    hall.engine.serving.open(above)
+                    await looked()
+                await hall.wait(run)
+        if taken_over:
+            with ExitStack() as blind:
+                blind.enter_context(unreadable(given))
+                async with kitchen_at(home, project) as kitchen:
+                    hall = at(kitchen)
+                    hall.engine.serving.open(above)
+                    await looked()
+                    blind.close()
+                    await hall.wait(run)
+        assert list(map(answered, hall.heard())) == [("q1", "answer 1")]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_the_next(
+    home: Path, project: Path
+) -> None:
+    tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            hall.engine.leave()
+            run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
+            await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
+            assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
+        assert above.calls == []
+        assert hall.engine.serving.left_a_call
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            above.go_on.set()
+            hall.engine.serving.open(above)
+            await hall.wait(run)
+            assert answered(hall.heard()[1]) == ("q2", "answer 2")
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So that calls are looked at before the end of their run: what was said to it is looked at again a second later.
+    monkeypatch.setattr(stream_mcp, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        above = Above()
+        above.go_on.set()
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
+            await hall.says(run, "recorded")
+            pid = (await hall.running(run)).pid
+            given = hall.engine.directory(run) / files.IN
+        with (home / SERVER_LOCK).open("r+") as lock:  # Or its keeper would start a server.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            await until(lambda: not processes_of(home), "the keeper's end")
+        with ExitStack() as blind:
+            blind.enter_context(unreadable(given))
+            async with kitchen_at(home, project) as kitchen:
+                kitchen.engine.serving.open(above)
+                await looked()
+                blind.close()
+                assert (await kitchen.wait(run)).status is Status.FAILED
+        assert above.calls == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_what_is_not_for_us_is_refused_so_that_nobody_waits(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+            run = await hall.begin(asks("q1", ping, "theirs"), "hear", asks("q2", None), "hear", INIT, DONE)
+            await hall.wait(run)
+            assert [line["response"]["subtype"] for line in hall.heard()] == ["error", "error"]
+            assert "theirs" in hall.heard()[0]["response"]["error"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_a_command_that_never_ends_keeps_no_run_for_ever(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {"task_id": "b1", "task_type": "local_bash"}
+    monkeypatch.setattr(supervisor, "LINGER", 0.2)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall = at(kitchen)
+            changed = {"type": "system", "subtype": "background_tasks_changed", "tasks": [left], "session_id": "s"}
+            assert (await hall.wait(await hall.begin(INIT, changed, DONE))).result == "done"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.usefixtures("speaker")
+def test_the_end_of_a_run_ends_its_waits(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            hall, above = at(kitchen), Above()
+            hall.engine.serving.open(above)
+            run = await hall.begin(INIT, calls("q1", 1), "hear", DONE)
+            await above.called()
+            await stop_all(hall.engine)
+            assert above.calls[0][2].cancelled
+            above.go_on.set()
+            assert (await hall.wait(run)).status is Status.STOPPED
+            assert hall.heard() == []
+
+    asyncio.run(scene())

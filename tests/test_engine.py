@@ -1,0 +1,452 @@
+"""The engine with real processes: starting once, stopping all of it, and going on where another one left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+from workflows.engine_fixture import SECRET, Kitchen, kitchen_at, stop_all, until
+from world import Bin, processes_of
+
+from hocket.errors import Conflict, Forbidden, Unauthorized, UnknownAgent
+from hocket.keeper import files
+from hocket.keeper.platform import Inotify
+from hocket.keeper.zygote import Zygote
+from hocket.model import Kind, Reason, Run, Status
+from hocket.sessions import supervisor
+from hocket.sessions.run_identity import run_token
+
+SLEEPER = "import signal; signal.pause()"
+HALF_A_SENTENCE = """
+import json
+def say(**line): print(json.dumps({"type": "stream_event", "session_id": "s-1", "parent_tool_use_id": None, **line}),
+                       flush=True)
+def delta(text): say(event={"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}})
+say(type="system", subtype="init", cwd="/", tools=[])
+open("first").read()
+say(event={"type": "message_start", "message": {"id": "m-1", "role": "assistant", "content": []}})
+say(event={"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}})
+delta("half ")
+open("second").read()
+delta("and half")
+say(type="assistant", message={"id": "m-1", "content": [{"type": "text", "text": "half and half"}]})
+say(type="result", subtype="success", is_error=False, result="half and half")
+"""
+LEDGER = "import os, sys; os.write(os.open('ledger', os.O_WRONLY | os.O_APPEND | os.O_CREAT), b'x')"
+
+
+def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> None:
+    agent("greeter", "import sys; print('hello', *sys.argv[1:]); print('oops', file=sys.stderr); sys.exit(3)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("greeter", prompt="you there")
+            assert (run.status, run.kind, run.depth, run.root, run.number) == (Status.STARTING, Kind.LEAF, 0, run.id, 1)
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.EXIT, 3)
+            assert ended.result == "hello you there\n"
+            told = await kitchen.events(run)
+            assert [event["type"] for event in told][:2] == ["run.created", "run.started"]
+            assert sorted(event["type"] for event in told[2:-1]) == ["raw", "text"]
+            assert told[-1]["type"] == "run.ended"
+            assert kitchen.engine.live() == []
+            assert kitchen.engine.count == 0
+
+    asyncio.run(scene())
+
+
+def test_who_talks_on_and_on_is_read_at_a_pace_and_to_the_last_line(home: Path, project: Path, agent: Bin) -> None:
+    agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("talker")
+            await kitchen.wait(run)
+            said = [event for event in await kitchen.events(run) if event["type"] == "text"]
+            assert [int(event["data"]["text"]) for event in said] == list(range(200))
+            # What is read in one go is stamped with one time.
+            assert 5 < len({event["ts"] for event in said}) < 100
+
+    asyncio.run(scene())
+
+
+def says(kitchen: Kitchen, run: Run, text: str) -> bool:
+    return kitchen.engine.hub.last.get(run.id) == text
+
+
+def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All news are lost, but that there were some: a queue that overflowed. And nobody looks without news."""
+    agent("talker", "while said := open('door').read(): print(said, flush=True)")
+    os.mkfifo(project / "door")
+    monkeypatch.setattr(supervisor, "SCAN_EVERY", 3600.0)
+    read = Inotify.read
+    monkeypatch.setattr(Inotify, "read", lambda self: [(-1, 0, "") for _ in read(self)[:1]])
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("talker")
+            for number in range(5):
+                await asyncio.to_thread((project / "door").write_text, str(number))
+                await until(partial(says, kitchen, run, str(number)), "its word")
+            await asyncio.to_thread((project / "door").write_text, "")
+            assert (await kitchen.wait(run)).status is Status.DONE
+
+    asyncio.run(scene())
+
+
+def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            with pytest.raises(UnknownAgent):
+                await kitchen.start("no-such-program")
+            assert kitchen.engine.read.recent(10) == []
+            assert not (home / "runs").exists()
+
+    asyncio.run(scene())
+
+
+def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path, agent: Bin) -> None:
+    agent("once", LEDGER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            runs = await asyncio.gather(*(kitchen.start("once", key="k") for _ in range(100)))
+            assert len({run.id for run in runs}) == 1
+            await kitchen.wait(runs[0])
+        async with kitchen_at(home, project) as kitchen:
+            assert (await kitchen.start("once", key="k")).id == runs[0].id
+            assert len(kitchen.engine.read.recent(10)) == 1
+        assert (project / "ledger").read_bytes() == b"x"
+
+    asyncio.run(scene())
+
+
+def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Path, agent: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            refused = await asyncio.gather(*(kitchen.start("later", key="k") for _ in range(3)), return_exceptions=True)
+            assert [type(error) for error in refused] == [UnknownAgent] * 3
+            agent("later", "print('now')")
+            assert (await kitchen.wait(await kitchen.start("later", key="k"))).result == "now\n"
+
+    asyncio.run(scene())
+
+
+def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, project: Path, agent: Bin) -> None:
+    agent("teller", "print('first', flush=True); open('door').read(); print('second')")
+    os.mkfifo(project / "door")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("teller")
+            await until(lambda: kitchen.engine.hub.last.get(run.id) == "first", "the first word")
+        (project / "door").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.exit_code, ended.result) == (Status.DONE, 0, "first\nsecond\n")
+            texts = [e["data"]["text"] for e in await kitchen.events(run) if e["type"] == "text"]
+            assert texts == ["first", "second"]
+
+    asyncio.run(scene())
+
+
+def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
+    """They are not worth a commit: the half of a sentence, say."""
+    agent("claude", HALF_A_SENTENCE)
+    for door in ("first", "second"):
+        os.mkfifo(project / door)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("claude", prompt="go")
+            await until(lambda: kitchen.engine.find(run.id).session_id, "its session")
+            committed = kitchen.engine.read.offsets(run.id).out
+            (project / "first").write_text("")
+            leaf = kitchen.engine._processes._leaves[run.id]
+            await until(lambda: leaf.offsets.out > committed, "the half of a sentence to be read")
+            assert kitchen.engine.read.offsets(run.id).out == committed
+        (project / "second").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.result) == (Status.DONE, "half and half")
+            events = await kitchen.events(run)
+            assert [e["data"]["text"] for e in events if e["type"] == "text"] == ["half and half"]
+            assert [e["type"] for e in events].count("session") == 1
+
+    asyncio.run(scene())
+
+
+def test_stopping_ends_a_run_with_everything_below_it(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            top = await kitchen.start("sleeper")
+            child = await kitchen.start("sleeper", parent=top)
+            chain = await kitchen.chain("sleeper:2", parent=child)
+            beside = await kitchen.start("sleeper")
+            await kitchen.running(top)
+            told = await kitchen.engine.stop(top)
+            below = [run.id for run in kitchen.engine.read.below(top.id)]
+            assert set(below) >= {top.id, child.id, chain.id}
+            assert sorted(told["stopped"]) == sorted(below)
+            assert (told["run"], told["status"], told["survivors"]) == (top.id, "stopped", [])
+            assert [run.id for run in kitchen.engine.live()] == [beside.id]
+            again = await kitchen.engine.stop(top)
+            assert (again["status"], again["stopped"]) == ("stopped", [])
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())
+
+
+def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_survive_it(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.running(await kitchen.start("sleeper"))
+            starting = asyncio.create_task(kitchen.start("sleeper", parent=parent))
+            await asyncio.sleep(0)  # it has passed every check, and its commit is on the way
+            await kitchen.engine.stop(parent)
+            outcome = (await asyncio.gather(starting, return_exceptions=True))[0]
+            survivors = [run.id for run in kitchen.engine.live() if run.stop_reason is None]
+            await stop_all(kitchen.engine)
+            assert isinstance(outcome, Run | Conflict), outcome
+            assert survivors == []
+
+    asyncio.run(scene())
+
+
+def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.running(await kitchen.start("sleeper"))
+            child = await kitchen.running(await kitchen.start("sleeper", parent))
+            other = await kitchen.running(await kitchen.start("sleeper"))
+            await kitchen.engine.order(ending=parent)
+        async with kitchen_at(home, project) as kitchen:
+            assert [(await kitchen.wait(run)).reason for run in (parent, child)] == [Reason.STOPPED] * 2
+            assert kitchen.engine.find(other.id).status is Status.RUNNING
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())
+
+
+def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Path, agent: Bin) -> None:
+    os.mkfifo(project / "door")
+    agent(
+        "stubborn", "import signal; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); open('door').read()"
+    )
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            parent = await kitchen.start("stubborn")
+            await until(lambda: kitchen.engine.hub.last.get(parent.id), "its word")
+            stopping = asyncio.create_task(kitchen.engine.stop(parent))
+            await until(lambda: kitchen.engine.find(parent.id).stop_reason, "the wish to stop")
+            with pytest.raises(Conflict):
+                await kitchen.start("stubborn", parent=kitchen.engine.run_of_token(run_token(SECRET, parent.id)))
+            (project / "door").write_text("")
+            assert (await stopping)["status"] == "stopped"
+
+    asyncio.run(scene())
+
+
+def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("sleeper")
+            token = run_token(SECRET, run.id)
+            assert kitchen.engine.run_of_token(token).id == run.id
+            await kitchen.engine.stop(run)
+            with pytest.raises(Forbidden):
+                kitchen.engine.run_of_token(token)
+            with pytest.raises(Unauthorized):
+                kitchen.engine.run_of_token("x.y")
+            for forged in (f"{run.id}.", run_token(b"other", run.id)):
+                with pytest.raises(Forbidden, match="not the token of this run"):
+                    kitchen.engine.run_of_token(forged)
+
+    asyncio.run(scene())
+
+
+def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("sleeper")
+            with pytest.raises(Conflict, match="does not read"):
+                await kitchen.engine.send(run, "hi", "k")
+            await kitchen.engine.stop(run)
+            with pytest.raises(Conflict, match="has ended"):
+                await kitchen.engine.send(run, "hi", "k")
+
+    asyncio.run(scene())
+
+
+def test_closing_leaves_runs_alive_and_no_helper_behind(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> Run:
+        async with kitchen_at(home, project) as kitchen:
+            return await kitchen.running(await kitchen.start("sleeper"))
+
+    async def clean_up() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            await stop_all(kitchen.engine)
+
+    run = asyncio.run(scene())
+    try:
+        assert run.pid is not None
+        assert run.pid in processes_of(home)
+        asyncio.run(until(lambda: len(processes_of(home)) == 2, "the agent and its keeper alone"))
+    finally:
+        asyncio.run(clean_up())
+
+
+def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.running(await kitchen.start("sleeper", timeout=0.3))
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+    asyncio.run(scene())
+
+
+def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_blocks_nobody(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes no more names, for a while: the engine must go on with everything else."""
+    agent("quick", "print('done')")
+    refusals = iter([errno.EDQUOT, errno.EDQUOT])
+    call_off = files.call_off
+
+    def refuse_start(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    def refuse_twice(place: str) -> bool:
+        for number in refusals:
+            raise OSError(number, "no quota")
+        return call_off(place)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            with monkeypatch.context() as patched:
+                patched.setattr(files, "create", refuse_start)
+                patched.setattr(files, "call_off", refuse_twice)
+                ended = await asyncio.wait_for(kitchen.wait(await kitchen.start("quick")), 10)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.START_FAILED)
+            assert (await kitchen.wait(await kitchen.start("quick"))).status is Status.DONE
+            assert next(refusals, None) is None
+
+    asyncio.run(scene())
+
+
+def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Path, project: Path, agent: Bin) -> None:
+    (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
+    agent("flood", "import sys\nwhile True: sys.stdout.write('y\\n' * 10_000)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.start("flood"))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.LIMIT)
+            told = await kitchen.events(ended)
+            (notice,) = (event["data"]["text"] for event in told if event["type"] == "notice")
+            lines = sum(event["type"] == "text" for event in told)
+            written = (kitchen.engine.directory(ended) / files.OUT).stat().st_size
+            assert notice == f"{written - 2 * lines} bytes of what it wrote are in its files alone: hocket logs 1 --raw"
+            assert lines < 200_000
+
+    asyncio.run(scene())
+
+
+def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
+    home: Path, project: Path, agent: Bin
+) -> None:
+    agent("flood", "print('y\\n' * 5_000_000, 'the last word', sep='', flush=True); import signal; signal.pause()")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("flood")
+            place = kitchen.engine.directory(run) / files.OUT
+            await until(lambda: place.exists() and place.stat().st_size > 10_000_000, "its words")
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            assert told["status"] is Status.STOPPED
+            events = await kitchen.events(run)
+            assert [event["data"]["text"] for event in events if event["type"] == "text"][-1] == "the last word"
+            assert len(events) < 1_000_000
+
+    asyncio.run(scene())
+
+
+def test_refused_fork_is_tried_again_beyond_all_attempts(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keeper that cannot fork its agent gives the start back; that is no fault of the run."""
+    agent("later", "print('now')")
+    monkeypatch.setattr(supervisor, "START_ATTEMPTS", 1)
+    monkeypatch.setattr(supervisor, "SCAN_EVERY", 0.1)
+    fork, refusals = Zygote.fork, iter(range(3))
+
+    def refused_at_first(
+        zygote: Zygote, directory: str, timeout: float, secrets: Mapping[str, str] | None = None
+    ) -> int:
+        if next(refusals, None) is None:
+            return fork(zygote, directory, timeout, secrets)
+        assert files.claim_start(directory)
+        files.give_start_back(directory, fork_refused=True)
+        return os.getpid()
+
+    monkeypatch.setattr(Zygote, "fork", refused_at_first)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.start("later"))
+            assert (ended.status, ended.result, next(refusals, None)) == (Status.DONE, "now\n", None)
+
+    asyncio.run(scene())
+
+
+def test_start_is_recorded_when_lock_and_pid_are_replaced(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torture row 47. The agent was faster than the first look at its `pid`."""
+    monkeypatch.setattr(supervisor, "SCAN_EVERY", 0.1)
+    replacing = """
+import glob, os, signal
+(lock,) = glob.glob(os.path.join(os.environ["HOCKET_HOME"], "runs", "*", os.environ["HOCKET_RUN"], "lock"))
+os.unlink(lock)
+os.symlink("/dev/zero", lock)
+signal.pause()
+"""
+    agent("replacer", replacing)
+    monkeypatch.setattr(files, "read_pid", lambda directory: None)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.start("replacer")
+            await until(lambda: os.path.islink(kitchen.engine.directory(run) / files.LOCK), "the replaced lock")
+            await until(lambda: kitchen.engine.find(run.id).status is Status.RUNNING, "the recorded start")
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())

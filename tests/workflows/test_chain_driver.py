@@ -1,0 +1,431 @@
+"""Chains with real processes: order, loops, gates, stops, and going on in another engine with nothing run twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows.engine_fixture import kitchen_at, until
+from world import Bin
+
+from hocket.errors import StoreError
+from hocket.keeper.zygote import Zygote
+from hocket.model import Event, Kind, Reason, Run, Status
+from hocket.sessions import supervisor
+from hocket.sessions.journal import Journal
+from hocket.store import Committed
+
+WORKER = """
+import os, sys
+ledger = os.open("ledger", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+os.write(ledger, (sys.argv[1].split()[0] + "\\n").encode())
+turn = len(os.pread(ledger, 10_000, 0).split())
+print(sys.argv[1], turn)
+"""
+
+
+@pytest.fixture
+def worker(agent: Bin) -> Bin:
+    """Programs that write their prompt into one ledger, once for each time that they are run."""
+    agent("worker", WORKER)
+    agent("marking", WORKER + "if turn == 2: print('FORKHESTRA_COMPLETE')\n")
+    agent("claiming", WORKER + "print('FORKHESTRA_COMPLETE')\n")
+    agent("failing", WORKER + "sys.exit(4)\n")
+    agent("at_door", WORKER + "sys.stdout.flush()\nopen(f'door{turn}').read()\nprint('through')\n")
+    return agent
+
+
+def ledger(project: Path) -> list[str]:
+    path = project / "ledger"
+    return path.read_text().split() if path.exists() else []
+
+
+def shape(run: Run) -> tuple[str, str | None, str]:
+    return run.kind, run.reason, run.status
+
+
+def short(step: dict[str, Any] | Any) -> tuple[Any, ...]:
+    return step["agent"], step["status"], step["reason"], step["iterations"], step["max_iterations"]
+
+
+def test_a_chain_its_loop_and_their_first_iteration_become_true_together(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
+            run = await kitchen.chain("worker:2", prompt="a")
+            assert commits[0] == ["run.created", "run.started"] * 2 + ["run.created"]
+            assert [one.kind for one in kitchen.engine.read.below(run.id)] == [Kind.CHAIN, Kind.LOOP, Kind.LEAF]
+            await kitchen.wait(run)
+            assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize(
+    ("chain", "until", "last"),
+    [
+        ("worker -> worker", None, [Kind.LEAF, Kind.CHAIN]),
+        ("worker:2", None, [Kind.LEAF, Kind.LOOP, Kind.CHAIN]),
+        ("failing -> worker", None, [Kind.LEAF, Kind.CHAIN]),
+        ("claiming:2", "true", [Kind.LOOP, Kind.CHAIN]),
+    ],
+)
+def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_see_to(
+    home: Path, project: Path, worker: Bin, chain: str, until: str | None, last: list[Kind]
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(
+                lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
+            )
+            ended = await kitchen.wait(await kitchen.chain(chain, prompt="a", until=until))
+            ends = [run for commit in commits for run in commit]
+            assert sorted(ends) == sorted(one.id for one in kitchen.engine.read.below(ended.id))
+            assert [kitchen.engine.find(run).kind for run in commits[-1]] == last
+            assert ended.steps == kitchen.engine.find(ended.id).steps
+            assert not kitchen.engine._chains._courses
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("calm", [0.0, 60.0])
+def test_that_no_server_is_needed_any_more_is_said_after_a_calm(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, calm: float
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(Zygote, "need_server", lambda self, home: said.append(home))
+    monkeypatch.setattr("hocket.sessions.supervisor.CALM", calm)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            for _ in range(2):
+                await kitchen.wait(await kitchen.chain("worker", prompt="a"))
+                if not calm:
+                    await until(lambda: said[-1] == "", "the calm")
+            assert said == ([str(home), "", str(home), ""] if not calm else [str(home), str(home)])
+
+    asyncio.run(scene())
+
+
+def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in (1, 2):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            commits: list[list[str]] = []
+            kitchen.engine.listen(
+                lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
+            )
+            chain = await kitchen.chain("at_door", prompt="a")
+            (leaf,) = kitchen.engine.read.children(chain.id)
+            await until(lambda: ledger(project) == ["a"], "the agent")
+            left = await kitchen.start("at_door", kitchen.engine.find(leaf.id), prompt="b")
+            await until(lambda: ledger(project) == ["a", "b"], "whom it left at work")
+            await asyncio.to_thread((project / "door1").write_text, "")
+            await kitchen.wait(chain)
+            assert [commit for commit in commits if commit] == [[leaf.id], [chain.id]]
+            await asyncio.to_thread((project / "door2").write_text, "")
+            await kitchen.wait(left)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-B14", "S1-B16")
+def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("worker -> worker", prompt="a"))
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.DONE, Reason.SINGLE_RUN, 0)
+            assert ended.result == "a 2\n"
+            assert [short(step) for step in ended.steps] == [("worker", "done", "single_run", 1, 1)] * 2
+            leaves = kitchen.engine.read.children(ended.id)
+            assert [(leaf.kind, leaf.step, leaf.iteration) for leaf in leaves] == [("leaf", 0, None), ("leaf", 1, None)]
+            assert [step["runs"] for step in ended.steps] == [[leaf.id] for leaf in leaves]
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-B15")
+def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("marking:5 -> worker", prompt="a"))
+            assert [short(step) for step in ended.steps] == [
+                ("marking", "done", "marker", 2, 5),
+                ("worker", "done", "single_run", 1, 1),
+            ]
+            loop, last = kitchen.engine.read.children(ended.id)
+            assert shape(loop) == (Kind.LOOP, Reason.MARKER, Status.DONE)
+            leaves = kitchen.engine.read.children(loop.id)
+            assert [(leaf.step, leaf.iteration) for leaf in leaves] == [(0, 1), (0, 2)]
+            assert [leaf.marker for leaf in leaves] == [False, True]
+            assert last.depth == loop.depth == leaves[0].depth == 0
+            inside = {event["run"] for event in await kitchen.events(loop)}
+            assert inside == {loop.id, *(leaf.id for leaf in leaves)}
+
+    asyncio.run(scene())
+
+
+@pytest.mark.req("S1-B15", "S1-B16")
+def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("failing:2 -> worker", prompt="a"))
+            assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.MAX_ITERATIONS, 4)
+            assert [short(step)[:2] for step in ended.steps] == [("failing", "failed"), ("worker", "skipped")]
+            assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
+def test_a_gate_is_asked_after_each_claim_and_its_word_is_kept(home: Path, project: Path, worker: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("claiming:5", prompt="a", until="test $(wc -l < ledger) -ge 3")
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
+            gates = [event["data"]["passed"] for event in await kitchen.events(run) if event["type"] == "gate"]
+            assert gates == [False, False, True]
+
+    asyncio.run(scene())
+
+
+def test_another_engine_goes_on_in_the_middle_of_a_loop_and_runs_nothing_twice(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in range(1, 6):
+        os.mkfifo(project / f"door{number}")
+
+    def at_work(number: int) -> bool:
+        return len(ledger(project)) >= number
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door:5", prompt="a")
+            await until(partial(at_work, 1), "the first iteration")
+        for number in range(1, 5):
+            async with kitchen_at(home, project):
+                (project / f"door{number}").write_text("")
+                await until(partial(at_work, number + 1), "the next iteration")
+        (project / "door5").write_text("")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert [short(step) for step in ended.steps] == [("at_door", "failed", "max_iterations", 5, 5)]
+            (loop,) = kitchen.engine.read.children(run.id)
+            assert [leaf.iteration for leaf in kitchen.engine.read.children(loop.id)] == [1, 2, 3, 4, 5]
+        assert ledger(project) == ["a"] * 5
+
+    asyncio.run(scene())
+
+
+def test_a_chain_whose_last_step_ended_unseen_is_finished_by_the_next_engine(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    for number in range(1, 4):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door -> at_door", prompt="a")
+            await until(lambda: len(ledger(project)) == 1, "the first step")
+            (project / "door1").write_text("")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            first = kitchen.engine.read.last_seq()
+        async with kitchen_at(home, project) as kitchen:
+            (project / "door2").write_text("")
+            ended = await kitchen.wait(run)
+            assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1, 1])
+            later = await kitchen.events(run, first)
+            assert [event["type"] for event in later if event["run"] == run.id] == ["run.ended"]
+        assert ledger(project) == ["a", "a"]
+
+    asyncio.run(scene())
+
+
+def test_a_gate_that_was_at_work_is_asked_again_by_the_next_engine(home: Path, project: Path, worker: Bin) -> None:
+    """Its command is the user's own check; only agents must not run twice."""
+    os.mkfifo(project / "gate")
+    asks = "echo asked >> asked; test -e open || { cat gate; false; }"
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("claiming:2", prompt="a", until=asks)
+            await until((project / "asked").exists, "the gate")
+        (project / "open").touch()
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 1)
+        assert ledger(project) == ["a"]
+
+    asyncio.run(scene())
+
+
+def test_stopping_a_chain_ends_its_loop_and_its_leaf_and_starts_no_further_step(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door:3 -> worker", prompt="a")
+            await until(lambda: ledger(project), "the first iteration")
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            below = kitchen.engine.read.below(run.id)
+            assert sorted(told["stopped"]) == sorted(one.id for one in below)
+            assert [shape(one) for one in below] == [
+                (Kind.CHAIN, Reason.STOPPED, Status.STOPPED),
+                (Kind.LOOP, Reason.STOPPED, Status.STOPPED),
+                (Kind.LEAF, Reason.STOPPED, Status.STOPPED),
+            ]
+        assert ledger(project) == ["a"]
+
+    asyncio.run(scene())
+
+
+def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: Bin) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("at_door:3 -> worker", prompt="a", timeout=0.3))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch, is_chain: bool
+) -> None:
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            begin = kitchen.chain if is_chain else kitchen.start
+            run = await begin("at_door", prompt="a", timeout=0.5)
+            await until(lambda: ledger(project), "the agent")
+            refused: list[object] = []
+
+            async def no_room(*what: object, **how: object) -> Committed:
+                refused.append(what)
+                raise StoreError("the disk is full")
+
+            with monkeypatch.context() as full:
+                full.setattr(kitchen.engine._journal, "write", no_room)
+                await until(lambda: refused, "the time limit")
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("by_time", [True, False])
+def test_the_end_of_a_chain_is_also_that_of_runs_whose_own_parent_has_ended(
+    home: Path, project: Path, worker: Bin, by_time: bool
+) -> None:
+    for number in range(1, 4):
+        os.mkfifo(project / f"door{number}")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door -> at_door", prompt="a", timeout=3.0 if by_time else None)
+            await until(lambda: any(one.pid for one in kitchen.engine.live()), "the first step")
+            (parent,) = (one for one in kitchen.engine.live() if one.kind is Kind.LEAF)
+            await until(lambda: len(ledger(project)) == 1, "the first step's door")
+            nested = await kitchen.start("at_door", parent=parent, prompt="b")
+            await until(lambda: len(ledger(project)) == 2, "the nested one's door")
+            (project / "door1").write_text("")
+            await until(lambda: len(ledger(project)) == 3, "the second step")
+            told = {} if by_time else await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            reason = Reason.TIMEOUT if by_time else Reason.STOPPED
+            assert [(await kitchen.wait(one)).reason for one in (run, nested)] == [reason, reason]
+            assert by_time or nested.id in told["stopped"]
+
+    asyncio.run(scene())
+
+
+def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
+    home: Path, project: Path, worker: Bin
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            gate = "echo x >> gates; sleep 300"
+            chains = [await kitchen.chain("worker", prompt="a", until=gate) for _ in range(17)]
+            asked = project / "gates"
+            await until(lambda: asked.exists() and asked.stat().st_size == 2 * 16, "all gates")
+            waits_for_a_thread, at_gate, *others = sorted(chains, key=lambda run: run.number, reverse=True)
+            for chain in (waits_for_a_thread, at_gate):
+                stopped = await asyncio.wait_for(kitchen.engine.stop(chain), 8)
+                assert stopped["status"] == Status.STOPPED
+            await asyncio.gather(*(kitchen.engine.stop(chain) for chain in others))
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("turns", range(0, 40, 4))
+def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
+    home: Path, project: Path, worker: Bin, turns: int
+) -> None:
+    """Its agent may be committed after the runs to stop were listed, and before the stop is."""
+    os.mkfifo(project / "door1")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("at_door", prompt="a")
+            for _ in range(turns):
+                await asyncio.sleep(0)  # the stop comes a little later each time
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            assert told["status"] is Status.STOPPED
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())
+
+
+def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_later(
+    home: Path, project: Path, worker: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The chain is told to stop while its second agent comes into being, and then there is no room for a while."""
+    os.mkfifo(project / "door2")
+    monkeypatch.setattr(supervisor, "RETRY_AFTER", 0.01)
+    write = Journal.write
+    refused: list[str] = []
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            coming, stopped = asyncio.Event(), asyncio.Event()
+
+            async def narrow(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
+                told = {(event.type, event.run == run.id) for event in events}
+                if ("run.created", False) in told:
+                    coming.set()
+                    await stopped.wait()
+                if ("input", False) in told and len(refused) < 3:
+                    refused.append(events[0].run)
+                    raise StoreError("no room")
+                done = await write(journal, events, **more)
+                if ("input", True) in told:
+                    stopped.set()
+                return done
+
+            run = await kitchen.chain("worker -> at_door", prompt="a")
+            monkeypatch.setattr(Journal, "write", narrow)
+            await asyncio.wait_for(coming.wait(), 15)
+            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            assert told["status"] is Status.STOPPED
+            assert (len(refused), len(set(refused))) == (3, 1)
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())

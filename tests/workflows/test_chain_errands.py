@@ -1,0 +1,95 @@
+"""What a chain has found out about a step may fail in ways that nobody thought of; the chain goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows.engine_fixture import kitchen_at
+from world import Bin
+
+from hocket.model import Event, Reason, Status
+from hocket.store import Committed
+from hocket.workflows import chain_driver, directory_state
+
+
+@pytest.fixture
+def claiming(agent: Bin) -> Bin:
+    agent("claiming", "print('FORKHESTRA_COMPLETE')\n")
+    agent("worker", "print('the same')\n")
+    return agent
+
+
+def no_thread(*_: Any) -> Any:
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_gate_without_a_thread_has_not_passed(
+    home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            monkeypatch.setattr(kitchen.engine._chains._gates._threads, "submit", no_thread)
+            ended = await kitchen.wait(await kitchen.chain("claiming:2", until="true"))
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.GATE)
+            gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
+            assert [(gate["exit_code"], gate["output"]) for gate in gates] == [
+                (127, "RuntimeError: can't start new thread")
+            ] * 2
+
+    asyncio.run(scene())
+
+
+def test_evidence_that_cannot_be_had_is_unreadable_and_ends_nothing(
+    home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(cwd: str, env: object) -> directory_state.Evidence:
+        raise RecursionError("maximum recursion depth exceeded")
+
+    monkeypatch.setattr(directory_state, "look", too_deep)
+    (project / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "worker", iterations = 3, no_progress = 1}]\n')
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="c")))
+            assert ended.reason is Reason.MAX_ITERATIONS
+            looks = [event["data"] for event in await kitchen.events(ended) if event["type"] == "progress"]
+            assert {look["kind"] for look in looks} == {"unreadable"}
+
+    asyncio.run(scene())
+
+
+def test_what_fails_for_no_known_reason_is_tried_again(
+    home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once where a gate's word is recorded, and once where the chain decides what comes next."""
+    monkeypatch.setattr(chain_driver, "RETRY_AFTER", 0.05)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            journal, failures = kitchen.engine._journal, {"gate", "run.ended"}
+            insist, write = journal.insist, journal.write
+
+            def stumble(events: list[Event]) -> None:
+                # A leaf's end is not recorded by the chain.
+                kinds = {event.type for event in events if event.run == event.root or event.type == "gate"} & failures
+                for kind in kinds:
+                    failures.discard(kind)
+                    raise RuntimeError(kind)
+
+            async def once_insist(events: list[Event], **more: Any) -> Committed:
+                stumble(events)
+                return await insist(events, **more)
+
+            async def once_write(events: list[Event], **more: Any) -> Committed:
+                stumble(events)
+                return await write(events, **more)
+
+            monkeypatch.setattr(journal, "insist", once_insist)
+            monkeypatch.setattr(journal, "write", once_write)
+            ended = await kitchen.wait(await kitchen.chain("claiming:2", until="true"))
+            assert (ended.status, failures) == (Status.DONE, set())
+
+    asyncio.run(scene())

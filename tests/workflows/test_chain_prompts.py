@@ -1,0 +1,180 @@
+"""What a step is told when it begins: the task, the result before it, and what the gate had against the last try."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from workflows.engine_fixture import Kitchen, kitchen_at
+from world import Bin
+
+from hocket.model import Kind, Reason, Run, Status
+
+NOTING = """
+import json, os, sys
+name = os.path.basename(sys.argv[0])
+prompts = os.open("prompts", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+text = sys.stdin.read() or (sys.argv[1] if len(sys.argv) > 1 else None)
+os.write(prompts, (json.dumps([name, text]) + "\\n").encode())
+"""
+
+
+@pytest.fixture
+def programs(agent: Bin) -> Bin:
+    agent("planner", NOTING + "print('the plan')\n")
+    agent("left", NOTING + "print('from the left')\n")
+    agent("right", NOTING + "print('from the right')\n")
+    agent("builder", NOTING + "print('built')\n")
+    agent("claiming", NOTING + "print('FORKHESTRA_COMPLETE')\n")
+    agent("wordy", NOTING + "print('x' * 70_000)\n")
+    return agent
+
+
+def configured(project: Path, text: str) -> None:
+    (project / "hocket.toml").write_text(text)
+
+
+def prompts(project: Path) -> list[list[Any]]:
+    path = project / "prompts"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def run_chain(kitchen: Kitchen, **wish: Any) -> Run:
+    return await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="work", **wish)))
+
+
+def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, project: Path, programs: Bin) -> None:
+    configured(
+        project,
+        """
+        [chains.work]
+        steps = [
+          {agent = "planner", prompt = "plan {{task}}[{{previous.result}}]"},
+          {group = [{agent = "left", prompt = "{{previous.result}}?"}, {agent = "right", prompt = "{{task}}?"}]},
+          {agent = "builder", prompt = "build: {{previous.result}}"},
+        ]
+        """,
+    )
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await run_chain(kitchen, prompt="a house")
+            assert ended.status is Status.DONE
+            told = dict(prompts(project))
+            assert told["planner"] == "plan a house[]"
+            assert (told["left"], told["right"]) == ("the plan?", "a house?")
+            assert told["builder"] == "build: ## left\n\nfrom the left\n\n## right\n\nfrom the right"
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("literal", [False, True], ids=["typed", "piped"])
+def test_a_callers_own_words_are_not_filled_in_but_for_the_result_before_where_they_were_typed(
+    home: Path, project: Path, programs: Bin, literal: bool
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            text = "Explain {{task}}: {{previous.result}}"
+            run = await kitchen.chain("planner -> builder", prompt=text, prompt_literal=literal)
+            assert (await kitchen.wait(run)).status is Status.DONE
+            told = dict(prompts(project))
+            assert told["builder"] == (text if literal else "Explain {{task}}: the plan")
+
+    asyncio.run(scene())
+
+
+def test_a_result_with_a_nul_reaches_the_next_step(home: Path, project: Path, programs: Bin, agent: Bin) -> None:
+    agent("binary", NOTING + "print('a\\0b')\n")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("binary -> builder", prompt="{{previous.result}}"))
+            assert ended.status is Status.DONE
+            assert dict(prompts(project))["builder"] == "a\ufffdb"
+
+    asyncio.run(scene())
+
+
+def test_a_failed_gates_words_reach_the_next_iteration_and_only_that_one(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    gate = "echo try $(wc -l < prompts); test $(wc -l < prompts) -ge 3 || exit 7"
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(await kitchen.chain("claiming:5", prompt="work", until=gate))
+            assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
+            first, second, third = (text for _, text in prompts(project))
+            assert first == "work"
+            assert second.startswith("work\n\n")
+            assert gate in second
+            assert "exit code 7" in second
+            assert second.endswith("try 1")
+            assert third.endswith("try 2")
+            assert "try 1" not in third
+
+    asyncio.run(scene())
+
+
+def test_a_result_that_is_too_large_for_an_argument_ends_the_chain_with_a_clear_word(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    configured(
+        project,
+        """
+        [chains.work]
+        steps = [{agent = "wordy"}, {agent = "builder", prompt = "build {{previous.result}}"}]
+        """,
+    )
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await run_chain(kitchen)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.START_FAILED)
+            last = kitchen.engine.read.children(ended.id)[-1]
+            assert (last.kind, last.status, last.reason) == (Kind.LEAF, Status.FAILED, Reason.START_FAILED)
+            assert "64 KiB" in (last.error or "")
+            assert [name for name, _ in prompts(project)] == ["wordy"]
+        async with kitchen_at(home, project) as kitchen:
+            assert kitchen.engine.live() == []
+
+    asyncio.run(scene())
+
+
+def test_each_step_may_have_a_gate_of_its_own_and_they_run_at_the_same_time(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    """Each gate waits for the other to begin, so neither would pass if one had to wait for the other's end."""
+    configured(
+        project,
+        """
+        [chains.work]
+        gate_timeout = 8
+        steps = [{group = [
+          {agent = "left", until = "echo > l; until test -e r; do sleep 0.02; done"},
+          {agent = "right", until = "echo > r; until test -e l; do sleep 0.02; done"},
+        ]}]
+        """,
+    )
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            ended = await run_chain(kitchen)
+            assert (ended.status, [step["status"] for step in ended.steps]) == (Status.DONE, ["done", "done"])
+
+    asyncio.run(scene())
+
+
+def test_a_gate_that_takes_too_long_has_not_passed(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("builder", prompt="work", until="sleep 300", gate_timeout=0.3)
+            ended = await kitchen.wait(run)
+            assert (ended.status, ended.reason) == (Status.FAILED, Reason.GATE)
+            (gate,) = [event["data"] for event in await kitchen.events(run) if event["type"] == "gate"]
+            assert (gate["passed"], gate["timed_out"]) == (False, True)
+
+    asyncio.run(scene())

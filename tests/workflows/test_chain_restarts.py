@@ -1,0 +1,148 @@
+"""What another engine finds of a chain: gates that were at work, questions that nobody needs any more, old clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from workflows.engine_fixture import Kitchen, kitchen_at, until
+from world import Bin, processes_of
+
+from hocket.errors import Conflict
+from hocket.keeper import files
+from hocket.keeper.server_watch import SERVER_LOCK
+from hocket.model import Kind, Reason, Run, Status
+from hocket.sessions import clock
+
+CLAIMING = "print('FORKHESTRA_COMPLETE')\n"
+HELD = "open('door').read()\n" + CLAIMING
+GATE = "echo asked >> asked; sleep 1"
+
+
+def asked(project: Path) -> int:
+    path = project / "asked"
+    return path.read_text().count("asked") if path.exists() else 0
+
+
+def leaves(kitchen: Kitchen, agent: str) -> int:
+    """How many processes of an agent are alive."""
+    return sum(1 for run in kitchen.engine.live() if run.kind is Kind.LEAF and run.agent == agent and run.pid)
+
+
+@contextmanager
+def nobody_called(home: Path) -> Iterator[None]:
+    """A time without an engine in which a keeper that ends starts no server either."""
+    with (home / SERVER_LOCK).open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
+    home: Path, project: Path, agent: Bin, members: int
+) -> None:
+    """Its end moves the chain on while the gates of the engine before are still being swept."""
+    agent("claiming", CLAIMING)
+    agent("held", HELD)
+    os.mkfifo(project / "door")
+    dsl = f"({', '.join(['claiming:3'] * members)}, held:3)"
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain(dsl, until=GATE)
+            await until(lambda: asked(project) == members and leaves(kitchen, "held") == 1, "gates and a member")
+        with nobody_called(home):
+            (project / "door").write_text("")
+            await until(lambda: not processes_of(home), "the member's end")
+        async with kitchen_at(home, project) as kitchen:
+            ended = await kitchen.wait(run)
+            gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
+            assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1] * (members + 1))
+            assert [gate["exit_code"] for gate in gates] == [0] * (members + 1)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    """Also by the engine after the one that died before it came to that."""
+    agent("slow", "import signal; signal.pause()\n")
+    agent("held", "open('door').read()\n")
+    os.mkfifo(project / "door")
+
+    async def too_late(*_: object) -> None:
+        """In the place of an engine that dies at that moment."""
+
+    async def ask(kitchen: Kitchen) -> Run:
+        run = await kitchen.chain("(slow:2, held)", on_question="ask")
+        await until(lambda: leaves(kitchen, "slow") + leaves(kitchen, "held") == 2, "both members")
+        (slow,) = (one for one in kitchen.engine.live() if one.agent == "slow" and one.kind is Kind.LEAF)
+        known = files.read_pid(str(kitchen.engine.directory(slow)))
+        assert known is not None
+        os.kill(known.keeper, signal.SIGKILL)
+        await until(lambda: kitchen.engine.find(run.id).needs_you, "the question")
+        (loop,) = (one for one in kitchen.engine.live() if one.kind is Kind.LOOP)
+        await asyncio.wait_for(kitchen.engine.stop(loop), 10)
+        return run
+
+    async def finish(kitchen: Kitchen, run: Run) -> None:
+        # By what the engine itself goes by: the database has it a moment earlier.
+        await until(lambda: not any(one.open_questions for one in kitchen.engine.live()), "the question's end")
+        assert kitchen.engine.find(run.id).status is Status.RUNNING
+        with pytest.raises(Conflict):
+            await kitchen.engine.answer(kitchen.engine.find(run.id), None, True, None, "somebody")
+        (project / "door").write_text("")
+        ended = await kitchen.wait(run)
+        assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)
+        assert [(step["status"], len(step["runs"])) for step in ended.steps] == [("stopped", 1), ("done", 1)]
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            if restarts:
+                monkeypatch.setattr(kitchen.engine._chains, "_withdraw", too_late)
+            run = await ask(kitchen)
+            if not restarts:
+                await finish(kitchen, run)
+        if restarts:
+            async with kitchen_at(home, project) as kitchen:
+                await finish(kitchen, run)
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("later", [-1.0, 1e9], ids=["a longer uptime", "a shorter uptime"])
+def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
+    home: Path, project: Path, agent: Bin, monkeypatch: pytest.MonkeyPatch, later: float
+) -> None:
+    """Once: the next server of the same machine goes on counting."""
+    agent("held", "open('door').read()\n")
+    os.mkfifo(project / "door")
+    before = {"clock": later, "boot": "another start of the machine"}
+
+    async def scene() -> None:
+        with monkeypatch.context() as earlier:
+            earlier.setattr(clock, "reading", lambda: before)
+            async with kitchen_at(home, project) as kitchen:
+                run = await kitchen.chain("held", timeout=100.0)
+                await until(lambda: leaves(kitchen, "held"), "the agent")
+        async with kitchen_at(home, project) as kitchen:
+            await until(lambda: kitchen.engine.find(run.id).started_boot != before["boot"], "the new clock")
+            now = kitchen.engine.find(run.id)
+            assert 99 < clock.left(now, 100.0) <= 100
+            deadline = kitchen.engine._chains._courses[run.id].deadline
+            assert deadline is not None
+            assert 99 < deadline.when() - asyncio.get_running_loop().time() <= 100
+        async with kitchen_at(home, project) as kitchen:
+            assert kitchen.engine.find(run.id).started_clock == now.started_clock
+            (project / "door").write_text("")
+            assert (await kitchen.wait(run)).status is Status.DONE
+
+    asyncio.run(scene())

@@ -1,0 +1,197 @@
+"""What a chain's driver knows: counted once, joined where several ran, and ended in the right order."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+from store.stories import Pen, created, ended, said
+
+from hocket.chain.decide import Finished, decide
+from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.store import NewRun, Store, open_store
+from hocket.workflows.chain_state import Course, hash_of, recalled
+from hocket.workflows.step_prompts import Complaint
+
+SPEC = Spec("a", "executable", ("/bin/a",), "/", {})
+CHAIN = Run("rchain", 1, Kind.CHAIN, "c", None, None, "rchain", 0, "/", 0.0)
+
+
+def course(*steps: tuple[bool, int | None]) -> Course:
+    made = tuple(Step(f"a{n}", 3 if loop else 1, loop, SPEC, group) for n, (loop, group) in enumerate(steps))
+    return Course(CHAIN, BoundChain("c", made, "/", {}))
+
+
+def leaf(name: str, step: int, **more: Any) -> Run:
+    facts = {"status": Status.DONE, "reason": Reason.EXIT, "result": f"{name} said", "cost_usd": 1.0, **more}
+    return Run(name, 2, Kind.LEAF, "a", "executable", "rchain", "rchain", 0, "/", 0.0, step=step, **facts)
+
+
+def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
+    one = course((True, None))
+    one.note(leaf("r1", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
+    assert (one.runs, one.costs, one.is_still) == ([["r1"]], [None], False)
+    one.note(leaf("r1", 0))
+    one.note(leaf("r1", 0), gate=True)
+    assert (one.runs, one.costs, one.is_still) == ([["r1"]], [1.0], True)
+    one.note(leaf("r2", 0, cost_usd=None))
+    assert (one.runs, one.costs, one.results) == ([["r1", "r2"]], [1.0], ["r2 said"])
+
+
+def test_how_it_will_be_after_an_end_is_seen_without_noting_that_end() -> None:
+    now = course((True, None))
+    now.note(leaf("r1", 0, cost_estimated=True))
+    now.complaints[0] = Complaint("r1", "red")
+    now.note(leaf("r2", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
+    then = now.after(leaf("r2", 0))
+    assert (then.costs, then.results, then.complaints, then.is_still) == ([2.0], ["r2 said"], {}, True)
+    assert (now.costs, now.results, list(now.complaints), now.is_still) == ([1.0], ["r1 said"], [0], False)
+    assert now.runs == then.runs == [["r1", "r2"]]
+    now.note(leaf("r2", 0))
+    assert now.report(Finished(Status.DONE, Reason.MARKER)) == then.report(Finished(Status.DONE, Reason.MARKER))
+
+
+def test_a_run_that_an_agent_started_is_none_of_the_chains() -> None:
+    one = course((True, None))
+    one.note(replace(leaf("r1", 0), step=None))
+    assert one.runs == [[]]
+
+
+def test_the_result_is_that_of_the_last_stage_that_began() -> None:
+    three = course((False, None), (False, 1), (False, 1), (False, None))
+    results = [three.result]
+    for news in (leaf("r1", 0), leaf("r2", 2)):
+        three.note(news)
+        results.append(three.result)
+    assert results == [None, "r1 said", "## a2\n\nr2 said"]
+
+
+def test_who_is_asked_about_a_lost_step_reads_its_number_as_the_chain_is_written() -> None:
+    chain = course((False, None), (False, 1), (False, 1), (False, None))
+    told = [str(chain.question(step)["text"]).split(" (")[0] for step in range(4)]
+    assert told == ["step 1", "step 2", "step 2", "step 3"]
+
+
+def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
+    one = course((True, None))
+    gate = {"run": "r1", "passed": False, "command": "x", "exit_code": 1, "output": ""}
+    one.note(leaf("r1", 0, marker=True), gate=False)
+    one.judged(0, gate)
+    limit = {"status": Status.FAILED, "reason": Reason.RATE_LIMITED}
+    one.note(leaf("r2", 0, **limit))
+    assert one.complaints[0].run == "r1"
+    one.note(leaf("r3", 0))
+    assert one.complaints == {}
+
+
+def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
+    two = course((True, 1), (False, 1))
+    two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
+    two.note(leaf("r1", 0, marker=True))
+    two.note(leaf("r2", 1, status=Status.RUNNING, reason=None))
+    (end,) = two.endings()
+    assert (end.run, end.data["status"], end.data["reason"], end.data["iterations"]) == ("rloop", "done", "marker", 1)
+    two.forget_inner("rloop")
+    assert list(two.endings()) == []
+    two.note(leaf("r2", 1, status=Status.FAILED, exit_code=4))
+    (end,) = two.endings()
+    assert (end.run, end.data["status"], end.data["exit_code"]) == ("rgroup", "failed", 4)
+    assert (end.data["cost_usd"], end.data["tokens"]) == (2.0, None)
+
+
+def test_when_all_of_it_ends_so_does_what_had_not_begun() -> None:
+    two = course((True, 1), (False, 1))
+    two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
+    stop = Finished(Status.STOPPED, Reason.STOPPED)
+    assert [(end.run, end.data["status"]) for end in two.endings(stop)] == [("rloop", "stopped"), ("rgroup", "stopped")]
+
+
+def test_the_steps_of_a_run_are_those_inside_of_it() -> None:
+    four = course((False, None), (True, 1), (True, 1), (False, None))
+    four.groups, four.loops = {1: "rgroup"}, {1: "rone", 2: "rtwo"}
+    assert four.members_of(["rchain"]) == [0, 1, 2, 3]
+    assert four.members_of(["rgroup"]) == [1, 2]
+    assert four.members_of(["rtwo", "rother"]) == [2]
+    assert four.owners(2) == ["rgroup", "rtwo"]
+    assert four.owners(3) == []
+
+
+def test_the_report_has_what_each_step_cost() -> None:
+    two = course((False, None), (False, None))
+    two.note(leaf("r1", 0, tokens=10))
+    two.note(leaf("r2", 1, cost_usd=None, exit_code=0))
+    end = decide(two.chain, two.history)
+    assert isinstance(end, Finished)
+    report = two.report(end)
+    assert (report["status"], report["cost_usd"], report["tokens"], report["result"]) == ("done", 1.0, 10, "r2 said")
+    assert [(step["cost_usd"], step["tokens"]) for step in report["steps"]] == [(1.0, 10), (None, None)]
+    assert "failed_step" not in report
+
+
+def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> None:
+    one = course((False, None))
+    one.note(leaf("r1", 0))
+    one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
+    one.note_nested(leaf("r3", 0, cost_usd=None))
+    # News may come twice, of its own iterations too.
+    one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
+    one.note_nested(leaf("r1", 0))
+    report = one.report(Finished(Status.DONE, Reason.SINGLE_RUN))
+    assert (report["cost_usd"], report["tokens"]) == (1.5, 7)
+    assert [(step["cost_usd"], step["tokens"]) for step in report["steps"]] == [(1.0, None)]
+
+
+def test_words_differ_by_more_than_the_space_around_them() -> None:
+    assert hash_of("done\n") == hash_of(" done")
+    assert hash_of(None) == hash_of("")
+    assert hash_of("done") != hash_of("done.")
+
+
+# --- Reading it again ---------------------------------------------------------------------------------------
+
+LONG = "x" * 60_000
+HISTORY = 100
+
+
+def write_history(store: Store) -> None:
+    """A loop whose every pass said a lot, and whose gate did too. The last pass met a limit."""
+    pen = Pen(store)
+    pen.write(created("rchain", 1, kind="chain"), new={"rchain": NewRun(b"{}")})
+    loop = created("rloop", 2, "rchain", "rchain", "loop")
+    pen.write(replace(loop, data={**loop.data, "step": 0}), new={"rloop": NewRun(b"{}")})
+    for number in range(HISTORY):
+        run = f"rleaf{number}"
+        birth = created(run, number + 3, "rloop", "rchain")
+        limit = {"status": "failed", "reason": "rate_limited"} if number == HISTORY - 1 else {}
+        gate = {"run": run, "step": 0, "passed": False, "command": "check", "exit_code": number, "output": LONG}
+        pen.write(
+            replace(birth, data={**birth.data, "step": 0, "iteration": number + 1}),
+            *([] if limit else [said(run, "marker", "rchain")]),
+            ended(run, "rchain", result=f"{number} {LONG}", **limit),
+            *([] if limit else [said("rloop", "gate", "rchain", **gate)]),
+            new={run: NewRun(b"{}")},
+        )
+
+
+def test_a_long_history_is_read_again_without_holding_all_of_it(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "db")
+    write_history(store)
+    chain = BoundChain("c", (Step("a", 1000, True, SPEC, until="check"),), "/", {})
+    run = store.read.run("rchain")
+    assert run is not None
+    tracemalloc.start()
+    try:
+        again = recalled(run, chain, store.read)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        store.close()
+    assert peak < 20 * len(LONG) < 2 * HISTORY * len(LONG)
+    assert (len(again.runs[0]), again.loops) == (HISTORY, {0: "rloop"})
+    assert (again.results[0] or "").startswith(f"{HISTORY - 1} x")
+    assert (again.history[0].spent, again.history[0].gate_failed) == (HISTORY - 1, True)
+    # Of the gate before the limit, which changes nothing.
+    assert again.complaints[0].run == f"rleaf{HISTORY - 2}"
+    assert f"exit code {HISTORY - 2}" in again.complaints[0].text

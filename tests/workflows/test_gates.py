@@ -1,0 +1,115 @@
+"""Gates: what a command says, and the end of one that nobody wants to hear of any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from workflows.engine_fixture import until
+
+from hocket.keeper import process_tree
+from hocket.workflows.gates import OUTPUT, Gates, Verdict
+
+ENV = {"PATH": "/usr/bin:/bin"}
+COOKIE = f"rgate{os.getpid()}"
+"""Of this process alone: a sweep ends whatever carries it, also what a test beside us has started."""
+
+
+async def ask(command: str, cwd: Path, limit: float = 10.0, env: Mapping[str, str] = ENV) -> Verdict | None:
+    gates = Gates()
+    try:
+        return await gates.run(COOKIE, command, str(cwd), env, limit)
+    finally:
+        await gates.close()
+
+
+def test_a_gate_is_judged_by_its_exit_code_and_its_words_are_kept(project: Path) -> None:
+    passed = asyncio.run(ask("pwd; echo to err >&2", project))
+    assert passed is not None
+    assert (passed.passed, passed.code, passed.output) == (True, 0, f"{project}\nto err\n")
+    failed = asyncio.run(ask("exit 3", project))
+    assert failed is not None
+    assert (failed.passed, failed.code, failed.timed_out) == (False, 3, False)
+
+
+def test_of_a_flood_of_words_the_last_ones_are_kept(project: Path) -> None:
+    verdict = asyncio.run(ask("seq 100000; echo end", project))
+    assert verdict is not None
+    assert len(verdict.output) == OUTPUT
+    assert verdict.output.endswith("100000\nend\n")
+
+
+def test_a_gate_s_secrets_are_masked_where_its_output_is_cut(project: Path) -> None:
+    """Torture row 46: the last bytes begin in the middle of the secret."""
+    secret = "sk-test-0123456789abcdef"
+    env = {**ENV, "MY_API_KEY": secret}
+    verdict = asyncio.run(ask(f"echo $MY_API_KEY; seq -s '' {OUTPUT} | head -c {OUTPUT - 10}", project, env=env))
+    assert verdict is not None
+    assert verdict.output.startswith("\n123")
+    verdict = asyncio.run(ask('echo "{\\"key\\": \\"$MY_API_KEY\\"}"', project, env=env))
+    assert verdict is not None
+    assert verdict.output == '{"key": "[redacted]"}\n'
+
+
+def test_a_directory_that_is_gone_is_a_gate_that_did_not_pass(project: Path) -> None:
+    verdict = asyncio.run(ask("true", project / "gone"))
+    assert verdict is not None
+    assert (verdict.passed, verdict.code) == (False, 127)
+    assert "gone" in verdict.output
+
+
+def test_what_a_gate_leaves_running_ends_with_it(project: Path) -> None:
+    verdict = asyncio.run(ask("setsid sleep 300 >/dev/null 2>&1 & until test -e /proc/$!; do :; done", project))
+    assert verdict is not None
+    assert verdict.passed
+    assert process_tree.carrying(COOKIE) == {}
+
+
+def test_a_gate_that_is_called_off_says_nothing_and_leaves_nothing(project: Path) -> None:
+    async def scene() -> None:
+        gates = Gates()
+        waiting = asyncio.create_task(gates.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
+        await until((project / "begun").exists, "the gate")
+        await asyncio.wait_for(gates.call_off(COOKIE), 5)
+        assert await waiting is None
+        assert process_tree.carrying(COOKIE) == {}
+        await gates.close()
+
+    asyncio.run(scene())
+
+
+def test_one_gate_can_be_called_off_while_another_goes_on(project: Path) -> None:
+    async def scene() -> None:
+        gates = Gates()
+        os.mkfifo(project / "door")
+        one = asyncio.create_task(gates.run("rone", "touch begun; sleep 300", str(project), ENV, 600))
+        other = asyncio.create_task(gates.run("rother", "cat door; exit 4", str(project), ENV, 600))
+        await until((project / "begun").exists, "the gate")
+        await gates.call_off("rone")
+        assert await one is None
+        (project / "door").write_text("")
+        verdict = await other
+        assert verdict is not None
+        assert verdict.code == 4
+        await gates.close()
+
+    asyncio.run(scene())
+
+
+def test_calling_off_ends_what_a_server_before_began(project: Path) -> None:
+    """Nobody here knows of it: its cookie is enough."""
+
+    async def scene() -> None:
+        before, after = Gates(), Gates()
+        old = asyncio.create_task(before.run(COOKIE, "touch begun; sleep 300", str(project), ENV, 600))
+        await until((project / "begun").exists, "the gate")
+        await after.call_off(COOKIE)
+        verdict = await asyncio.wait_for(old, 5)
+        assert verdict is not None
+        assert not verdict.passed
+        for gates in (before, after):
+            await gates.close()
+
+    asyncio.run(scene())

@@ -1,0 +1,216 @@
+"""Agents that say nothing for too long: ended, and only those, and not while they wait for somebody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from store.stories import created, ended, said
+from workflows.engine_fixture import Desk, desk_at, kitchen_at, stop_all, until
+from world import Bin
+
+from hocket.model import Event, Reason, Run, Status
+from hocket.model.task import Create, Task
+from hocket.store import NewRun
+from hocket.workflows.idle_timeout import Silence
+
+SLEEPER = "import signal; signal.pause()"
+SPEAKER = """
+import select
+for number in range(12):
+    print(number, flush=True)
+    select.select([], [], [], 0.15)
+"""
+LIMIT = 0.6
+
+
+class Listening:
+    """A journal that is listened to, and whom the silence has ended."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.journal = desk.journal
+        self.ends: dict[str, float] = {}
+        self.reasons: set[Reason] = set()
+        self.silence = Silence(desk.journal, self._end)
+        self.silence.open()
+
+    async def _end(self, run: Run, reason: Reason) -> None:
+        self.ends[run.id] = time.monotonic()
+        self.reasons.add(reason)
+
+    async def born(self, run: str, number: int, parent: str | None = None, **more: Any) -> None:
+        event = created(run, number, parent)
+        event = Event(0, event.ts, run, run, event.type, {**event.data, **more})
+        await self.journal.write([event], new={run: NewRun(b"{}")})
+
+    async def tell(self, run: str, kind: str, **data: Any) -> float:
+        await self.journal.write([said(run, kind, **data)])
+        return time.monotonic()
+
+    async def ended(self, run: str) -> float:
+        await until(lambda: run in self.ends, f"the end of {run}")
+        return self.ends[run]
+
+
+@asynccontextmanager
+async def listening_at(path: Path) -> AsyncIterator[Listening]:
+    async with desk_at(path) as desk:
+        listening = Listening(desk)
+        try:
+            yield listening
+        finally:
+            await listening.silence.close()
+
+
+def test_the_silence_is_counted_from_the_last_word_of_a_run_that_has_begun(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("r1", 1, idle_timeout=0.2)
+            await heard.born("r2", 2, idle_timeout=0.2)
+            await heard.born("r3", 3)
+            for run in ("r1", "r3"):
+                began = await heard.tell(run, "run.started")
+            last = began
+            while time.monotonic() < began + 0.5:
+                last = await heard.tell("r1", "text", text="x")
+            assert heard.ends == {}
+            assert await heard.ended("r1") >= last + 0.19
+            assert (set(heard.ends), heard.reasons) == ({"r1"}, {Reason.IDLE_TIMEOUT})
+
+    asyncio.run(scene())
+
+
+def test_whoever_waits_for_an_answer_is_not_silent_and_has_its_time_again_afterwards(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("rasks", 1, idle_timeout=0.3)
+            await heard.born("rclock", 2, idle_timeout=0.8)
+            await heard.tell("rasks", "run.started")
+            await heard.tell("rasks", "question", id="q")
+            await heard.tell("rclock", "run.started")
+            await heard.ended("rclock")
+            assert "rasks" not in heard.ends
+            answered = await heard.tell("rasks", "answer", id="q")
+            assert await heard.ended("rasks") >= answered + 0.29
+
+    asyncio.run(scene())
+
+
+def test_who_works_through_others_is_at_work_while_they_are(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("rabove", 1, idle_timeout=0.2)
+            await heard.born("rbelow", 2, "rabove")
+            for run in ("rabove", "rbelow"):
+                began = await heard.tell(run, "run.started")
+            while time.monotonic() < began + 0.5:
+                last = await heard.tell("rbelow", "text", text="x")
+            assert heard.ends == {}
+            assert await heard.ended("rabove") >= last + 0.19
+
+    asyncio.run(scene())
+
+
+def test_what_an_ended_helper_said_last_counts_and_so_does_who_it_left_at_work(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("rtop", 1, idle_timeout=0.4)
+            await heard.born("rmiddle", 2, "rtop")
+            await heard.born("rbelow", 3, "rmiddle")
+            for run in ("rtop", "rmiddle", "rbelow"):
+                began = await heard.tell(run, "run.started")
+            await until(lambda: time.monotonic() > began + 0.3, "most of its time")
+            await heard.journal.write([ended("rmiddle")])
+            gone = time.monotonic()
+            await until(lambda: time.monotonic() > gone + 0.3, "more than the rest of it")
+            assert heard.ends == {}, "the end of one below is news"
+            last = await heard.tell("rbelow", "text", text="x")
+            assert await heard.ended("rtop") >= last + 0.39
+            assert set(heard.silence._heard) == {"rtop", "rbelow"}, "of those that are gone nothing is remembered"
+
+    asyncio.run(scene())
+
+
+def test_a_run_that_has_ended_is_forgotten_and_the_next_server_begins_to_count_anew(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            for number, run in enumerate(("r1", "r2"), 1):
+                await heard.born(run, number, idle_timeout=0.2)
+                await heard.tell(run, "run.started")
+            await heard.journal.write([ended("r1")])
+            assert set(heard.silence._watches) == {"r2"}
+        async with listening_at(tmp_path / "db") as heard:
+            opened = time.monotonic()
+            assert await heard.ended("r2") >= opened + 0.15
+            assert set(heard.ends) == {"r2"}
+
+    asyncio.run(scene())
+
+
+def test_what_is_told_of_tasks_is_not_remembered(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with listening_at(tmp_path / "db") as heard:
+            await heard.born("r1", 1, idle_timeout=60.0)
+            await heard.tell("r1", "run.started")
+            wish = Task("t1", 1, "a wish", 1.0, 1.0)
+            told = await heard.journal.write([], orders=[Create(wish)])
+            assert [event.run for event in told.events] == ["t1"]
+            assert set(heard.silence._heard) == {"r1"}
+
+    asyncio.run(scene())
+
+
+# --- With processes -----------------------------------------------------------------------------------------
+
+
+def test_a_silent_agent_ends_its_chain_and_a_speaking_one_does_not(home: Path, project: Path, agent: Bin) -> None:
+    agent("speaker", SPEAKER)
+    agent("sleeper", SLEEPER)
+    agent("never", "open('never', 'w')")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.chain("speaker -> sleeper:3 -> never", idle_timeout=LIMIT)
+            over = await kitchen.wait(run)
+            assert (over.status, over.reason) == (Status.FAILED, Reason.IDLE_TIMEOUT)
+            assert [(step["status"], step["reason"]) for step in over.steps] == [
+                ("done", "single_run"),
+                ("failed", "idle_timeout"),
+                ("skipped", None),
+            ]
+            assert over.steps[1]["iterations"] == 1
+            assert not (project / "never").exists()
+
+    asyncio.run(scene())
+
+
+def test_a_single_agent_has_its_bound_as_well_also_under_another_server(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            run = await kitchen.running(await kitchen.start("sleeper", idle_timeout=2.0))
+            assert run.idle_timeout == 2.0
+        async with kitchen_at(home, project) as kitchen:
+            over = await kitchen.wait(run)
+            assert (over.status, over.reason) == (Status.FAILED, Reason.IDLE_TIMEOUT)
+
+    asyncio.run(scene())
+
+
+def test_without_a_bound_silence_ends_nothing(home: Path, project: Path, agent: Bin) -> None:
+    agent("sleeper", SLEEPER)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            patient = await kitchen.running(await kitchen.start("sleeper"))
+            clock = await kitchen.start("sleeper", idle_timeout=LIMIT)
+            await kitchen.wait(clock)
+            assert kitchen.engine.find(patient.id).status is Status.RUNNING
+            await stop_all(kitchen.engine)
+
+    asyncio.run(scene())

@@ -1,0 +1,60 @@
+"""The chains that can be run by name in a directory, told without starting anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.errors import BadDirectory
+from hocket.workflows.named_chains import survey
+
+
+@pytest.fixture
+def land(tmp_path: Path) -> Path:
+    for folder in ("p", "bin", "user"):
+        (tmp_path / folder).mkdir()
+    program = tmp_path / "bin/smith"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return tmp_path
+
+
+def told(land: Path, toml: str) -> dict[str, Any]:
+    (land / "p/hocket.toml").write_text(toml)
+    return survey(str(land / "p"), str(land / "h"), {"PATH": str(land / "bin"), "HOME": str(land / "user")})
+
+
+def test_variables_of_arguments_prompts_and_files_are_named_once(land: Path) -> None:
+    first = '{ agent = "smith", args = ["${A}", "${B}"], prompt = "${A} ${C}" }'
+    second = '{ agent = "smith", prompt_file = "${D}" }'
+    (chain,) = told(land, f'[chains.c]\nprompt = "${{Z}}"\nsteps = [{first}, {second}]\n')["chains"]
+    assert chain["variables"] == ["Z", "A", "B", "C", "D"]
+    assert chain["problem"] is None
+
+
+@pytest.mark.parametrize(
+    ("step", "problem"),
+    [
+        ('{ agent = "nobody" }', "nobody"),
+        ('{ agent = "a b" }', "step 1"),
+        ('{ agent = "smith", prompt = "{{tsk}}" }', "{{tsk}}"),
+    ],
+)
+def test_a_chain_that_would_be_refused_says_why(land: Path, step: str, problem: str) -> None:
+    (chain,) = told(land, f"[chains.c]\nsteps = [{step}]\n")["chains"]
+    assert problem in chain["problem"]
+
+
+def test_what_a_project_may_not_ask_for_is_a_problem_of_its_file(land: Path) -> None:
+    found = told(land, '[chains.c]\npermission_mode = "bypassPermissions"\nsteps = [{ agent = "smith" }]\n')
+    assert [chain["name"] for chain in found["chains"]] == ["c"]
+    (problem,) = found["problems"]
+    assert problem["path"] == str(land / "p/hocket.toml")
+    assert "bypassPermissions" in problem["reason"]
+
+
+def test_a_place_that_is_not_there_is_refused(land: Path) -> None:
+    with pytest.raises(BadDirectory):
+        survey(str(land / "gone"), str(land / "h"), {})

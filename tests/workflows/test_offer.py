@@ -1,0 +1,75 @@
+"""Who is given our own MCP server."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hocket.config.settings import ClaudeConfig, Config
+from hocket.mcp.tools import rules
+from hocket.model import Agent, Definition, Spec
+from hocket.workflows.bind import StartRequest, bind
+from hocket.workflows.offer import own_server
+
+AGENT = Agent("rev", "claude", "/bin/claude", "project")
+OFF = Config(claude=ClaudeConfig(mcp=False))
+
+
+def listing(*servers: str) -> Agent:
+    return replace(AGENT, definition=Definition("rev", {}, "/p/rev.md", allowed_servers=servers))
+
+
+@pytest.mark.parametrize("agent", [AGENT, replace(AGENT, definition=Definition("rev", {}, "/p/rev.md"))])
+def test_an_agent_gets_our_server_unless_somebody_is_against_it(agent: Agent) -> None:
+    own = own_server(agent, Config())
+    assert own is not None
+    assert (own.name, own.rules) == ("hocket", rules())
+    assert own_server(agent, OFF) is None
+
+
+@pytest.mark.req("S3-08")
+@pytest.mark.parametrize(
+    ("agent", "given"), [(listing(), False), (listing("db"), False), (listing("db", "hocket"), True)]
+)
+def test_a_list_of_servers_counts_for_ours_too(agent: Agent, given: bool) -> None:
+    assert (own_server(agent, Config()) is not None) == given
+
+
+def bound(project: Path, config: Config, **head: Any) -> Spec:
+    program = project / "claude"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    lines = "".join(f"{key}: {json.dumps(value)}\n" for key, value in head.items())
+    path = project / ".claude/agents/rev.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\nname: rev\ndescription: reviews\n{lines}---\nYou review.\n")
+    env = {"PATH": str(project), "HOME": str(project.parent / "user")}
+    made = bind(StartRequest(cwd=str(project), env=env, agent="rev"), config)
+    assert isinstance(made, Spec)
+    return made
+
+
+def test_a_bound_agent_has_the_server_and_the_rules(project: Path) -> None:
+    spec = bound(project, Config())
+    given = json.loads(spec.argv[spec.argv.index("--mcp-config") + 1])
+    assert given["mcpServers"]["hocket"]["type"] == "sdk"
+    assert spec.served
+    assert set(rules()) <= set(spec.argv[spec.argv.index("--allowedTools") + 1].split(","))
+
+
+def test_a_bound_agent_has_neither_where_it_is_switched_off(project: Path) -> None:
+    spec = bound(project, OFF)
+    assert "servers.json" not in spec.files
+    assert not {"--mcp-config", "--allowedTools"} & set(spec.argv)
+    assert not spec.served
+
+
+@pytest.mark.req("S3-08")
+def test_a_list_of_no_servers_keeps_ours_off_too(project: Path) -> None:
+    spec = bound(project, Config(), allowedMcpServers=[])
+    assert json.loads(spec.files["servers.json"]) == {"mcpServers": {}}
+    assert "--allowedTools" not in spec.argv

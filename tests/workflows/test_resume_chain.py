@@ -1,0 +1,413 @@
+"""Going on with a chain that failed or was stopped: where it begins, what it is told, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from workflows.engine_fixture import Kitchen, kitchen_at, until
+from world import Bin
+
+from hocket.errors import BadDirectory, Conflict, UsageError
+from hocket.keeper import files
+from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.workflows.resume import rest
+
+# --- Which steps are left -----------------------------------------------------------------------------------
+
+RESULTS = {"leaf-0": "zero", "leaf-1": "one", "leaf-2": "two", "leaf-3": "three"}
+
+
+def bound(*agents: str | tuple[str, ...], **more: Any) -> BoundChain:
+    """A chain of these agents; those in a tuple run at the same time."""
+    steps: list[Step] = []
+    for number, together in enumerate(agents, 1):
+        members = (together,) if isinstance(together, str) else together
+        group = number if len(members) > 1 else None
+        steps += [Step(name, 1, False, Spec(name, "executable", (name,), "/", {}), group) for name in members]
+    return BoundChain("work", tuple(steps), "/", {}, **more)
+
+
+def ended(*statuses: str, status: Status = Status.FAILED) -> Run:
+    """A chain's run whose steps ended so."""
+    reports = tuple(
+        {"status": one, "runs": [] if one == "skipped" else ["older", f"leaf-{step}"]}
+        for step, one in enumerate(statuses)
+    )
+    return Run("r1", 7, Kind.CHAIN, "work", None, None, "r1", 0, "/", 0.0, status, steps=reports)
+
+
+def left(chain: BoundChain, run: Run, wanted: int | str | None = None) -> tuple[list[str], str | None, int]:
+    found = rest(chain, run, wanted, RESULTS.get)
+    assert found.resumed_from == run.id
+    return [step.agent for step in found.steps], found.previous, found.first
+
+
+def test_a_chain_goes_on_at_its_first_step_that_is_not_complete() -> None:
+    chain = bound("a", "b", "c")
+    assert left(chain, ended("done", "failed", "skipped")) == (["b", "c"], "zero", 1)
+    assert left(chain, ended("done", "done", "stopped")) == (["c"], "one", 2)
+    assert left(chain, ended("failed", "skipped", "skipped")) == (["a", "b", "c"], None, 0)
+    assert left(chain, ended()) == (["a", "b", "c"], None, 0)
+
+
+def test_of_a_group_only_the_members_begin_again_that_are_not_complete() -> None:
+    chain = bound("a", ("b", "c", "d"), "e")
+    assert left(chain, ended("done", "done", "failed", "skipped", "skipped")) == (["c", "d", "e"], "zero", 2)
+    found = rest(chain, ended("done", "done", "failed", "done", "skipped"), None, RESULTS.get)
+    assert (found.kept, [step.agent for step in found.steps]) == ((("b", "one"), ("d", "three")), ["c", "e"])
+    again = rest(found, ended("done", "failed"), None, RESULTS.get)
+    assert (again.previous, again.kept) == ("## b\n\none\n\n## d\n\nthree\n\n## c\n\nzero", ())
+    assert rest(found, ended("failed", "skipped"), None, RESULTS.get).kept == found.kept
+
+
+def test_a_group_that_is_chosen_begins_as_a_whole_and_one_that_is_done_hands_on_what_its_members_came_to() -> None:
+    chain = bound("a", ("b", "c"), "d")
+    assert left(chain, ended("done", "done", "failed", "skipped"), 2) == (["b", "c", "d"], "zero", 1)
+    after = left(chain, ended("done", "done", "done", "failed"))
+    assert after == (["d"], "## b\n\none\n\n## c\n\ntwo", 3)
+    assert left(chain, ended("done", "done", "done", "failed"), "c") == (["b", "c", "d"], "zero", 1)
+    assert left(chain, ended("done", "done", "done", "failed"), 3) == after
+
+
+@pytest.mark.parametrize(
+    ("wanted", "agents", "previous"),
+    [(1, "abcd", None), ("1", "abcd", None), ("c", "cd", "zero"), (4, "d", "zero"), ("2", "bcd", "zero")],
+)
+def test_another_step_is_chosen_by_its_number_or_its_name(
+    wanted: int | str, agents: Sequence[str], previous: str | None
+) -> None:
+    chain, run = bound("a", "b", "c", "d"), ended("done", "failed", "skipped", "skipped")
+    assert left(chain, run, wanted) == (list(agents), previous, 4 - len(agents))
+
+
+def test_what_is_gone_on_with_twice_still_knows_what_went_before() -> None:
+    chain = bound("a", "b", previous="from before", first=3)
+    assert left(chain, ended("failed", "skipped")) == (["a", "b"], "from before", 3)
+    assert left(chain, ended("done", "failed")) == (["b"], "zero", 4)
+
+
+def test_all_else_stays_as_it_was() -> None:
+    chain = bound("a", "b", until="make", timeout=9, gate_timeout=3, on_lost="retry", task="a house")
+    found = rest(chain, ended("done", "failed"), None, RESULTS.get)
+    assert replace(found, previous=None, resumed_from=None, first=0, steps=chain.steps) == chain
+    assert found.steps == chain.steps[1:]
+
+
+@pytest.mark.parametrize(
+    ("name", "left_of_it"),
+    [("a->(b , c)-> d", "b -> d"), ("ship", "ship"), ("a -> b", "a -> b"), ("a ->", "a ->"), ("", "")],
+)
+def test_a_chain_that_goes_by_its_text_goes_by_what_is_left_of_it(name: str, left_of_it: str) -> None:
+    chain = replace(bound("a", ("b", "c"), "d"), name=name)
+    assert rest(chain, ended("done", "failed", "done", "skipped"), None, RESULTS.get).name == left_of_it
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (0, "has no step 0"),
+        (4, "has no step 4"),
+        (-1, "has no step -1"),
+        ("x", "has no step 'x'"),
+        ("", "has no step ''"),
+        ("9" * 5000, "has no step"),
+        ("²", "has no step '²'"),
+        ("a", "has 2 steps 'a'"),
+    ],
+)
+def test_a_step_that_is_not_there_or_not_the_only_one_is_told_with_all_there_are(wanted: int | str, why: str) -> None:
+    chain = bound("a", ("b", "c"), "a")
+    with pytest.raises(UsageError, match=why) as caught:
+        left(chain, ended("done", "failed", "failed", "skipped"), wanted)
+    assert caught.value.hint == "its steps: 1 a, 2 (b, c), 3 a"
+
+
+def test_a_chain_that_is_done_is_done_again_only_from_a_step_that_is_named() -> None:
+    chain, run = bound("a", "b"), ended("done", "done", status=Status.DONE)
+    with pytest.raises(Conflict, match="run 7 is done") as caught:
+        left(chain, run)
+    assert "hocket resume 7 --from STEP" in (caught.value.hint or "")
+    assert left(chain, run, "b") == (["b"], "zero", 1)
+
+
+# --- With real processes ------------------------------------------------------------------------------------
+
+NOTING = """
+import json, os, sys
+name = os.path.basename(sys.argv[0])
+ledger = os.open("ledger", os.O_RDWR | os.O_APPEND | os.O_CREAT)
+os.write(ledger, (json.dumps([name, sys.argv[1]]) + "\\n").encode())
+"""
+BROKEN = "\nif not os.path.exists('mended'): sys.exit(3)\n"
+CHAIN = """
+[chains.work]
+steps = [
+  {agent = "planner", prompt = "plan {{task}}"},
+  {agent = "builder", iterations = 2, prompt = "build {{previous.result}} for {{task}}", until = "test -e mended"},
+  {agent = "closer", prompt = "close {{previous.result}}"},
+]
+"""
+
+
+@pytest.fixture
+def programs(agent: Bin, project: Path) -> Bin:
+    agent("planner", NOTING + "print('the plan')\n")
+    agent("builder", NOTING + "print('built')\nprint('FORKHESTRA_COMPLETE')\n")
+    agent("closer", NOTING + "print('closed')\n")
+    agent("broken", NOTING + BROKEN + "print('mended')\n")
+    agent("hanging", NOTING + BROKEN.replace("sys.exit(3)", "__import__('signal').pause()") + "print('woken')\n")
+    (project / "hocket.toml").write_text(CHAIN)
+    return agent
+
+
+def ledger(project: Path) -> list[list[str]]:
+    path = project / "ledger"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def steps(run: Run) -> list[tuple[Any, ...]]:
+    def told(step: Mapping[str, Any]) -> tuple[Any, ...]:
+        return step["agent"], step["status"], step["iterations"], step["max_iterations"]
+
+    return [told(step) for step in run.steps]
+
+
+def spec_of(kitchen: Kitchen, run: Run) -> BoundChain:
+    return msgspec.json.decode(kitchen.engine.read.spec(run.id), type=BoundChain)
+
+
+async def again(kitchen: Kitchen, run: Run, start_at: int | str | None = None) -> Run:
+    return await kitchen.wait(await kitchen.engine.resume(run, None, start_at=start_at))
+
+
+def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="work", prompt="a house")))
+            assert (old.status, old.reason) == (Status.FAILED, Reason.GATE)
+            assert [name for name, _ in ledger(project)] == ["planner", "builder", "builder"]
+            (project / "mended").touch()
+            (project / "hocket.toml").unlink()  # what was bound then counts, whatever became of the file
+            (project / "ledger").unlink()
+            new = await again(kitchen, old)
+            assert (new.status, new.resumed_from, new.result) == (Status.DONE, old.id, "closed\n")
+            assert steps(new) == [("builder", "done", 1, 2), ("closer", "done", 1, 1)]
+            assert ledger(project) == [
+                ["builder", "build the plan for a house"],
+                ["closer", "close built\nFORKHESTRA_COMPLETE"],
+            ]
+            below = {one.id for one in kitchen.engine.read.below(new.id)}
+            assert not below & {one.id for one in kitchen.engine.read.below(old.id)}
+            assert kitchen.engine.find(old.id) == old
+
+    asyncio.run(scene())
+
+
+def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.chain("planner -> hanging:3 -> closer", prompt="x")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            with pytest.raises(Conflict, match="has not ended"):
+                await kitchen.engine.resume(old, None)
+            await kitchen.engine.stop(old)
+            (project / "mended").touch()
+            old = kitchen.engine.find(old.id)
+            assert old.status is Status.STOPPED
+            one, same = [await kitchen.engine.resume(old, None, "key") for _ in range(2)]
+            assert one.id == same.id != old.id
+            new = await kitchen.wait(one)
+            # Nobody says the marker, so the loop has all its iterations anew and then fails.
+            assert steps(new) == [("hanging", "failed", 3, 3), ("closer", "skipped", 0, 1)]
+            assert [name for name, _ in ledger(project)] == ["planner", "hanging", *["hanging"] * 3]
+
+    asyncio.run(scene())
+
+
+def test_a_chain_that_was_gone_on_with_can_be_gone_on_with_again(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            first = await kitchen.wait(await kitchen.chain("planner -> (builder, broken) -> closer", prompt="x"))
+            assert [step["status"] for step in first.steps] == ["done", "done", "failed", "skipped"]
+            second = await again(kitchen, first)
+            assert (second.status, second.resumed_from) == (Status.FAILED, first.id)
+            (project / "mended").touch()
+            third = await again(kitchen, second)
+            assert (third.status, third.resumed_from) == (Status.DONE, second.id)
+            assert [name for name, *_ in steps(third)] == ["broken", "closer"]
+            assert [name for name, _ in ledger(project)].count("builder") == 1
+            chain = spec_of(kitchen, third)
+            assert (chain.previous, chain.first) == ("the plan\n", 2)
+            assert [agent for agent, _ in chain.kept] == ["builder"]
+            last = await again(kitchen, third, "closer")
+            assert steps(last) == [("closer", "done", 1, 1)]
+            assert spec_of(kitchen, last).first == 3
+
+    asyncio.run(scene())
+
+
+def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.chain("planner -> hanging -> closer", prompt="x")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            await kitchen.engine.stop(old)
+            old = kitchen.engine.find(old.id)
+            asked = [kitchen.engine.resume(old, None) for _ in range(3)]
+            new, *refused = await asyncio.gather(*asked, return_exceptions=True)
+            assert isinstance(new, Run)
+            for error in refused:
+                assert isinstance(error, Conflict)
+                assert error.message == f"run {new.number} goes on with run {old.number} already"
+            with pytest.raises(Conflict, match="already"):
+                await kitchen.engine.resume(old, None, start_at=1)
+            await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")
+            await kitchen.engine.stop(new)
+            new = kitchen.engine.find(new.id)
+            with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
+                await kitchen.engine.resume(old, None)
+            assert f"hocket resume {new.number} " in (caught.value.hint or "")
+            (project / "mended").touch()
+            last = await again(kitchen, new)
+            assert last.status is Status.DONE
+            with pytest.raises(Conflict, match="and is done"):
+                await kitchen.engine.resume(new, None)
+            assert (await again(kitchen, new, "closer")).status is Status.DONE
+
+    asyncio.run(scene())
+
+
+def test_what_is_left_survives_another_server(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.wait(await kitchen.chain("planner -> broken -> closer", prompt="x"))
+        (project / "mended").touch()
+        async with kitchen_at(home, project) as kitchen:
+            new = await again(kitchen, old)
+            assert steps(new) == [("broken", "done", 1, 1), ("closer", "done", 1, 1)]
+
+    asyncio.run(scene())
+
+
+def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
+            await until(lambda: len(ledger(project)) == 2, "the second step")
+            leaf = await kitchen.running(kitchen.engine.read.children(old.id)[-1])
+            known = files.read_pid(str(kitchen.engine.directory(leaf)))
+            assert known is not None
+            os.kill(known.keeper, signal.SIGKILL)
+            old = await kitchen.wait(old)
+            assert (old.status, old.reason) == (Status.FAILED, Reason.LOST)
+            (project / "mended").touch()
+            new = await again(kitchen, old)
+            assert steps(new) == [("hanging", "done", 1, 1), ("closer", "done", 1, 1)]
+            assert [name for name, _ in ledger(project)] == ["planner", "hanging", "hanging", "closer"]
+
+    asyncio.run(scene())
+
+
+def test_a_place_that_is_gone_refuses_it_before_anything_starts(home: Path, project: Path, programs: Bin) -> None:
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            old = await kitchen.wait(await kitchen.chain("broken", prompt="x"))
+            os.rename(project, project.with_name("elsewhere"))
+            with pytest.raises(BadDirectory):
+                await kitchen.engine.resume(old, None)
+            assert [run.number for run in kitchen.engine.read.children(old.id)] == [2]
+
+    asyncio.run(scene())
+
+
+# --- A chain, or the session of an agent in it --------------------------------------------------------------
+
+AGENT = """
+import json, sys
+def say(**line):
+    print(json.dumps(line), flush=True)
+prompt = json.loads(sys.stdin.readline())["message"]["content"]
+session = sys.argv[sys.argv.index("--session-id") + 1]
+say(type="system", subtype="init", session_id=session, tools=[])
+bad = prompt == "fail"
+result = "no" if bad else prompt
+say(type="result", subtype="success", session_id=session, is_error=bad, result=result, total_cost_usd=0)
+"""
+
+
+class Talkers:
+    """Chains of agents that have sessions, beside plain programs."""
+
+    def __init__(self, kitchen: Kitchen, program: Path) -> None:
+        self._kitchen = kitchen
+        self._env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
+
+    async def chain(self, dsl: str, **wish: Any) -> Run:
+        request = self._kitchen.request(dsl=dsl, **wish)
+        run = await self._kitchen.engine.start(replace(request, env={**request.env, **self._env}))
+        return await self._kitchen.wait(run)
+
+    async def resumed(self, run: Run, prompt: str | None, **wish: Any) -> Run:
+        return await self._kitchen.wait(await self._kitchen.engine.resume(run, prompt, **wish))
+
+    def leaves(self, run: Run) -> list[str]:
+        return [one.id for one in self._kitchen.engine.read.below(run.id) if one.session_id]
+
+
+def test_a_single_agent_goes_on_with_its_session_and_everything_else_as_a_chain(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    program = programs("fake-claude", AGENT)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            talkers = Talkers(kitchen, program)
+            alone = await talkers.chain("claude", prompt="fail")
+            for prompt in (None, "more"):
+                new = await talkers.resumed(alone, prompt)
+                assert (new.kind, [new.resumed_from]) == (Kind.LEAF, talkers.leaves(alone))
+            begun = await talkers.resumed(alone, None, start_at=1)
+            assert (begun.kind, begun.resumed_from, begun.status) == (Kind.CHAIN, alone.id, Status.FAILED)
+
+            gated = await talkers.chain("claude", prompt="x", until="false")
+            assert (await talkers.resumed(gated, None)).kind is Kind.CHAIN
+            assert (await talkers.resumed(gated, "more")).kind is Kind.LEAF
+            loop = await talkers.chain("claude:1", prompt="x")
+            assert (await talkers.resumed(loop, None)).kind is Kind.CHAIN
+
+    asyncio.run(scene())
+
+
+def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
+    home: Path, project: Path, programs: Bin
+) -> None:
+    program = programs("fake-claude", AGENT)
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            talkers = Talkers(kitchen, program)
+            failed = await talkers.chain("claude -> broken", prompt="x")
+            (leaf,) = talkers.leaves(failed)
+            number = kitchen.engine.find(leaf).number
+            for wish in ({"session": True}, {"start_at": 1}):
+                with pytest.raises(Conflict, match="own prompts") as caught:
+                    await kitchen.engine.resume(failed, "more", **wish)
+                assert f"name its run: {number}" in (caught.value.hint or "")
+            assert (await talkers.resumed(kitchen.engine.find(leaf), "more")).result == "more"
+            new = await talkers.resumed(failed, None)
+            assert [step["agent"] for step in new.steps] == ["broken"]
+            with pytest.raises(UsageError, match="is no chain"):
+                await kitchen.engine.resume(kitchen.engine.find(leaf), None, start_at=1)
+
+    asyncio.run(scene())

@@ -1,0 +1,167 @@
+"""What goes from one step to the next: results, prompts that are filled in, a gate's complaint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hocket.chain.variables import BLANKS, PREVIOUS
+from hocket.errors import PromptError
+from hocket.model import RESULT_LIMIT, SESSION, BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.workflows.step_prompts import (
+    COMPLAINT_LIMIT,
+    begun,
+    complaint_of,
+    last_lines,
+    previous_result,
+    resumed,
+    stage,
+    stage_result,
+)
+
+
+def spec(agent: str = "a", prompt: str | None = "do it") -> Spec:
+    argv = ("/bin/a", "-x") if prompt is None else ("/bin/a", "-x", prompt)
+    return Spec(agent, "executable", argv, "/p", {}, prompt, blanks=BLANKS)
+
+
+def chain(*groups: int | None, **more: Any) -> BoundChain:
+    steps = tuple(Step(f"a{n}", 1, False, spec(), group) for n, group in enumerate(groups))
+    return BoundChain("c", steps, "/p", {}, **more)
+
+
+def gate(**more: Any) -> dict[str, Any]:
+    return {"run": "r1", "passed": False, "command": "make test", "exit_code": 2, "timed_out": False, **more}
+
+
+def test_a_stage_is_a_step_or_all_members_of_its_group() -> None:
+    mixed = chain(None, 1, 1, 2, 2, None)
+    assert [list(stage(mixed, step)) for step in range(6)] == [[0], [1, 2], [1, 2], [3, 4], [3, 4], [5]]
+
+
+def test_a_groups_result_has_each_members_under_its_name() -> None:
+    grouped = chain(1, 1, 1)
+    assert stage_result(grouped, range(3), ["one\n", None, "three"]) == "## a0\n\none\n\n## a2\n\nthree"
+    assert stage_result(grouped, range(3), [None, None, None]) is None
+
+
+def test_results_that_are_large_together_are_cut_to_what_a_result_may_have() -> None:
+    joined = stage_result(chain(1, 1), range(2), ["ä" * RESULT_LIMIT, "b" * RESULT_LIMIT])
+    assert joined is not None
+    assert len(joined.encode()) < RESULT_LIMIT + 100
+    assert joined.endswith("b" * 1000)
+
+
+def test_the_result_before_is_that_of_the_stage_before() -> None:
+    mixed = chain(None, 1, 1, None, previous="from another chain\n")
+    results = ["zero\n", "one", "two", None]
+    assert previous_result(mixed, 0, results) == "from another chain"
+    assert previous_result(mixed, 1, results) == previous_result(mixed, 2, results) == "zero"
+    assert previous_result(mixed, 3, results) == "## a1\n\none\n\n## a2\n\ntwo"
+
+
+def test_blanks_are_filled_once_and_other_braces_stay() -> None:
+    form = spec(prompt="{{task}} | {{ previous.result }} | {{other}}")
+    filled = begun(form, "the {{previous.result}}", "found {{task}}")
+    assert filled.prompt == "the {{previous.result}} | found {{task}} | {{other}}"
+    assert filled.argv == ("/bin/a", "-x", filled.prompt)
+
+
+def test_blanks_that_are_not_ours_stay_as_they_are() -> None:
+    text = "Explain {{task}} and {{previous.result}}"
+    assert begun(replace(spec(prompt=text), blanks=()), "T", "P").prompt == text
+    assert begun(replace(spec(prompt=text), blanks=(PREVIOUS,)), "T", "P").prompt == "Explain {{task}} and P"
+
+
+def test_a_nul_in_a_result_or_in_a_gates_words_does_not_keep_the_next_step_from_starting() -> None:
+    filled = begun(spec(prompt="now: {{previous.result}}"), None, "a\0b")
+    assert filled.argv == ("/bin/a", "-x", "now: a\ufffdb")
+    assert begun(spec(), None, "", "it \0 failed").prompt == "do it\n\nit \ufffd failed"
+
+
+def test_a_prompt_without_blanks_is_the_very_same_spec() -> None:
+    plain = spec()
+    assert begun(plain, "task", "before") is plain
+
+
+def test_who_has_no_prompt_is_told_nothing() -> None:
+    silent = spec(prompt=None)
+    assert begun(silent, "task", "before", "it failed") is silent
+
+
+def test_a_prompt_that_becomes_empty_is_no_argument() -> None:
+    assert begun(spec(prompt="{{previous.result}}"), None, "").argv == ("/bin/a", "-x")
+
+
+def test_a_prompt_that_becomes_too_large_is_an_error_that_says_so() -> None:
+    with pytest.raises(PromptError, match=r"the prompt for a has \d+ bytes; an argument takes at most 64 KiB"):
+        begun(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
+
+
+def test_by_standard_input_a_large_result_fits() -> None:
+    by_file = replace(spec(prompt="now: {{previous.result}}"), stdin="file", argv=("/bin/a",))
+    filled = begun(by_file, None, "x" * 65536)
+    assert (filled.prompt, filled.argv) == ("now: " + "x" * 65536, ("/bin/a",))
+
+
+def test_a_complaint_follows_the_prompt_and_is_left_out_where_there_is_no_room() -> None:
+    assert begun(spec(), None, "", "it failed").prompt == "do it\n\nit failed"
+    full = spec(prompt="x" * 65530)
+    assert begun(full, None, "", "it failed").prompt == full.prompt
+
+
+def test_a_complaint_names_the_command_its_code_and_the_end_of_its_output() -> None:
+    complaint = complaint_of(gate(output="".join(f"line {n}\n" for n in range(2000))))
+    assert complaint is not None
+    assert complaint.run == "r1"
+    head, _, output = complaint.text.partition("The end of what it said:\n\n")
+    assert "make test" in head
+    assert "exit code 2" in head
+    assert output.endswith("line 1999")
+    assert output.startswith("line ")
+    assert len(output) <= COMPLAINT_LIMIT
+
+
+def test_a_gate_that_took_too_long_is_told_so_and_one_that_passed_is_no_complaint() -> None:
+    late = complaint_of(gate(timed_out=True, output=""))
+    assert late is not None
+    assert "too long" in late.text
+    assert complaint_of(gate(passed=True)) is None
+
+
+def test_the_last_lines_are_whole_unless_there_is_only_one() -> None:
+    assert last_lines("one\ntwo\nthree\n", 9) == "three"
+    assert last_lines("ab\n", 100) == "ab"
+    assert last_lines("x" * 50, 10) == "x" * 10
+    assert last_lines("ä" * 6, 5) == "ää"
+
+
+def run(**more: Any) -> Run:
+    facts = {"status": Status.FAILED, "reason": Reason.RATE_LIMITED, "session_id": "s-1", **more}
+    return Run("r1", 1, Kind.LEAF, "a", "claude", None, "r1", 0, "/p", 0.0, **facts)
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ({}, "usage limit"),
+        ({"status": Status.LOST, "reason": Reason.LOST}, "killed"),
+        ({"reason": Reason.ERROR}, "reached"),
+    ],
+)
+def test_who_goes_on_with_a_session_is_told_why_it_was_interrupted(facts: dict[str, Any], word: str) -> None:
+    before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it", loop=True)
+    again = resumed(before, run(**facts))
+    assert again is not None
+    assert word in (again.prompt or "")
+    assert (again.resumed_from, again.loop) == ("r1", True)
+    assert again.argv[2:5] == ("--resume", "s-1", "--fork-session")
+
+
+def test_no_session_or_a_program_without_sessions_cannot_be_gone_on_with() -> None:
+    before = Spec("a", "claude", ("/bin/claude", "-p", "--session-id", SESSION), "/p", {}, "do it")
+    assert resumed(before, run(session_id=None)) is None
+    assert resumed(spec(), run()) is None
+    assert resumed(replace(before, argv=("/bin/claude", "-p")), run()) is None

@@ -1,0 +1,30 @@
+"""Worktrees that chains have left: which of them somebody is about to work in."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from workflows.engine_fixture import kitchen_at
+from workflows.repositories import make_repository, worktrees
+from world import Bin
+
+from hocket.model import Spec
+
+
+def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project: Path, agent: Bin) -> None:
+    make_repository(project, readme="hello\n")
+    agent("failing", "raise SystemExit(3)")
+
+    async def scene() -> None:
+        async with kitchen_at(home, project) as kitchen:
+            await kitchen.wait(await kitchen.chain("failing", isolation="worktree"))
+            (path,) = worktrees(project)
+            unborn = kitchen.engine._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
+            (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
+            assert (left.why, left.removed) == ("somebody works in it", False)
+            del kitchen.engine._expected[unborn]
+            (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
+            assert left.removed
+
+    asyncio.run(scene())
