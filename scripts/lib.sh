@@ -26,9 +26,9 @@ find_python() {
 # usage: ensure_venv DIRECTORY [EXTRA]
 # The stamp makes a second call cheap: it holds what the environment was made for.
 ensure_venv() {
-    local directory=$1 extra=${2:-} python stamp wanted
+    local directory=$1 extra=${2:-} python stamp wanted constraints=()
     stamp="$directory/.made-for"
-    wanted="$PWD $extra $(cksum <pyproject.toml)"
+    wanted="$PWD $extra $(cat pyproject.toml tests/constraints.txt | cksum)"
     if [ -x "$directory/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -36,8 +36,10 @@ ensure_venv() {
         python=$(find_python)
         "$python" -m venv "$directory"
     fi
+    [ "$extra" != test ] || constraints=(--constraint tests/constraints.txt)
     echo "installing into $directory ..." >&2
-    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}" >&2
+    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check \
+        "${constraints[@]+"${constraints[@]}"}" --editable ".${extra:+[$extra]}" >&2
     echo "$wanted" >"$stamp"
 }
 
