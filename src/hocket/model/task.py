@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from hocket.errors import Conflict, NotFound
-from hocket.model import Reason, Run, Status
+from hocket.model.run import Reason, Run, Status
 
 
 class TaskStatus(StrEnum):
