@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
+# Functions shared by the scripts: find a Python, keep a virtual environment up to date. Sourced, never run.
 
 # Programs from the system that the tests call; scripts/test installs what is missing where it may.
 SYSTEM_PROGRAMS="strace curl shellcheck gawk mawk busybox"
@@ -24,7 +24,7 @@ find_python() {
 }
 
 # usage: ensure_venv DIRECTORY [EXTRA]
-# The stamp makes a second call cheap: it holds what the environment was made for.
+# The stamp records what the environment was made for, so that a second call returns at once.
 ensure_venv() {
     local directory=$1 extra=${2:-} python stamp wanted constraints=()
     stamp="$directory/.made-for"

@@ -1,6 +1,6 @@
-"""``scripts/agent/handoff.sh`` without ``hocket``: what goes over the wire, what comes back, and how it ends.
+"""``scripts/agent/handoff.sh`` without ``hocket``: its requests, its output and its exit codes.
 
-Against a server of the test's own, which says what it is told to. Whether the real one agrees is asked at the end.
+Most tests use a fake server with prepared answers; the last ones use the real one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAIRS = [
     for shell, awk in (("dash", "mawk"), ("bash", "gawk"), ("dash", "busybox"))
     if shutil.which(shell) and shutil.which(awk)
 ]
-"""Shells, each with an `awk`, which has its own idea of bytes, of escapes and of what a line is."""
+"""Shells, each with an `awk`; these differ in bytes, escapes and line ends."""
 WAYS = [
     # What does not know of locales need not be tried in both each time.
     pytest.param(shell, awk, locale, marks=[pytest.mark.slow] if (awk, locale) == ("busybox", "C") else [])
@@ -61,11 +61,11 @@ class Seen(NamedTuple):
 
 
 Answer = tuple[int, bytes] | None
-"""A status and a body; None hangs up."""
+"""A status and a body; None closes the connection."""
 
 
 class Fake:
-    """A server on a unix socket that answers by a function and remembers what it was asked."""
+    """A server on a unix socket that answers with a function and records its requests."""
 
     def __init__(self, path: Path) -> None:
         self.url = f"unix:{path}"
@@ -117,7 +117,7 @@ def fake(world: Path) -> Iterator[Fake]:
 
 @pytest.fixture
 def awk(request: pytest.FixtureRequest, world: Path) -> str:
-    """The `awk` that is found first."""
+    """The first `awk` on PATH."""
     (world / "bin/awk").symlink_to(str(shutil.which(request.param)))
     return str(request.param)
 
@@ -127,14 +127,14 @@ def as_json(value: Any, ascii_only: bool = False, indent: int | None = None) -> 
 
 
 def taken(seen: Seen) -> Answer:
-    """The answer to a hand-off: the task, whose chain has other records, and which one is ours."""
+    """Return the response to a hand-off: a task with several records, and the id of the new one."""
     chain = [{"id": "h1", "output": "of somebody else", "status": "done"}]
     task = {"id": "t1", "status": {"type": "active"}, "currentAgent": "qa", "agentChain": chain}
     return 200, as_json({"data": task, "meta": {"timestamp": 1, "handoff": "h7", "run": "r9"}})
 
 
 def ended(output: Any, status: str = "done", reason: str = "single_run", **more: Any) -> Callable[[Seen], Answer]:
-    """A server whose hand-off ends at once."""
+    """Return the answers of a server whose hand-off ends at once."""
     record = {"id": "h7", "prompt": '{"status": "failed"}', "status": status, "reason": reason, "output": output}
 
     def answer(seen: Seen) -> Answer:
@@ -166,7 +166,7 @@ def script(
 
 @pytest.mark.req("S2-68", "S2-76")
 @pytest.mark.parametrize("args", [(), ("t1",), ("t1", "qa"), ("t1", "qa", "two", "words")], ids=len)
-def test_anything_but_three_arguments_is_explained(args: tuple[str, ...]) -> None:
+def test_wrong_argument_count_prints_usage(args: tuple[str, ...]) -> None:
     assert os.access(SCRIPT, os.X_OK)
     done = script(None, *args)
     assert (done.returncode, done.stdout) == (2, b"")
@@ -177,14 +177,12 @@ def test_anything_but_three_arguments_is_explained(args: tuple[str, ...]) -> Non
     ("args", "env", "told"),
     [
         (("", "qa", "x"), {}, b"HOCKET_TASK"),
-        (("t1", "", "x"), {}, b"agent"),
+        (("t1", "", "x"), {}, b"AGENT"),
         (("t1", "qa", "x"), {"HOCKET_HANDOFF_TIMEOUT": "soon"}, b"soon"),
         (("t1", "qa", "x"), {"HOCKET_URL": "ftp://x"}, b"ftp://x"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
-    args: tuple[str, ...], env: dict[str, str], told: bytes
-) -> None:
+def test_invalid_arguments_are_refused_before_sending(args: tuple[str, ...], env: dict[str, str], told: bytes) -> None:
     done = script(None, *args, env=env)
     assert (done.returncode, done.stdout) == (2, b"")
     assert told in done.stderr
@@ -193,7 +191,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
 @pytest.mark.req("S2-69", "S2-70", "S2-66")
 @pytest.mark.parametrize(("shell", "awk", "locale"), WAYS, indirect=["awk"])
 @pytest.mark.usefixtures("awk")
-def test_every_prompt_arrives_as_it_is(fake: Fake, project: Path, shell: str, locale: str) -> None:
+def test_prompt_arrives_unchanged(fake: Fake, project: Path, shell: str, locale: str) -> None:
     fake.answer = ended("ok")
     for name, prompt in NASTY.items():
         done = script(fake, "t1", "qa", prompt, shell=shell, env={"LC_ALL": locale})
@@ -205,14 +203,14 @@ def test_every_prompt_arrives_as_it_is(fake: Fake, project: Path, shell: str, lo
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_prompt_may_come_from_standard_input_whole(fake: Fake, shell: str) -> None:
+def test_prompt_is_read_from_standard_input(fake: Fake, shell: str) -> None:
     fake.answer = ended("ok")
     prompt = 'abc \\ "ä"\n' * 40_000 + "\n\n"
     assert script(fake, "t1", "qa", "-", shell=shell, stdin=prompt.encode()).returncode == 0
     assert json.loads(fake.seen[0].body)["prompt"] == prompt
 
 
-def test_names_with_odd_letters_stay_one_segment_of_the_path(fake: Fake) -> None:
+def test_names_stay_one_path_segment(fake: Fake) -> None:
     fake.answer = lambda seen: (404, as_json({"error": {"code": "not_found", "message": "no"}}))
     script(fake, "../t 1/ä?#", 'q"a', "x")
     assert fake.seen[0].path == "/api/tasks/..%2Ft%201%2F%C3%A4%3F%23/handoff"
@@ -220,7 +218,7 @@ def test_names_with_odd_letters_stay_one_segment_of_the_path(fake: Fake) -> None
 
 
 @pytest.mark.req("S2-89")
-def test_the_token_of_the_run_goes_along_and_is_on_no_command_line(fake: Fake, world: Path) -> None:
+def test_token_is_sent_and_not_on_command_line(fake: Fake, world: Path) -> None:
     lines: list[bytes] = []
 
     def answer(seen: Seen) -> Answer:
@@ -238,7 +236,7 @@ def test_the_token_of_the_run_goes_along_and_is_on_no_command_line(fake: Fake, w
     assert not any(b"secret-of-the-run" in line for line in lines)
 
 
-def test_the_users_own_settings_of_curl_do_not_count(fake: Fake, world: Path) -> None:
+def test_curl_settings_of_user_are_ignored(fake: Fake, world: Path) -> None:
     (world / "user/.curlrc").write_text("include\nfail\n")
     fake.answer = ended("ok")
     done = script(fake, "t1", "qa", "x", env={"http_proxy": "http://127.0.0.1:1", "ALL_PROXY": "http://127.0.0.1:1"})
@@ -252,7 +250,7 @@ def test_the_users_own_settings_of_curl_do_not_count(fake: Fake, world: Path) ->
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize(("shell", "awk", "locale"), WAYS, indirect=["awk"])
 @pytest.mark.usefixtures("awk")
-def test_every_final_message_is_printed_as_it_is(fake: Fake, shell: str, locale: str, ascii_only: bool) -> None:
+def test_final_message_is_printed_unchanged(fake: Fake, shell: str, locale: str, ascii_only: bool) -> None:
     for name, output in {**NASTY, "zero": "a\0b"}.items():
         fake.answer = ended(output, ascii_only=ascii_only, indent=2 if ascii_only else None)
         done = script(fake, "t1", "qa", "x", shell=shell, env={"LC_ALL": locale})
@@ -260,13 +258,13 @@ def test_every_final_message_is_printed_as_it_is(fake: Fake, shell: str, locale:
         assert (done.returncode, done.stdout, done.stderr) == (0, wanted.encode(), b""), name
 
 
-def test_an_empty_message_is_nothing_at_all(fake: Fake) -> None:
+def test_empty_message_prints_nothing(fake: Fake) -> None:
     fake.answer = ended("")
     done = script(fake, "t1", "qa", "x")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_half_a_letter_is_shown_as_one_that_is_missing(fake: Fake) -> None:
+def test_lone_surrogate_is_printed_as_replacement(fake: Fake) -> None:
     fake.answer = lambda seen: (
         taken(seen)
         if seen.method == "POST"
@@ -276,7 +274,7 @@ def test_half_a_letter_is_shown_as_one_that_is_missing(fake: Fake) -> None:
 
 
 @pytest.mark.req("S2-71", "S2-74")
-def test_it_asks_for_its_own_record_until_that_is_closed(fake: Fake) -> None:
+def test_own_record_is_polled_until_closed(fake: Fake) -> None:
     states = iter(["running", "waiting", "done"])
 
     def answer(seen: Seen) -> Answer:
@@ -306,7 +304,7 @@ def test_it_asks_for_its_own_record_until_that_is_closed(fake: Fake) -> None:
         ("failed", "budget", 5),
     ],
 )
-def test_an_agent_that_did_not_finish_is_no_success(fake: Fake, status: str, reason: str, code: int) -> None:
+def test_unfinished_agent_has_failure_exit_code(fake: Fake, status: str, reason: str, code: int) -> None:
     fake.answer = ended(f"{status} ({reason}): it broke", status, reason)
     done = script(fake, "t1", "qa", "x")
     assert (done.returncode, done.stdout) == (code, b"")
@@ -318,7 +316,7 @@ def test_an_agent_that_did_not_finish_is_no_success(fake: Fake, status: str, rea
     ("status", "code", "exit_code"),
     [(400, "unknown_agent", 2), (404, "not_found", 2), (409, "conflict", 2), (403, "not_trusted", 4), (507, "disk", 2)],
 )
-def test_a_refusal_is_told_with_its_hint(fake: Fake, status: int, code: str, exit_code: int) -> None:
+def test_refusal_prints_message_and_hint(fake: Fake, status: int, code: str, exit_code: int) -> None:
     error = {"code": code, "message": 'no "qa"\there', "hint": "try: hocket agents"}
     fake.answer = lambda _: (status, as_json({"error": error}))
     done = script(fake, "t1", "qa", "x")
@@ -347,21 +345,21 @@ def test_a_refusal_is_told_with_its_hint(fake: Fake, status: int, code: str, exi
         b"<html>502</html>",
     ],
 )
-def test_an_answer_that_makes_no_sense_is_never_a_success(fake: Fake, body: bytes) -> None:
+def test_unexpected_response_is_a_failure(fake: Fake, body: bytes) -> None:
     fake.answer = lambda _: (200, body)
     done = script(fake, "t1", "qa", "x")
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"makes no sense" in done.stderr
+    assert b"unexpected response" in done.stderr
 
 
 @pytest.mark.req("S2-73")
-def test_without_a_server_it_gives_up_and_says_so(world: Path) -> None:
+def test_missing_server_is_reported(world: Path) -> None:
     done = script(None, "t1", "qa", "x", env={"HOCKET_URL": f"unix:{world}/none"})
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"cannot be reached" in done.stderr
+    assert b"cannot reach the server" in done.stderr
 
 
-def test_a_server_that_hangs_up_is_asked_again_with_the_same_key(fake: Fake) -> None:
+def test_broken_connection_is_retried_with_same_key(fake: Fake) -> None:
     def answer(seen: Seen) -> Answer:
         first = len([one for one in fake.seen if one.method == seen.method]) == 1
         return None if first else ended("ok")(seen)
@@ -369,7 +367,7 @@ def test_a_server_that_hangs_up_is_asked_again_with_the_same_key(fake: Fake) -> 
     fake.answer = answer
     done = script(fake, "t1", "qa", "x")
     assert (done.returncode, done.stdout) == (0, b"ok\n")
-    assert b"lost the server, still trying" in done.stderr
+    assert b"connection to the server lost, retrying" in done.stderr
     posts = [seen.headers["idempotency-key"] for seen in fake.seen if seen.method == "POST"]
     assert len(posts) == 2
     assert len(set(posts)) == 1
@@ -377,11 +375,11 @@ def test_a_server_that_hangs_up_is_asked_again_with_the_same_key(fake: Fake) -> 
 
 
 @pytest.mark.req("S2-75")
-def test_the_longest_wait_has_its_own_exit_code_and_says_how_to_go_on(fake: Fake) -> None:
+def test_timeout_exits_with_3_and_names_run(fake: Fake) -> None:
     fake.answer = ended("", "running", "")
     done = script(fake, "t1", "qa", "x", env={"HOCKET_HANDOFF_TIMEOUT": "1"})
     assert (done.returncode, done.stdout) == (3, b"")
-    assert b"goes on" in done.stderr
+    assert b"is still running" in done.stderr
     assert b"hocket handoff --result r9" in done.stderr
 
 
@@ -389,7 +387,7 @@ def test_the_longest_wait_has_its_own_exit_code_and_says_how_to_go_on(fake: Fake
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_where_hocket_is_it_does_the_work_in_the_same_process(agent: Bin, shell: str) -> None:
+def test_hocket_on_path_replaces_the_script(agent: Bin, shell: str) -> None:
     agent("hocket", "import json, os, sys; print(json.dumps([os.getppid(), *sys.argv[1:]])); sys.exit(7)")
     for prompt in NASTY.values():
         done = script(None, "t1", "qa", prompt, shell=shell, env={"HOCKET_HANDOFF_TIMEOUT": "30"})

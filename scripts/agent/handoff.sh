@@ -1,20 +1,20 @@
 #!/bin/sh
-# Hands a task to another agent, waits for it, and prints that agent's final message and nothing else.
+# Hand a task to another agent, wait for it, and print only its final message.
 #
 #   scripts/agent/handoff.sh TASK AGENT PROMPT
 #
-# TASK is what HOCKET_TASK says inside an agent; a PROMPT of "-" is read from standard input. Where `hocket` is on PATH
-# it does the work. Elsewhere curl does, over the socket that HOCKET_URL names, and this script asks every two seconds
-# for the one record that it has made. Messages go to standard error. It ends with
+# Inside an agent TASK is $HOCKET_TASK; a PROMPT of "-" is read from standard input. If `hocket` is on PATH, this script
+# calls it. Otherwise it uses curl over the socket in HOCKET_URL and polls the record of the hand-off every two seconds.
+# Messages go to standard error. Exit codes:
 #
-#   0 done   1 failed, stopped or lost   2 refused, nothing was started   3 still at work after
-#   HOCKET_HANDOFF_TIMEOUT seconds (600; 0 for no limit), and it goes on   4 nobody answers   5 budget used up
+#   0 done   1 failed, stopped or lost   2 refused, nothing was started   3 still running after
+#   HOCKET_HANDOFF_TIMEOUT seconds (600; 0 for no limit)   4 needs an answer or trust   5 budget used up
 #
-# shellcheck disable=SC2016 # a dollar sign in single quotes is for people to read
+# shellcheck disable=SC2016 # a dollar sign in single quotes is part of a message
 set -u
 
-PAUSE=2          # between two looks, in seconds
-ATTEMPTS=5       # to reach the server for the hand-off itself, a second apart
+PAUSE=2          # seconds between two requests
+ATTEMPTS=5       # to start the hand-off, one second apart
 timeout=${HOCKET_HANDOFF_TIMEOUT:-600}
 
 complain() {
@@ -29,15 +29,15 @@ refuse() {
 if [ "$#" -ne 3 ]; then
     echo 'usage: scripts/agent/handoff.sh TASK AGENT PROMPT' >&2
     echo '  TASK    the id of the task; inside an agent: "$HOCKET_TASK"' >&2
-    echo '  AGENT   who is to do it: developer, developer-review, qa, planner, …' >&2
-    echo '  PROMPT  all that the agent will know, as one word in quotes; "-" reads standard input' >&2
+    echo '  AGENT   the agent: developer, developer-review, qa, planner, …' >&2
+    echo '  PROMPT  everything the agent needs to know, as one quoted argument; "-" reads standard input' >&2
     exit 2
 fi
 case $timeout in
-    '' | *[!0-9]*) refuse "HOCKET_HANDOFF_TIMEOUT is no number of seconds: $timeout" ;;
+    '' | *[!0-9]*) refuse "invalid HOCKET_HANDOFF_TIMEOUT: $timeout (must be a number of seconds)" ;;
 esac
-[ -n "$1" ] || refuse 'the task has no name; inside an agent it is "$HOCKET_TASK"'
-[ -n "$2" ] || refuse 'the agent has no name'
+[ -n "$1" ] || refuse 'TASK is empty; inside an agent use "$HOCKET_TASK"'
+[ -n "$2" ] || refuse 'AGENT is empty'
 
 if command -v hocket >/dev/null 2>&1; then
     exec hocket handoff --timeout "$timeout" -- "$1" "$2" "$3"
@@ -49,13 +49,13 @@ if [ "$prompt" = - ]; then
     prompt=$(cat && echo .) # the dot keeps the last newlines, which the shell would drop
     prompt=${prompt%.}
 fi
-# From here on a letter is a byte, so that no program judges what is not its business.
+# From here on a character is a byte, so that invalid UTF-8 passes through unchanged.
 LC_ALL=C
 export LC_ALL
 
 # --- JSON ---------------------------------------------------------------------------------------------------
 
-# What comes in, as the inside of a JSON string. The newline at the very end is the caller's mark and not part of it.
+# Print standard input as the inside of a JSON string, without the newline that the caller added at its end.
 escape() {
     awk '
         BEGIN {
@@ -73,7 +73,7 @@ escape() {
         }'
 }
 
-# What comes in, as one segment of a path.
+# Print standard input as one URL path segment.
 quote() {
     awk '
         BEGIN { for (code = 1; code < 256; code++) number[sprintf("%c", code)] = code }
@@ -88,12 +88,12 @@ quote() {
         }'
 }
 
-# pick PATH: the value at a path such as "data.output" of the JSON that comes in, decoded. With a second word the text
-# gets a newline at its end if it has none. Ends with 1 when there is no such value or it is null, with 2 when what came
-# in is no JSON object.
+# pick PATH: print the decoded value at a path such as "data.output" of the JSON on standard input. With a second argument
+# the text gets a final newline if it has none. Returns 1 if the value is missing or null, 2 if the input is not a JSON
+# object.
 #
-# The text is cut at its quotation marks, so that every other piece is the inside of a string. One that ends with an odd
-# number of backslashes goes on behind the mark. That takes time in proportion to the size, however many escapes there are.
+# The text is split at its quotation marks, so that every other piece is the inside of a string. A piece that ends with an
+# odd number of backslashes continues after the mark. This takes linear time for any number of escapes.
 pick() {
     awk -v wanted="$1" -v ended="${2:-}" '
         function give(text) {
@@ -122,7 +122,7 @@ pick() {
                 code = code * 16 + index("0123456789abcdef", tolower(substr(text, place, 1))) - 1
             return code
         }
-        # The second half of a letter that takes two escapes; 0 when the next escape is none.
+        # The low half of a surrogate pair; 0 if the next escape is not one.
         function second_half(part) {
             return (part ~ /^u[Dd][C-Fc-f][0-9A-Fa-f][0-9A-Fa-f]/) ? hex(substr(part, 2, 4)) : 0
         }
@@ -157,7 +157,7 @@ pick() {
             for (place = 1; place <= depth; place++) text = text (place > 1 ? "." : "") (is_list[place] ? "[]" : key[place])
             return text
         }
-        # A number, true, false or null has ended.
+        # End of a number, true, false or null.
         function bare_ends() {
             if (bare != "" && path() == wanted && bare != "null") { give(bare); found = 1 }
             bare = ""
@@ -214,8 +214,8 @@ case ${HOCKET_URL:-} in
     *) refuse "HOCKET_URL is neither unix:PATH nor http://…: $HOCKET_URL" ;;
 esac
 
-# ask METHOD PATH BODY: puts the answer into `status` and `body`; the status is 000 when nobody answered.
-# What is secret goes through a descriptor, because anybody may read a command line.
+# ask METHOD PATH BODY: send a request and set `status` and `body`; the status is 000 without a response.
+# Secrets are passed through a descriptor, because every user can read a command line.
 ask() {
     set -- "$1" "$2" "$3" -q -sS --path-as-is --noproxy '*' --max-time 60 -K /dev/fd/3 -w '\n%{http_code}' -X "$1"
     method=$1 url=$base$2 content=$3
@@ -241,9 +241,9 @@ field() {
     printf '%s\n' "$body" | pick "$1"
 }
 
-# What the server said against it, and the end.
+# Print the server's error and exit.
 refused() {
-    message=$(field error.message) || refuse "the answer of the server makes no sense (status $status)"
+    message=$(field error.message) || refuse "unexpected response from the server (status $status)"
     complain "$message"
     hint=$(field error.hint) && [ -n "$hint" ] && printf 'hint: %s\n' "$hint" >&2
     [ "$(field error.code)" != not_trusted ] || exit 4
@@ -253,7 +253,7 @@ refused() {
 # --- The hand-off -------------------------------------------------------------------------------------------
 
 idempotency=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
-[ -n "$idempotency" ] || refuse 'no random numbers can be had'
+[ -n "$idempotency" ] || refuse 'cannot read random numbers from /dev/urandom'
 headers="header = \"Idempotency-Key: $idempotency\""
 if [ -n "${HOCKET_TOKEN:-}" ]; then
     headers="$headers
@@ -266,13 +266,13 @@ request="{\"agentName\": \"$(printf '%s\n' "$agent" | escape)\", \"prompt\": \"$
 attempt=1
 ask POST "$tasks/handoff" "$request"
 while [ "$status" = 000 ] || [ "$status" = 503 ]; do
-    [ "$attempt" -lt "$ATTEMPTS" ] || refuse "the server cannot be reached: $body"
+    [ "$attempt" -lt "$ATTEMPTS" ] || refuse "cannot reach the server: $body"
     attempt=$((attempt + 1))
     sleep 1
-    ask POST "$tasks/handoff" "$request" # with the same key: asked twice it is still one hand-off
+    ask POST "$tasks/handoff" "$request" # the same key: one hand-off, even if sent twice
 done
 [ "$status" -lt 400 ] || refused
-handoff=$(field meta.handoff) || refuse "the answer of the server makes no sense (status $status)"
+handoff=$(field meta.handoff) || refuse "unexpected response from the server (status $status)"
 run=$(field meta.run) || run=
 
 record=$tasks/handoffs/$(printf '%s\n' "$handoff" | quote)
@@ -281,7 +281,7 @@ while :; do
     ask GET "$record" ''
     case $status in
         2??)
-            state=$(field data.status) || refuse 'the answer of the server makes no sense'
+            state=$(field data.status) || refuse 'unexpected response from the server'
             case $state in
                 done | failed | stopped | lost) break ;;
             esac
@@ -289,20 +289,20 @@ while :; do
             ;;
         4??) refused ;;
         *)
-            # A server may be away for a while, and what it has started goes on meanwhile.
-            [ -n "$lost" ] || complain "lost the server, still trying: $body"
+            # The server may be restarting; its runs continue in the meantime.
+            [ -n "$lost" ] || complain "connection to the server lost, retrying: $body"
             lost=yes
             ;;
     esac
     if [ "$timeout" -gt 0 ] && [ $(($(date +%s) - began)) -ge "$timeout" ]; then
-        complain "$agent has not ended after $timeout seconds and goes on; its result later: hocket handoff --result $run"
+        complain "$agent is still running after $timeout seconds; get its result later: hocket handoff --result $run"
         exit 3
     fi
     sleep "$PAUSE"
 done
 
 if [ "$state" = "done" ]; then
-    printf '%s\n' "$body" | pick data.output ended || refuse 'the answer of the server makes no sense'
+    printf '%s\n' "$body" | pick data.output ended || refuse 'unexpected response from the server'
     exit 0
 fi
 reason=$(field data.reason) || reason=
