@@ -170,6 +170,49 @@ def test_oversized_package_is_reported() -> None:
     assert oversized_packages(modules, 3) == {}
 
 
+ENTRY = r"[a-z_]+(?:/|\.py)"
+
+
+def package_entries() -> set[str]:
+    """Return the packages (`name/`) and the modules (`name.py`) at the top of src/hocket."""
+    inside = {path.relative_to(ROOT / "src/hocket") for path in FILES if path.is_relative_to(ROOT / "src/hocket")}
+    names = {f"{path.parts[0]}/" if len(path.parts) > 1 else path.name for path in inside}
+    return {name for name in names if re.fullmatch(ENTRY, name) and not name.startswith("__")}
+
+
+def readme_entries(text: str) -> list[str]:
+    """Return the names that the layout of the README lists below src/hocket/."""
+    block = text.partition("\nsrc/hocket/\n")[2].partition("\n```")[0]
+    lines = re.findall(rf"^  ((?:{ENTRY} ?)+)(?: |$)", block, re.MULTILINE)
+    return [name for line in lines for name in line.split()]
+
+
+def agents_entries(text: str) -> list[str]:
+    """Return the names in the first column of the layout table of AGENTS.md."""
+    rows = text.partition("| in `src/hocket/` |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [name for row in rows for name in re.findall(rf"`({ENTRY})`", row.split("|")[1])]
+
+
+def test_readme_lists_every_package() -> None:
+    assert sorted(readme_entries(text_of(ROOT / "README.md"))) == sorted(package_entries())
+
+
+def test_agents_file_lists_every_package() -> None:
+    assert sorted(agents_entries(text_of(ROOT / "AGENTS.md"))) == sorted(package_entries())
+
+
+def test_listed_packages_are_read() -> None:
+    assert readme_entries("```\nsrc/hocket/\n  cli/ api/   ways in/\n  a_b.py\ntests/\n```\n  no/\n") == [
+        "cli/",
+        "api/",
+        "a_b.py",
+    ]
+    table = "| in `src/hocket/` | what |\n|---|---|\n| `cli/`, `b.py` | prints `x/` |\n\n| `no/` | |\n"
+    assert agents_entries(table) == ["cli/", "b.py"]
+    assert {"cli/", "errors.py"} <= package_entries()
+    assert not {"__init__.py", "py.typed"} & package_entries()
+
+
 def public_classes(source: str) -> list[str]:
     return [
         node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
