@@ -57,11 +57,3 @@ def test_bash_completes_words_with_the_script(hocket: Hocket, agent: Bin) -> Non
     done = hocket(command=["bash", "-c", script.replace("PYTHON", sys.executable)])
     assert done.stdout.splitlines() == ["completion", "deny ask fail", "", "complete -o default -F _hocket hocket"]
     assert not (hocket.cwd / "ran").exists()
-
-
-def test_agents_are_completed(hocket: Hocket) -> None:
-    agents = hocket.cwd / ".claude/agents"
-    agents.mkdir(parents=True)
-    (agents / "reviewer.md").write_text("---\nname: reviewer\ndescription: reads\n---\nRead it.\n")
-    done = hocket("run", "rev", env={"_HOCKET_COMPLETE": "bash"})
-    assert (done.returncode, done.stdout) == (0, "reviewer\n")
