@@ -24,7 +24,7 @@ from golden import shelf
 from measure import HOCKET, Figure, World, lone_python, seconds, world
 
 from hocket.client import Client
-from hocket.mcp.protocol import answer
+from hocket.mcp.protocol import respond
 from hocket.mcp.tools import SERVER, rules
 from hocket.model import RUN_DIRECTORY, SESSION, Agent
 from hocket.providers.base import Options, OwnServer, State
@@ -196,7 +196,7 @@ def _driven(w: World) -> Spent:
         for line in process.stdout:
             if (wanted := serving.wanted(line)) is not None:
                 _hand_over(
-                    process.stdin, serving.reply(wanted.id, answer(wanted.message) or {"jsonrpc": "2.0", "result": {}})
+                    process.stdin, serving.reply(wanted.id, respond(wanted.message) or {"jsonrpc": "2.0", "result": {}})
                 )
             elif b'"type":"result"' in line:
                 process.stdin.close()

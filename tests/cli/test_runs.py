@@ -271,7 +271,7 @@ def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent
                 [sys.executable, "-m", "hocket", *command], stdout=full, stderr=subprocess.PIPE, text=True, check=False
             )
         assert done.returncode == 1
-        assert "cannot be written: No space left" in done.stderr
+        assert "cannot write the output: No space left" in done.stderr
         assert "Traceback" not in done.stderr
 
 

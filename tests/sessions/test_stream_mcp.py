@@ -22,7 +22,7 @@ from world import processes_of
 from hocket.keeper import files
 from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.mcp import protocol
-from hocket.mcp.protocol import Call
+from hocket.mcp.protocol import ToolCall
 from hocket.model import Run, Status
 from hocket.sessions import stream_mcp, supervisor
 
@@ -43,7 +43,7 @@ while hear(): pass
 SECRET = "s3cret-s3cret-s3cret"
 INIT = {"type": "system", "subtype": "init", "session_id": "s"}
 DONE = {"type": "result", "subtype": "success", "is_error": False, "result": "done", "session_id": "s"}
-Answering = Callable[[Run, Call, str], Awaitable[dict[str, Any]]]
+Answering = Callable[[Run, ToolCall, str], Awaitable[dict[str, Any]]]
 
 
 def asks(request: str, message: dict[str, Any] | None, server: str = "hocket") -> dict[str, Any]:
@@ -98,13 +98,13 @@ class Above:
     """Whoever carries calls out, and lets them go on."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, str, Call]] = []
+        self.calls: list[tuple[str, str, ToolCall]] = []
         self.go_on = asyncio.Event()
 
-    async def __call__(self, run: Run, call: Call, key: str) -> dict[str, Any]:
+    async def __call__(self, run: Run, call: ToolCall, key: str) -> dict[str, Any]:
         self.calls.append((run.id, key, call))
         await self.go_on.wait()
-        return protocol.done(call, f"answer {call.id}", False, {})
+        return protocol.call_result(call, f"answer {call.id}", False, {})
 
     async def called(self, times: int = 1) -> None:
         await until(lambda: len(self.calls) >= times, "a call")

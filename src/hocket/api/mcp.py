@@ -1,13 +1,11 @@
-"""The MCP server over HTTP, one message or batch for each request, and what carries out the calls of Claude runs.
+"""MCP over HTTP, one message per request, and the calls that Claude runs make in their output.
 
-Nothing is kept between two requests. The guard has looked at whoever asks, as it does for every route; a run that
-asks in its own output is known by that. What a call asks of the server goes through the same
-routes as everybody's requests, without leaving the process, so no rule has a second door.
+Nothing is kept between two requests. The guard has checked the caller, as for every route; a run that calls in its own
+output is known by that. The requests of a call go through the same routes as all others, without leaving the process.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import logging
@@ -28,8 +26,8 @@ from hocket.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.input_limits import whole
 from hocket.mcp import protocol
-from hocket.mcp.calls import Ask, Me, Next, Outcome, Progress, broken_off, carry_out
-from hocket.mcp.protocol import Call, Refused
+from hocket.mcp.calls import CallContext, CallResult, EventStep, ProgressStep, RequestStep, stream_ended, tool_steps
+from hocket.mcp.protocol import ProtocolError, ToolCall
 from hocket.mcp.tools import DEFAULT_WAIT
 from hocket.model import Run
 
@@ -41,19 +39,18 @@ log = logging.getLogger("hocket")
 
 TICK_SECONDS = 1.0
 SILENT_WAIT = 50.0
-"""A request that hears nothing meanwhile is given up by most clients after a minute; so it is answered before."""
-MAX_BATCH = 50
+"""Longest wait of a request without progress: most clients give up after a minute of silence."""
 
-_UNREADABLE = (
+_TRANSPORT_ERRORS = (
     *(protocol.PARSE_ERROR, protocol.INVALID_REQUEST),
     *(protocol.HEADER_MISMATCH, protocol.UNSUPPORTED_VERSION),
 )
-_ANY = {"application/json": {"schema": {"type": ["object", "array"]}}}
+_ANY = {"application/json": {"schema": {"type": "object"}}}
 _RESPONSES: dict[int, dict[str, Any]] = {
-    200: {"description": "The answer; a stream where progress is wanted", "content": {**_ANY, EVENTS: {}}},
-    202: {"description": "Nothing is answered to a notification"},
-    400: {"description": "The message cannot be understood", "content": _ANY},
-    404: {"description": "There is no such method", "content": _ANY},
+    200: {"description": "The response; a stream if the client wants progress", "content": {**_ANY, EVENTS: {}}},
+    202: {"description": "Accepted; a notification has no response"},
+    400: {"description": "Invalid message", "content": _ANY},
+    404: {"description": "Unknown method", "content": _ANY},
 }
 
 
@@ -62,22 +59,20 @@ def operations() -> list[Operation]:
 
 
 async def take(request: Request) -> Response:
-    """The Model Context Protocol: a message in, its answer out."""
+    """Handle one message of the Model Context Protocol."""
     message = None
     stateless = request.headers.get("mcp-protocol-version") == protocol.STATELESS
     try:
         message = protocol.read(await request.body())
         _check_headers(request.headers, message)
-    except Refused as refused:
-        return _reply(protocol.failure(_id(message), refused), stateless)
-    if isinstance(message, list):
-        return await _take_batch(request, message)
-    answer = protocol.answer(message)
-    if not isinstance(answer, Call):
-        return _reply(answer, stateless)
-    if answer.token is not None and EVENTS in request.headers.get("accept", ""):
-        return StreamingResponse(_streamed(request, answer), media_type=EVENTS, headers={"Cache-Control": "no-store"})
-    return _reply(await _carried_out(request, answer, SILENT_WAIT))
+    except ProtocolError as error:
+        return _reply(protocol.failure(_id(message), error), stateless)
+    found = protocol.respond(message)
+    if not isinstance(found, ToolCall):
+        return _reply(found, stateless)
+    if found.token is not None and EVENTS in request.headers.get("accept", ""):
+        return StreamingResponse(_streamed(request, found), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+    return _reply(await _last_message(request, found))
 
 
 def _id(message: Any) -> Any:
@@ -85,34 +80,29 @@ def _id(message: Any) -> Any:
     return id if isinstance(id, int | str) and not isinstance(id, bool) else None
 
 
-def _reply(answer: Message | list[Message] | None, stateless: bool = False) -> Response:
-    if not answer:
+def _reply(message: Message | None, stateless: bool = False) -> Response:
+    if message is None:
         return Response(status_code=202)
-    error = answer.get("error") if isinstance(answer, dict) else None
-    return Response(
-        json.dumps(answer), _status(error["code"], stateless) if error else 200, media_type="application/json"
-    )
+    error = message.get("error")
+    status = _status(error["code"], stateless) if error else 200
+    return Response(json.dumps(message), status, media_type="application/json")
 
 
 def _status(code: int, stateless: bool) -> int:
-    """In the older age of the protocol a status tells of the transport: 404 would mean that a session is over."""
+    """The HTTP status for an error. In the older generation 404 would mean that a session has ended."""
     if stateless and code != protocol.INTERNAL:
         return 404 if code == protocol.METHOD_NOT_FOUND else 400
-    return 400 if code in _UNREADABLE else 200
+    return 400 if code in _TRANSPORT_ERRORS else 200
 
 
 # --- Headers ------------------------------------------------------------------------------------------------
 
 
 def _check_headers(headers: Mapping[str, str], message: Any) -> None:
-    """What the headers say must be known to us, and, in the newer age of the protocol, be what the message says."""
+    """Refuse an unknown version and, in the newer generation, headers that differ from the message."""
     version = headers.get("mcp-protocol-version")
-    if version is not None and version not in (*protocol.HANDSHAKES, protocol.STATELESS):
+    if version is not None and version not in protocol.VERSIONS:
         raise protocol.unsupported(version)
-    if isinstance(message, list):
-        if version not in (None, *protocol.BATCHING) or not 0 < len(message) <= MAX_BATCH:
-            raise protocol.no_batch()
-        return
     if not isinstance(message, dict) or "id" not in message:
         return
     params = message.get("params")
@@ -123,13 +113,13 @@ def _check_headers(headers: Mapping[str, str], message: Any) -> None:
     name = params.get("name") if isinstance(params, dict) and message.get("method") == "tools/call" else None
     for header, said in (("mcp-protocol-version", stated), ("mcp-method", message.get("method")), ("mcp-name", name)):
         if said is not None and _decoded(headers.get(header)) != said:
-            raise Refused(protocol.HEADER_MISMATCH, f"The header {header} is not what the message says")
+            raise ProtocolError(protocol.HEADER_MISMATCH, f"The header {header} differs from the message")
     if stated is None:
-        raise Refused(protocol.INVALID_PARAMS, f"Invalid params: _meta has no {protocol.VERSION_KEY}")
+        raise ProtocolError(protocol.INVALID_PARAMS, f"Invalid params: _meta has no {protocol.VERSION_KEY}")
 
 
 def _decoded(value: str | None) -> str | None:
-    """A header's value; what a header cannot hold is wrapped in base64."""
+    """The value of a header, which is wrapped in base64 where a header cannot hold it."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
     import base64
@@ -144,95 +134,86 @@ def _decoded(value: str | None) -> str | None:
 # --- Calls --------------------------------------------------------------------------------------------------
 
 
-async def _take_batch(request: Request, messages: list[Any]) -> Response:
-    answers = [protocol.answer(message) for message in messages]
-    carried_out = await asyncio.gather(
-        *(_carried_out(request, one, SILENT_WAIT) for one in answers if isinstance(one, Call))
-    )
-    at_once = [one for one in answers if one is not None and not isinstance(one, Call)]
-    return _reply([*at_once, *(answer for answer in carried_out if answer is not None)])
-
-
-async def _streamed(request: Request, call: Call) -> AsyncIterator[bytes]:
-    """Progress, and at last the answer. Whoever hangs up ends the wait, and none of the work."""
-    async for message in _messages(request, call, DEFAULT_WAIT):
+async def _streamed(request: Request, call: ToolCall) -> AsyncIterator[bytes]:
+    """Progress, and finally the response. A client that disconnects ends the wait, and none of the work."""
+    async for message in _messages(request, call, DEFAULT_WAIT, float("inf")):
         yield f"event: message\ndata: {json.dumps(message)}\n\n".encode()
 
 
-async def _carried_out(request: Request, call: Call, longest: float) -> Message | None:
-    """The last message of a call, which is its answer."""
-    answer: Message | None = None
-    async for message in _messages(request, call, longest):
-        answer = message
-    return answer
+async def _last_message(request: Request, call: ToolCall) -> Message | None:
+    """The response to a call, for a client that gets no progress."""
+    response: Message | None = None
+    async for message in _messages(request, call, SILENT_WAIT, SILENT_WAIT):
+        response = message
+    return response
 
 
-async def _messages(request: Request, call: Call, longest: float) -> AsyncIterator[Message]:
-    run = caller_of(request.scope).run
-    me = Me(
-        run.id if run else None,
-        run.task if run else None,
-        longest=longest,
-        most=SILENT_WAIT if longest == SILENT_WAIT else float("inf"),
-        key=_key(request.headers.get("idempotency-key"), call),
-    )
-    async for message in _told(request.app, caller_of(request.scope), call, me):
+async def _messages(request: Request, call: ToolCall, default_wait: float, max_wait: float) -> AsyncIterator[Message]:
+    caller = caller_of(request.scope)
+    run, task = (caller.run.id, caller.run.task) if caller.run else (None, None)
+    key = _key(request.headers.get("idempotency-key"), call)
+    context = CallContext(run, task, default_wait=default_wait, max_wait=max_wait, key=key)
+    async for message in _call_messages(request.app, caller, call, context):
         yield message
 
 
-async def _told(app: Starlette, caller: Caller, call: Call, me: Me) -> AsyncIterator[Message]:
+async def _call_messages(
+    app: Starlette, caller: Caller, call: ToolCall, context: CallContext
+) -> AsyncIterator[Message]:
+    """Progress notifications of a call, then its response."""
     try:
-        async for one in _Steps(app, caller, call).run(carry_out(call.name, call.arguments, me)):
-            if isinstance(one, Outcome):
-                yield protocol.done(call, one.text, one.is_error, one.facts)
-            elif (told := protocol.progress(call, one.text)) is not None:
-                yield told
-    except Exception:  # whatever it is, somebody waits for an answer
+        async for one in _StepRunner(app, caller, call).run(tool_steps(call.name, call.arguments, context)):
+            if isinstance(one, CallResult):
+                yield protocol.call_result(call, one.text, one.is_error, one.facts)
+            elif (progress := protocol.progress(call, one.text)) is not None:
+                yield progress
+    except Exception:  # the client waits for a response
         log.exception("the call of %s failed", call.name)
-        yield protocol.failure(call.id, Refused(protocol.INTERNAL, "Internal error; the server's log has more"))
+        yield protocol.failure(call.id, ProtocolError(protocol.INTERNAL, "Internal error: see the log of the server"))
 
 
-def in_stream(app: Starlette) -> Callable[[Run, Call, str], Awaitable[Message]]:
-    """Carries out what a run calls in its own output, with that run's rights and no others."""
+def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Message]]:
+    """A function that performs the calls of a run in its own output, with the rights of that run."""
 
-    async def carried_out(run: Run, call: Call, key: str) -> Message:
-        call.token = None  # The program shows nobody how a call is getting on, and waits without being told.
-        answer = protocol.failure(call.id, Refused(protocol.INTERNAL, "Nobody waits for it any more"))
-        async for message in _told(app, Caller(run), call, Me(run.id, run.task, key=key)):
-            answer = message
-        return answer
+    async def perform(run: Run, call: ToolCall, key: str) -> Message:
+        call.token = None  # the CLI neither shows progress nor needs it to keep waiting
+        response = protocol.failure(call.id, ProtocolError(protocol.INTERNAL, "The call was cancelled"))
+        context = CallContext(run.id, run.task, key=key)
+        async for message in _call_messages(app, Caller(run), call, context):
+            response = message
+        return response
 
-    return carried_out
+    return perform
 
 
-def _key(given: str | None, call: Call) -> str | None:
-    """A key of the caller's own is good for each call of a batch by itself."""
+def _key(given: str | None, call: ToolCall) -> str | None:
+    """The idempotency key of a call, made of the key of its request."""
     return hashlib.sha256(f"{given}\0{call.name}\0{call.id}".encode()).hexdigest() if given else None
 
 
-class _Steps:
-    """Carries out the steps of one call inside the server."""
+class _StepRunner:
+    """Performs the steps of one call inside the server."""
 
-    def __init__(self, app: Starlette, caller: Caller, call: Call) -> None:
+    def __init__(self, app: Starlette, caller: Caller, call: ToolCall) -> None:
         self._app = app
         self._caller = caller
         self._call = call
         self._events: AsyncIterator[dict[str, Any] | None] | None = None
 
-    async def run(self, steps: Steps) -> AsyncIterator[Progress | Outcome]:
+    async def run(self, steps: Steps) -> AsyncIterator[ProgressStep | CallResult]:
         try:
             step = next(steps)
             while True:
-                if isinstance(step, Progress):
+                if isinstance(step, ProgressStep):
                     yield step
                     step = steps.send(None)
                     continue
                 try:
-                    value = await self._do(step)
+                    value = await self._perform(step)
                 except HocketError as error:
                     step = steps.throw(error)
                     continue
-                # What was asked for is done, whoever waits; but nobody is waited for in vain.
+                # A cancelled call still makes its requests; only its wait is over.
                 if self._call.cancelled and value is None:
                     steps.close()
                     return
@@ -240,19 +221,19 @@ class _Steps:
         except StopIteration as end:
             yield end.value
 
-    async def _do(self, step: Ask | Next) -> Any:
-        if isinstance(step, Ask):
-            return await _ask(self._app, self._caller, step)
+    async def _perform(self, step: RequestStep | EventStep) -> Any:
+        if isinstance(step, RequestStep):
+            return await _request(self._app, self._caller, step)
         if self._events is None:
             self._events = _followed(self._app.state.engine, step)
         try:
             return await anext(self._events)
         except StopAsyncIteration:
-            raise broken_off() from None
+            raise stream_ended() from None
 
 
-async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] | None]:
-    """The events of a run that the steps have been let to look at; None when there is none for a while."""
+async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, Any] | None]:
+    """The events of a run, with None when there is none for a while. The steps have requested the run before."""
     async for lines in engine.follow(engine.find(step.run), step.after, heartbeat=TICK_SECONDS):
         for line in lines:
             yield msgspec.json.decode(line.text)
@@ -260,8 +241,8 @@ async def _followed(engine: Engine, step: Next) -> AsyncIterator[dict[str, Any] 
             yield None
 
 
-async def _ask(app: Starlette, caller: Caller, step: Ask) -> dict[str, Any]:
-    """A request to ourselves, on behalf of whoever called."""
+async def _request(app: Starlette, caller: Caller, step: RequestStep) -> dict[str, Any]:
+    """A request to this server in the name of the caller."""
     path, _, query = check_names(step.path).partition("?")
     body = b"" if step.body is None else json.dumps(step.body).encode()
     headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
@@ -280,13 +261,13 @@ async def _ask(app: Starlette, caller: Caller, step: Ask) -> dict[str, Any]:
         "headers": headers,
         "state": {"caller": caller},
     }
-    answer = _Answer(body)
-    await app(scope, answer.receive, answer.send)
-    return answer.content()
+    exchange = _InternalExchange(body)
+    await app(scope, exchange.receive, exchange.send)
+    return exchange.content()
 
 
-class _Answer:
-    """Both ends of a request that never leaves the process."""
+class _InternalExchange:
+    """A request that stays inside the process, and its response."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body

@@ -1,65 +1,186 @@
-"""``mcp``: the MCP server on standard input and output, for clients that start one of their own; so it loads little."""
+"""``hocket mcp``: the MCP server on standard input and output, one message per line.
+
+Each call runs in a thread of its own. The end of the input ends every wait, and none of the work that is waited for.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
 
+from hocket import config
+from hocket.cli import access
 from hocket.cli.usage import command
+from hocket.client import Client
+from hocket.errors import HocketError
+from hocket.keeper.programs import run_tool
+from hocket.mcp import protocol
+from hocket.mcp.calls import CallContext, CallResult, ProgressStep, RequestStep, Step, Steps, stream_ended, tool_steps
+from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 
-if TYPE_CHECKING:
-    from hocket.client import Client
-    from hocket.mcp.calls import Me
-
-STARTING_SECONDS = 60.0
-_IN, _OUT = 0, 1
+START_SECONDS = 60.0
+TICK_SECONDS = 0.5
+"""How soon a wait notices that its call was cancelled."""
+EXIT_SECONDS = 20.0
+"""How long calls may take after the end of the input: a server may have to start first."""
+_STDIN, _STDOUT = 0, 1
+_READ_SIZE = 256 * 1024
 
 
 @command(examples=("hocket mcp", "claude mcp add hocket -- hocket mcp"))
 def mcp() -> None:
-    """Let an agent start others and hand work to them: an MCP server on standard input and output.
+    """Serve MCP on standard input and output, so that an agent can start others and hand work to them.
 
-    Claude runs that Hocket starts have it already. It ends with its input; what it started goes on.
+    Claude runs that Hocket starts have these tools already. The server ends with its input; what it started goes on.
     """
-    from hocket.mcp.stdio import serve
-
-    serve(_IN, _write, _connect, _me)
-
-
-def _write(data: bytes) -> None:
-    """Whole, or, where nobody reads any more, not at all: the end of the input comes soon."""
-    try:
-        while data:
-            data = data[os.write(_OUT, data) :]
-    except BrokenPipeError:
-        pass  # contextlib costs more than the rest of an answer
+    server = StdioServer()
+    for line in read_messages(_STDIN):
+        server.receive(line)
+    server.close()
 
 
-def _connect() -> Client:
-    from hocket.cli import access
+def read_messages(descriptor: int) -> Iterator[bytes | None]:
+    """The lines of an input that are not empty; None for one that is too long."""
+    kept: list[bytes] = []
+    size = 0
+    while piece := os.read(descriptor, _READ_SIZE):
+        *whole, rest = piece.split(b"\n")
+        for line in whole:
+            if size + len(line) > protocol.MAX_MESSAGE:
+                yield None
+            elif message := b"".join([*kept, line]).strip():
+                yield message
+            kept, size = [], 0
+        size += len(rest)
+        kept = [*kept, rest] if size <= protocol.MAX_MESSAGE else []
+    if message := b"".join(kept).strip():
+        yield message
 
-    return access.connect(talk=False, start=_start_server)
+
+class StdioServer:
+    """The connection to one client."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        """Held while a message is written."""
+        self._threads: list[threading.Thread] = []
+        self._calls: dict[Any, ToolCall] = {}
+
+    def receive(self, line: bytes | None) -> None:
+        """Handle one line of the input."""
+        try:
+            if line is None:
+                raise protocol.too_long()
+            message = protocol.read(line)
+        except ProtocolError as error:
+            self._send(protocol.failure(None, error))
+            return
+        cancelled = self._calls.get(protocol.cancelled(message))
+        if cancelled is not None:
+            cancelled.cancelled = True
+        response = protocol.respond(message)
+        if isinstance(response, ToolCall):
+            self._start(response)
+        else:
+            self._send(response)
+
+    def close(self) -> None:
+        """Answer the calls that are done soon, and end every wait."""
+        for call in list(self._calls.values()):
+            call.cancelled = True
+        deadline = time.monotonic() + EXIT_SECONDS
+        for thread in self._threads:
+            thread.join(max(deadline - time.monotonic(), 0.0))
+
+    def _send(self, message: Message | None) -> None:
+        if message is None:
+            return
+        data = json.dumps(message).encode() + b"\n"
+        with self._lock, suppress(BrokenPipeError):  # a client that is gone closes the input as well
+            while data:
+                data = data[os.write(_STDOUT, data) :]
+
+    def _start(self, call: ToolCall) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._calls[call.id] = call
+        thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _run(self, call: ToolCall) -> None:
+        response: Message | None
+        try:
+            response = self._result_of(call)
+        except Exception as error:  # noqa: BLE001 - the client waits for a response
+            response = protocol.failure(call.id, ProtocolError(protocol.INTERNAL, f"Internal error: {error!r}"))
+        if self._calls.get(call.id) is call:
+            del self._calls[call.id]
+        self._send(response)
+
+    def _result_of(self, call: ToolCall) -> Message | None:
+        result = _StepRunner(call, self._send).run(tool_steps(call.name, call.arguments, _context()))
+        return None if result is None else protocol.call_result(call, result.text, result.is_error, result.facts)
+
+
+class _StepRunner:
+    """Performs the steps of one call with the thin client."""
+
+    def __init__(self, call: ToolCall, send: Callable[[Message | None], None]) -> None:
+        self._call = call
+        self._send = send
+        self._client: Client | None = None
+        self._events: Iterator[dict[str, Any] | None] | None = None
+
+    def run(self, steps: Steps) -> CallResult | None:
+        """The result; None for a call that was cancelled."""
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    value = self._perform(step)
+                except HocketError as error:
+                    step = steps.throw(error)
+                    continue
+                # A cancelled call still makes its requests; only its wait is over.
+                if self._call.cancelled and value is None:
+                    steps.close()
+                    return None
+                step = steps.send(value)
+        except StopIteration as end:
+            result: CallResult = end.value
+            return result
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, ProgressStep):
+            self._send(protocol.progress(self._call, step.text))
+            return None
+        if self._client is None:
+            self._client = access.connect(talk=False, start=_start_server)
+        if isinstance(step, RequestStep):
+            return self._client.exchange(step.method, step.path, step.body, step.key)
+        if self._events is None:
+            self._events = self._client.follow_ticking(step.run, TICK_SECONDS, step.after)
+        for event in self._events:
+            return event
+        raise stream_ended()
 
 
 def _start_server() -> None:
-    """By a command of its own: starting a server forks, which a process with threads must not."""
-    import sys
-
-    from hocket import config
-    from hocket.keeper.programs import run_tool
-
+    """Start the server by another command: starting one forks, which a process with threads must not do."""
     argv = [sys.executable, "-P", "-m", "hocket", "ps", "--json"]
-    run_tool(argv, config.home(), config.process_environment(), STARTING_SECONDS, 0)
+    run_tool(argv, config.home(), config.process_environment(), START_SECONDS, 0)
 
 
-def _me() -> Me:
-    """The run that this process belongs to, by what its environment says; else whoever sits here."""
-    from hocket import config
-    from hocket.cli import access
-    from hocket.mcp.calls import Me
-
+def _context() -> CallContext:
+    """The run that this process belongs to, as its environment says, else the directory and environment of the user."""
     caller = config.caller()
     if caller.run and caller.token and caller.url == f"unix:{config.socket_path(config.home())}":
-        return Me(caller.run, caller.task)
-    here = access.directory(None)
-    return Me(cwd=here, env=access.environment(here))
+        return CallContext(caller.run, caller.task)
+    cwd = access.directory(None)
+    return CallContext(cwd=cwd, env=access.environment(cwd))

@@ -1,10 +1,5 @@
-"""WHAT OTHERS' AGENTS MAY CALL: the MCP server, without a transport of its own choice.
+"""The Model Context Protocol and the tools that agents call to run other agents, without a transport.
 
-``protocol`` turns a message into its answer, ``tools`` says what can be called, ``calls`` what a call does, as steps
-that somebody else carries out. ``stdio`` does so over the thin client; over HTTP and in the stream of a Claude run the
-server does it itself. Clients start ``stdio`` for each session of theirs, so all of it is made of the standard
-library, and of little of that.
-
-Here do not belong: rules about runs and tasks, which stand behind the routes that the steps ask, and how a Claude run
-is told of this server, which is its provider's business.
+``protocol`` turns a message into its response, ``tools`` declares the tools, and ``calls`` has the steps of a call.
+The transports perform the steps: ``cli/mcp.py`` over pipes, ``api/mcp.py`` over HTTP and in the stream of a Claude run.
 """

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from hocket.keeper import files
 from hocket.mcp import protocol
-from hocket.mcp.protocol import Call
+from hocket.mcp.protocol import ToolCall
 from hocket.mcp.tools import SERVER
 from hocket.model import Run
 from hocket.providers.base import Conversation, Wanted
@@ -28,7 +28,7 @@ from hocket.sessions.output_lines import read_lines
 if TYPE_CHECKING:
     from hocket.mcp.protocol import Message
 
-    CarryOut = Callable[[Run, Call, str], Awaitable[Message]]
+    CarryOut = Callable[[Run, ToolCall, str], Awaitable[Message]]
     """A run, what it calls, and the key that makes it one thing, however often it is carried out."""
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Serving:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._tasks = Tasks()
-        self._calls: dict[tuple[str, str], Call] = {}
+        self._calls: dict[tuple[str, str], ToolCall] = {}
         """Those that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
         self._leaving = False
@@ -91,8 +91,8 @@ class Serving:
         message = wanted.message
         if wanted.server != SERVER or wanted.withdrawn or message is None or protocol.cancelled(message) is not None:
             return False
-        answer = protocol.answer(message)
-        if isinstance(answer, Call):
+        answer = protocol.respond(message)
+        if isinstance(answer, ToolCall):
             return False
         self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
         return True
@@ -114,8 +114,8 @@ class Serving:
     def _answer(self, line: Line, wanted: Wanted) -> None:
         if (called_off := protocol.cancelled(wanted.message)) is not None:
             self._call_off(line.run, lambda request, call: call.id == called_off)
-        answer = protocol.answer(wanted.message)
-        if not isinstance(answer, Call):
+        answer = protocol.respond(wanted.message)
+        if not isinstance(answer, ToolCall):
             self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
         elif self._leaving:
             self.left_a_call = True
@@ -124,13 +124,13 @@ class Serving:
             self.need_server(True)
             self._tasks.spawn(self._serve(line, wanted.id, answer))
 
-    def _call_off(self, run: str, is_meant: Callable[[str, Call], bool]) -> None:
+    def _call_off(self, run: str, is_meant: Callable[[str, ToolCall], bool]) -> None:
         """End the wait, and none of the work."""
         for (waiting, request), call in self._calls.items():
             if waiting == run and is_meant(request, call):
                 call.cancelled = True
 
-    async def _serve(self, line: Line, request: str, call: Call) -> None:
+    async def _serve(self, line: Line, request: str, call: ToolCall) -> None:
         try:
             carry_out = await self._carry_out
             awaited = await self._insist(line.run, partial(_is_awaited, line.place, request))

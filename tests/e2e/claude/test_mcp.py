@@ -13,7 +13,7 @@ import pytest
 from e2e.claude.stage import Document, Stage, define
 from e2e.claude.test_trust import trust
 from e2e.commands import events_of, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
-from mcp_room.piping import Pipes
+from mcp_server.piping import Pipes
 from world import Bin, Hocket
 
 from hocket.mcp.tools import TOOLS, rules
@@ -110,7 +110,7 @@ def test_a_run_whose_server_is_killed_before_it_could_say_hello_has_our_tools_al
         time.sleep(0.05)
     code, ended = waited(hocket, id)
     assert (code, ended["result"], offered(claude)) == (0, "fine", set(rules()))
-    assert came_back(hocket, id) == [(False, "You have started nothing.")]
+    assert came_back(hocket, id) == [(False, "You have started no runs.")]
 
 
 def test_a_long_final_message_arrives_whole(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
@@ -129,7 +129,7 @@ def test_an_agent_that_stays_has_our_tools_in_every_turn(claude: Stage, hocket: 
     wait_for(hocket, id, "turn.ended", lambda data: data["result"] == "first")
     assert hocket("send", id, "and now?").returncode == 0
     wait_for(hocket, id, "turn.ended", lambda data: data["result"] == "second")
-    assert came_back(hocket, id) == [(False, "You have started nothing.")] * 2
+    assert came_back(hocket, id) == [(False, "You have started no runs.")] * 2
     assert hocket("stop", id).returncode == 0
 
 
@@ -147,7 +147,7 @@ def test_a_list_of_permissions_keeps_none_of_our_tools_away(claude: Stage, hocke
     claude.plays({"do": [calls("status"), {"say": "fine"}]})
     told = run(hocket, "reader", "-p", "hello", timeout=PATIENCE)
     assert {tool["name"] for tool in claude.model.bodies[0]["tools"]} == {"Read", *rules()}
-    assert came_back(hocket, told.leaf) == [(False, "You have started nothing.")]
+    assert came_back(hocket, told.leaf) == [(False, "You have started no runs.")]
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_the_tool_for_handing_over_is_at_hand_where_others_have_to_be_looked_for
     monkeypatch.setenv("ENABLE_TOOL_SEARCH", "true")
     told = run(hocket, "claude", "-p", "hello", timeout=PATIENCE)
     assert offered(claude) == {"mcp__hocket__hand_off"}
-    assert came_back(hocket, told.leaf) == [(False, "You have started nothing.")]
+    assert came_back(hocket, told.leaf) == [(False, "You have started no runs.")]
 
 
 def test_users_switch_it_off(claude: Stage, hocket: Hocket, home: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
-from mcp_room.piping import COMMAND
+from mcp_server.piping import COMMAND
 from world import Bin
 
 from hocket.mcp.tools import TOOLS

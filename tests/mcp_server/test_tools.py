@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from hocket.mcp.tools import LISTED, TOOLS, complaint, rules, settled
+from hocket.mcp.tools import LISTED, TOOLS, argument_error, normalized, rules
 
 GOOD: list[tuple[str, dict[str, Any]]] = [
     ("list_agents", {}),
@@ -21,8 +21,8 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
 BAD: list[tuple[str, dict[str, Any], str]] = [
     ("hand_off", {"agent": "a"}, "needs prompt"),
     ("hand_off", {}, "needs agent and prompt"),
-    ("hand_off", {"agent": "", "prompt": "p"}, "agent must be a text that is not empty"),
-    ("hand_off", {"agent": "a", "prompt": ["p"]}, "prompt must be a text"),
+    ("hand_off", {"agent": "", "prompt": "p"}, "agent must be a non-empty string"),
+    ("hand_off", {"agent": "a", "prompt": ["p"]}, "prompt must be a non-empty string"),
     ("hand_off", {"agent": "a", "prompt": "p", "agentName": "a"}, "no argument 'agentName'; it has agent, prompt"),
     ("wait", {"run": "1", "timeout": 0}, "timeout must be a number of seconds above 0"),
     ("wait", {"run": "1", "timeout": -1}, "timeout must be"),
@@ -31,41 +31,41 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("wait", {"run": "1", "timeout": float("nan")}, "timeout must be"),
     ("wait", {"run": "1", "timeout": 1e9}, "timeout must be"),
     ("spawn", {"agent": "a", "prompt": "p", "session": "yes"}, "session must be true or false"),
-    ("ask", {"question": "q", "options": []}, "options must be a list of texts that is not empty"),
+    ("ask", {"question": "q", "options": []}, "options must be a list of 1 to 20 non-empty strings"),
     ("ask", {"question": "q", "options": [1.5]}, "options must be"),
-    ("stop", {"run": True}, "run must be a text"),
+    ("stop", {"run": True}, "run must be a non-empty string"),
 ]
 
 
 @pytest.mark.parametrize(("name", "arguments"), GOOD)
-def test_arguments_that_fit_are_not_complained_about(name: str, arguments: dict[str, Any]) -> None:
-    assert complaint(name, arguments) is None
-    assert settled(name, arguments) == arguments
+def test_valid_arguments_are_accepted(name: str, arguments: dict[str, Any]) -> None:
+    assert argument_error(name, arguments) is None
+    assert normalized(name, arguments) == arguments
 
 
 @pytest.mark.parametrize(("name", "arguments", "words"), BAD)
-def test_arguments_that_do_not_fit_are_named(name: str, arguments: dict[str, Any], words: str) -> None:
-    assert words in (complaint(name, arguments) or "")
+def test_invalid_arguments_are_named(name: str, arguments: dict[str, Any], words: str) -> None:
+    assert words in (argument_error(name, arguments) or "")
 
 
-def test_a_runs_number_may_be_a_number_and_nothing_is_as_good_as_left_out() -> None:
+def test_run_may_be_a_number_and_null_is_left_out() -> None:
     given = {"run": 12, "timeout": None}
-    assert complaint("wait", given) is None
-    assert settled("wait", given) == {"run": "12"}
+    assert argument_error("wait", given) is None
+    assert normalized("wait", given) == {"run": "12"}
 
 
-def test_a_runs_number_may_be_written_as_a_decimal_one() -> None:
-    assert complaint("wait", {"run": 12.0}) is None
-    assert settled("wait", {"run": 12.0}) == {"run": "12"}
-    assert complaint("wait", {"run": 12.5}) == "run must be a text that is not empty"
+def test_run_may_be_a_whole_float() -> None:
+    assert argument_error("wait", {"run": 12.0}) is None
+    assert normalized("wait", {"run": 12.0}) == {"run": "12"}
+    assert argument_error("wait", {"run": 12.5}) == "run must be a non-empty string"
 
 
-def test_the_schemas_say_the_same_as_the_complaints() -> None:
+def test_schemas_agree_with_the_checks() -> None:
     schemas = {tool["name"]: jsonschema_rs.Draft202012Validator(tool["inputSchema"]) for tool in LISTED}
     assert all(schemas[name].is_valid(arguments) for name, arguments in GOOD)
     told_apart = [(name, given) for name, given, _ in BAD if given.get("timeout") == given.get("timeout")]
     assert [name for name, arguments in told_apart if schemas[name].is_valid(arguments)] == []
 
 
-def test_leave_is_given_for_each_tool_by_its_own_name() -> None:
+def test_each_tool_has_its_own_permission_rule() -> None:
     assert set(rules()) == {f"mcp__hocket__{name}" for name in TOOLS}
