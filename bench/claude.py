@@ -20,7 +20,7 @@ from typing import IO, Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from e2e.claude.stage import ENVIRONMENT, define, real_cli
-from golden import shelf
+from golden.recordings import Recording, Recordings
 from measure import HOCKET, Figure, World, lone_python, seconds, world
 
 from hocket.client import Client
@@ -318,8 +318,9 @@ def _say(given: IO[bytes], said: IO[bytes], text: str) -> None:
 
 def reading() -> Iterator[Figure]:
     """Recorded output of the real CLI, parsed into events on one processor."""
-    version = shelf.versions()[-1]
-    streams = [shelf.load(version, case) for case in shelf.cases(version)]
+    recordings = Recordings("claude")
+    version = recordings.versions()[-1]
+    streams = [recordings.load(version, case) for case in recordings.cases(version)]
     _lines_a_second(streams, 1, 1)
     long = statistics.median(_lines_a_second(streams, 1, 50) for _ in range(5))
     short = statistics.median(_lines_a_second(streams, 50, 1) for _ in range(5))
@@ -329,7 +330,7 @@ def reading() -> Iterator[Figure]:
     yield Figure("CLI lines parsed", long, "/s", 100_000, at_most=False, note=note)
 
 
-def _lines_a_second(streams: list[shelf.Golden], runs: int, times: int) -> float:
+def _lines_a_second(streams: list[Recording], runs: int, times: int) -> float:
     """Return the lines parsed per second of processor time."""
     begin = time.process_time()
     for stream in streams * runs:

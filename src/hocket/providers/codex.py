@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from hocket.chain.parse import Fence, marker_alone, next_marker
+from hocket.config import BYPASS
+from hocket.config.settings import is_wider
 from hocket.errors import PromptError, UsageError
 from hocket.model import Agent, Reason, Spec, Status
 from hocket.providers.base import NOTHING, Conversation, Exit, Launch, Options, Program, Reader, Said, State
@@ -25,8 +27,6 @@ longest_line = 16 * 1024 * 1024
 _DEFAULT_PROMPT = "Begin: do what your instructions describe."
 _CONTINUE = "Continue where you stopped."
 _PROMPT_FROM_STDIN = "-"
-_SANDBOXES = {"bypassPermissions": "danger-full-access", "acceptEdits": "workspace-write", "auto": "workspace-write"}
-"""The sandbox for a permission mode. In every other mode edits need an approval, which exec cannot ask for."""
 _OUTPUT_LIMIT = 16 * 1024
 _RATE_LIMIT = re.compile(r"\b429\b|usage limit|rate limit", re.IGNORECASE)
 _TRANSIENT = re.compile(
@@ -52,7 +52,7 @@ def launch(
         raise UsageError(f"{agent.name}: Codex has no allowed_tools", "remove it, or set permission_mode")
     instructions = step_instructions(options)
     settings = {
-        "sandbox_mode": _SANDBOXES.get(agent.permission_mode or options.permission_mode, "read-only"),
+        "sandbox_mode": _sandbox(agent.permission_mode or options.permission_mode),
         **({"model": agent.model} if agent.model else {}),
         **({"developer_instructions": instructions} if instructions else {}),
     }
@@ -63,6 +63,13 @@ def launch(
         check_argument(agent.name, argument)
     check_total(agent.name, argv, env)
     return Launch(argv, "file", _checked_prompt(agent.name, prompt))
+
+
+def _sandbox(mode: str) -> str:
+    """The sandbox for a permission mode. In a mode that would ask before an edit, nothing can be written."""
+    if mode == BYPASS:
+        return "danger-full-access"
+    return "workspace-write" if is_wider(mode, "default") else "read-only"
 
 
 def _checked_prompt(agent: str, prompt: str | None, default: str = _DEFAULT_PROMPT) -> str:

@@ -1,7 +1,6 @@
-"""Plays a case with the real CLI and a scripted model: the command line that the provider builds, and its lines.
+"""Run a case with the real Claude CLI and a scripted model, over plain pipes without a keeper or a server.
 
-No keeper, no server: the program is driven over plain pipes, so what is recorded is the program's own. Its input ends
-when the engine would end it.
+The provider builds the command line, and input is closed when the engine would close it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from e2e.claude.stage import ENVIRONMENT
-from golden.cases import Answer, Case, Interrupt, Made, Move, Say, Until
+from golden.claude_cases import Action, Answer, Case, FileExists, Interrupt, Say, Until
 from world import SYSTEM_PATH
 
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
@@ -33,26 +32,26 @@ SESSION_ID = "22222222-2222-4222-8222-222222222222"
 NAME = "builder"
 
 
-class Played(NamedTuple):
-    """What went in and what came out, as it was."""
+class CaseRun(NamedTuple):
+    """Input and output of one process, as they were."""
 
     spec: Spec
-    """With the provider's stand-ins still in its arguments."""
-    said: tuple[str, ...]
+    """With the provider's placeholders still in its arguments."""
+    sent: tuple[str, ...]
     lines: tuple[bytes, ...]
     errors: bytes
     code: int
 
 
-def played(case: Case, program: Path, root: Path) -> Played:
-    """One whole run of the program in a home and a project below ``root``."""
+def run_case(case: Case, program: Path, root: Path) -> CaseRun:
+    """Run the program to its end, with a home and a project below ``root``."""
     with ScriptedModel(parse({"rules": list(case.rules)})) as model:
         spec = spec_of(case, program, root, model.url)
         if case.earlier is None:
             done = _run(case, spec, root, SESSION_ID)
         else:
             first = replace(spec, prompt=case.earlier)
-            _run(case._replace(moves=()), first, root, EARLIER_ID)
+            _run(case._replace(actions=()), first, root, EARLIER_ID)
             done = _run(case, talk.resumed(spec, EARLIER_ID, case.prompt), root, SESSION_ID)
         assert not model.uncovered, model.uncovered
     return done
@@ -79,7 +78,7 @@ def spec_of(case: Case, program: Path, root: Path, url: str) -> Spec:
 
 
 def _environment(root: Path, url: str) -> dict[str, str]:
-    """All that the program is given: nothing of whoever records it."""
+    """The whole environment of the program; nothing of the recording user's."""
     return {
         "PATH": SYSTEM_PATH,
         "HOME": f"{root}/user",
@@ -89,22 +88,22 @@ def _environment(root: Path, url: str) -> dict[str, str]:
     }
 
 
-def _run(case: Case, spec: Spec, root: Path, session: str) -> Played:
+def _run(case: Case, spec: Spec, root: Path, session: str) -> CaseRun:
     for name in ("p", "user", "t", "run"):
         (root / name).mkdir(exist_ok=True)
     for name, content in spec.files.items():
         (root / "run" / name).write_text(content, encoding="utf-8")
     argv = [_filled(argument, session, f"{root}/run") for argument in spec.argv]
     with (root / "err").open("w+b") as errors, _process(argv, spec, errors) as process:
-        talking = _Talking(process, spec)
-        talking.say(talk.message(spec.prompt or ""))
-        for move in case.moves:
-            talking.make(move)
+        connection = _Connection(process, spec)
+        connection.send(talk.message(spec.prompt or ""))
+        for action in case.actions:
+            connection.perform(action)
         if not ends_at_once(spec):
-            talking.read_until_over()
-        code = talking.end()
+            connection.read_until_over()
+        code = connection.end()
         errors.seek(0)
-        return Played(spec, tuple(talking.said), tuple(talking.lines), errors.read(), code)
+        return CaseRun(spec, tuple(connection.sent), tuple(connection.lines), errors.read(), code)
 
 
 def _filled(argument: str, session: str, place: str) -> str:
@@ -126,8 +125,8 @@ def _process(argv: list[str], spec: Spec, errors: IO[bytes]) -> Iterator[subproc
                 stream.close()
 
 
-class _Talking:
-    """One process, what was said to it, and what it has said."""
+class _Connection:
+    """One process with all lines that were sent and received."""
 
     def __init__(self, process: subprocess.Popen[bytes], spec: Spec) -> None:
         assert process.stdin is not None
@@ -138,46 +137,46 @@ class _Talking:
         self._rest = b""
         self.state: State = {}
         self.question: Mapping[str, Any] = {}
-        self.said: list[str] = []
+        self.sent: list[str] = []
         self.lines: list[bytes] = []
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
+    def send(self, line: str) -> None:
+        self.sent.append(line)
         self._in.write(line.encode())
         self._in.flush()
 
-    def make(self, move: Move) -> None:
-        match move:
+    def perform(self, action: Action) -> None:
+        match action:
             case Say(text):
-                self.say(talk.message(text))
+                self.send(talk.message(text))
             case Until(kind):
                 self.read_until(lambda line: kind_of(line) == kind)
-            case Made(file):
+            case FileExists(file):
                 self._wait_for(self._project / file)
             case Answer(allow, text):
-                self.say(talk.answer(self.question, Reply(allow, text)))
+                self.send(talk.answer(self.question, Reply(allow, text)))
             case Interrupt():
-                self.say(talk.interrupt("stop-1"))
+                self.send(talk.interrupt("stop-1"))
 
     def read_until(self, enough: Callable[[bytes], bool]) -> None:
         for line in self._lines():
             if enough(line):
                 return
-        raise AssertionError(f"the program ended before its time, after {self.lines[-1:]}")
+        raise AssertionError(f"the program ended early, after {self.lines[-1:]}")
 
     def read_until_over(self) -> None:
-        """The engine ends a run's input by the same word of the provider's."""
+        """Read until the provider says that input may end, as the engine does."""
         if not talk.is_over(self.state, settled=False):
             self.read_until(lambda _line: talk.is_over(self.state, settled=False))
 
     def _wait_for(self, path: Path) -> None:
         deadline = time.monotonic() + SECONDS
         while not path.exists():
-            assert time.monotonic() < deadline, f"{path} was never made"
+            assert time.monotonic() < deadline, f"{path} does not appear"
             time.sleep(0.01)
 
     def end(self) -> int:
-        """The end of its input; what it says after that belongs to it."""
+        """Close the input, read the rest, and return the exit code."""
         self._in.close()
         for _line in self._lines():
             pass
@@ -191,7 +190,7 @@ class _Talking:
                 self._take(line + b"\n")
                 yield line
             if not select.select([self._out], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError(f"nothing new for {SECONDS:g} s after {self.lines[-1:]}")
+                raise TimeoutError(f"no output for {SECONDS:g} s after {self.lines[-1:]}")
             data = os.read(self._out, 1 << 16)
             if not data:
                 break
@@ -207,7 +206,7 @@ class _Talking:
 
 
 def kind_of(line: bytes) -> str:
-    """Its type, with what kind of that it is where the type alone says little."""
+    """The type of a line; for stream and system lines with their own subtype."""
     value = json.loads(line)
     kind = str(value["type"])
     if kind == "stream_event":

@@ -1,4 +1,4 @@
-"""What the real CLI says, version by version: our reader of it, and whether it still says so."""
+"""Recordings of the Claude CLI: how they are read, and whether the CLI still prints the same."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 from e2e.claude.stage import real_cli
-from golden import shelf
-from golden.cases import CASES
-from golden.normal import MOMENT, PLACE, normalised
-from golden.play import kind_of
-from golden.programs import WHEELS, older, version_of
-from golden.record import recorded
-from golden.shelf import Exit, Golden
-from golden.voices import Scene, scenes
+from golden.claude_cases import CASES
+from golden.claude_runner import kind_of
+from golden.claude_versions import WHEELS, older, version_of
+from golden.normalize import PLACE, TIMESTAMP, normalised
+from golden.record import record_claude
+from golden.recordings import Exit, Recording, Recordings, in_order, read
+from golden.sources import LinesBySource, turns
 
 from hocket.cli.doctor import CLAUDE_ABILITIES
 from hocket.model import Reason, Status
 from hocket.providers import Said, State
 from hocket.providers.claude import reader, verdict
 
-VERSIONS = shelf.versions()
-RECORDED = [(version, case) for version in VERSIONS for case in shelf.cases(version)]
+RECORDINGS = Recordings("claude")
+VERSIONS = RECORDINGS.versions()
+RECORDED = [(version, case) for version in VERSIONS for case in RECORDINGS.cases(version)]
 DONE = (Status.DONE, Reason.EXIT)
 FAILED = (Status.FAILED, Reason.ERROR)
 ENDS = dict.fromkeys(CASES, DONE) | {
@@ -41,15 +41,15 @@ ENDS = dict.fromkeys(CASES, DONE) | {
     "max_turns": FAILED,
     "refusal": FAILED,
 }
-PASSING = {"api_error_500", "connection_lost"}
-"""Cases that fail for a reason which passes by itself."""
+TRANSIENT = {"api_error_500", "connection_lost"}
+"""Cases that fail for a transient reason."""
 ENDED_OTHERWISE = {("2.1.281", "refusal_once"): FAILED}
-"""It does not try once more after a refusal."""
-TELLS_OF_SESSIONS = {"2.1.281"}
-"""From here we know what a session has cost, not what a process that resumed it has."""
+"""It does not retry after a refusal."""
+REPORTS_SESSION_COST = {"2.1.281"}
+"""Versions that report the cost of a session only, not of the process that resumed it."""
 CLEAN, KILLED = Exit(0), Exit(signal=9)
 OFTEN = ("success", "question_allowed", "turns")
-"""What every run of the tests records again. A new CLI is a new version, of which all has to be recorded anyway."""
+"""Cases that every run of the tests records again; the others are slow tests."""
 
 
 # --- Reading what is recorded -------------------------------------------------------------------------------
@@ -57,23 +57,25 @@ OFTEN = ("success", "question_allowed", "turns")
 
 @pytest.mark.req("S3-38", "S3-39", "S3-40")
 @pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_a_recording_is_read_as_it_was(version: str, case: str) -> None:
-    found, wanted = shelf.read(shelf.load(version, case)), shelf.expected(version, case)
-    assert list(_plain(found.events)) == list(_plain(wanted.events)), "meant? scripts/golden --events, and look at it"
+def test_recording_gives_its_stored_events(version: str, case: str) -> None:
+    found, wanted = read(RECORDINGS.load(version, case)), RECORDINGS.expected(version, case)
+    assert list(_plain(found.events)) == list(_plain(wanted.events)), (
+        "if this is intended, run scripts/golden --events and review the diff"
+    )
     assert found[1:] == wanted[1:]
     assert (found.status, found.reason) == ENDED_OTHERWISE.get((version, case), ENDS[case])
-    assert found.transient == (case in PASSING)
+    assert found.transient == (case in TRANSIENT)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_only_newer_versions_tell_what_a_resumed_run_has_cost_itself(version: str) -> None:
+def test_resumed_run_has_its_own_cost_in_newer_versions(version: str) -> None:
     alone, (resumed,) = _settled("cleared", version)[0], _settled("resume", version)
-    runs = 2 if version in TELLS_OF_SESSIONS else 1
+    runs = 2 if version in REPORTS_SESSION_COST else 1
     assert (resumed["cost_usd"], resumed["tokens"]) == (runs * alone["cost_usd"], runs * alone["tokens"])
 
 
 def _settled(case: str, version: str) -> list[Mapping[str, Any]]:
-    events = shelf.expected(version, case).events
+    events = RECORDINGS.expected(version, case).events
     return [data for kind, data in events if kind == "usage" and not data["estimate"]]
 
 
@@ -86,8 +88,8 @@ def _key(said: Said) -> str:
 
 
 @pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_a_recording_belongs_to_the_version_that_it_lies_under(version: str, case: str) -> None:
-    said = [json.loads(line).get("claude_code_version") for line in shelf.load(version, case).out]
+def test_recording_has_the_version_of_its_folder(version: str, case: str) -> None:
+    said = [json.loads(line).get("claude_code_version") for line in RECORDINGS.load(version, case).out]
     assert set(said) - {None} == {version}
 
 
@@ -102,51 +104,51 @@ def installed() -> str:
 def _known(version: str) -> str:
     if version not in VERSIONS:
         pytest.fail(
-            f"nothing is recorded of Claude CLI {version}, which is installed.\n"
-            "Type scripts/golden, compare the new folder with the newest one before, and add it.",
+            f"the installed Claude CLI {version} is not recorded.\n"
+            "Run scripts/golden, compare the new folder with the newest one before, and add it.",
             pytrace=False,
         )
     return version
 
 
-def test_a_cli_of_which_nothing_is_recorded_is_not_passed_over() -> None:
-    with pytest.raises(pytest.fail.Exception, match=r"Claude CLI 0\.0\.0.*\nType scripts/golden"):
+def test_unrecorded_cli_fails_the_tests() -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"Claude CLI 0\.0\.0.*\nRun scripts/golden"):
         _known("0.0.0")
 
 
-def test_every_version_can_be_recorded_again(installed: str) -> None:
-    assert sorted({*WHEELS, installed}) == sorted(VERSIONS), "name its wheel in programs.py, or remove its folder"
+def test_every_recorded_version_is_available(installed: str) -> None:
+    assert sorted({*WHEELS, installed}) == sorted(VERSIONS), "add its wheel to claude_versions.py, or remove its folder"
 
 
-def test_the_oldest_version_that_is_supported_is_recorded() -> None:
+def test_oldest_supported_version_is_recorded() -> None:
     assert VERSIONS[0] == ".".join(map(str, CLAUDE_ABILITIES[-1].since))
 
 
 def test_versions_are_ordered_by_their_numbers() -> None:
-    assert shelf.in_order(["2.1.1000", "2.1.99", "2.10.0", "2.1.325"]) == ["2.1.99", "2.1.325", "2.1.1000", "2.10.0"]
+    assert in_order(["2.1.1000", "2.1.99", "2.10.0", "2.1.325"]) == ["2.1.99", "2.1.325", "2.1.1000", "2.10.0"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_case_is_recorded(version: str) -> None:
-    assert shelf.cases(version) == sorted(CASES), "type scripts/golden, with --cli where it is an older one"
+    assert RECORDINGS.cases(version) == sorted(CASES), "run scripts/golden, with --cli for an older version"
 
 
 @pytest.mark.parametrize(
     "case", [case if case in OFTEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
 )
-def test_the_installed_cli_still_says_what_is_recorded(case: str, installed: str) -> None:
-    _says_the_same(installed, case, real_cli())
+def test_installed_cli_prints_what_is_recorded(case: str, installed: str) -> None:
+    _assert_same(installed, case, real_cli())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("version", WHEELS)
-def test_an_older_cli_still_says_what_is_recorded(version: str, case: str) -> None:
-    _says_the_same(version, case, older(version))
+def test_older_cli_prints_what_is_recorded(version: str, case: str) -> None:
+    _assert_same(version, case, older(version))
 
 
 @pytest.mark.slow
-def test_an_older_cli_that_cannot_be_fetched_is_not_passed_over(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_cli_that_cannot_be_fetched_fails(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "prefix", str(world))
     for name, value in {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(world)}.items():
         monkeypatch.setenv(name, value)
@@ -154,25 +156,25 @@ def test_an_older_cli_that_cannot_be_fetched_is_not_passed_over(world: Path, mon
         older(VERSIONS[0])
 
 
-def _says_the_same(version: str, case: str, program: Path) -> None:
-    before, now = shelf.load(version, case), recorded(CASES[case], program)
+def _assert_same(version: str, case: str, program: Path) -> None:
+    before, now = RECORDINGS.load(version, case), record_claude(CASES[case], program)
     assert _differences(before, now) == []
     assert json.loads(json.dumps(now.command)) == before.command
 
 
-def _differences(before: Golden, now: Golden) -> list[str]:
-    """Where the two part, value by value: whole lines would be too long to look at."""
+def _differences(before: Recording, now: Recording) -> list[str]:
+    """The values that differ; whole lines would be too long to read."""
     found = []
-    nothing: Scene = {}
-    for old, new in zip_longest(scenes(before.out), scenes(now.out), fillvalue=nothing):
-        for voice in old.keys() | new.keys():
-            for was, is_now in zip_longest(old.get(voice, []), new.get(voice, []), fillvalue=b"{}\n"):
+    nothing: LinesBySource = {}
+    for old, new in zip_longest(turns(before.out), turns(now.out), fillvalue=nothing):
+        for source in old.keys() | new.keys():
+            for was, is_now in zip_longest(old.get(source, []), new.get(source, []), fillvalue=b"{}\n"):
                 if was != is_now:
-                    found.append(f"{voice}: {_parts(was, is_now)}")
+                    found.append(f"{source}: {_difference(was, is_now)}")
     return found
 
 
-def _parts(before: bytes, now: bytes) -> str:
+def _difference(before: bytes, now: bytes) -> str:
     old, new = dict(_leaves(json.loads(before))), dict(_leaves(json.loads(now)))
     changed = [f"{at}: {old.get(at)} -> {new.get(at)}" for at in old.keys() | new.keys() if old.get(at) != new.get(at)]
     return "; ".join(sorted(changed)) or "the order of the keys"
@@ -186,14 +188,14 @@ def _leaves(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         yield from _leaves(one, f"{at}.{key}")
 
 
-def _changed(golden: Golden, change: Callable[[list[bytes]], object]) -> Golden:
-    lines = list(golden.out)
+def _changed(recording: Recording, change: Callable[[list[bytes]], object]) -> Recording:
+    lines = list(recording.out)
     change(lines)
-    return golden._replace(out=tuple(lines))
+    return recording._replace(out=tuple(lines))
 
 
-def test_what_one_voice_says_is_compared_in_its_order_and_whole() -> None:
-    before = shelf.load(VERSIONS[-1], "background_with_open_input")
+def test_lines_of_one_source_are_compared_in_order() -> None:
+    before = RECORDINGS.load(VERSIONS[-1], "background_with_open_input")
     kinds = [kind_of(line) for line in before.out]
     started, part = kinds.index("system/task_started"), kinds.index("stream_event/message_delta")
     assert part == started + 1
@@ -204,72 +206,72 @@ def test_what_one_voice_says_is_compared_in_its_order_and_whole() -> None:
     assert _differences(before, _changed(before, lambda lines: lines.append(lines.pop(kinds.index("result")))))
 
 
-def test_a_changed_value_is_named_by_its_place() -> None:
-    before = shelf.load(VERSIONS[-1], "success")
+def test_changed_value_is_reported_by_its_path() -> None:
+    before = RECORDINGS.load(VERSIONS[-1], "success")
     changed = [line.replace(b'"num_turns":2', b'"num_turns":3') for line in before.out]
     assert _differences(before, before._replace(out=tuple(changed))) == ["model: .num_turns: 2 -> 3"]
 
 
-def test_the_same_id_gets_the_same_number_everywhere_and_times_get_none() -> None:
+def test_normalising_numbers_ids_and_clears_times() -> None:
     session, folder = "d5f85a00-7664-40fe-a9ac-75d22872a6a0", Path("/tmp/hk-a_b")
     line = {"session_id": session, "duration_ms": 12, "at": "2026-11-16T00:00:26.388Z", "text": f"{folder}/p {session}"}
     (found,) = normalised([json.dumps(line, separators=(",", ":")).encode() + b"\n"], folder)
     number = "00000000-0000-4000-8000-000000000001"
-    wanted = {"session_id": number, "duration_ms": 0, "at": MOMENT, "text": f"{PLACE}/p {number}"}
+    wanted = {"session_id": number, "duration_ms": 0, "at": TIMESTAMP, "text": f"{PLACE}/p {number}"}
     assert list(json.loads(found).items()) == list(wanted.items())
 
 
-# --- Cut off ------------------------------------------------------------------------------------------------
+# --- Truncation ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S3-28", "S3-38")
 @pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_cut_off_at_any_byte_a_recording_invents_nothing(version: str, case: str) -> None:
-    """The last line of a run whose program or machine died while it was being written."""
-    golden = shelf.load(version, case)
-    whole = Counter(_key(one) for one in shelf.read(golden).events)
-    read = reader(golden.spec)
+def test_truncated_line_adds_no_event(version: str, case: str) -> None:
+    """The last line of a run may be incomplete if the program or the machine died."""
+    recording = RECORDINGS.load(version, case)
+    whole = Counter(_key(one) for one in read(recording).events)
+    step = reader(recording.spec)
     state: State = {}
     so_far = Counter[str]()
-    for line in golden.out:
+    for line in recording.out:
         judged = _judged(state)
         for cut in _cuts(line, version, case):
-            after, said = read(state, "out", line[:cut], None)
+            after, said = step(state, "out", line[:cut], None)
             invented = Counter(_key(one) for one in said if one[0] != "raw")
             assert not invented or so_far + invented <= whole
             assert _judged(after) == judged
-        # A line that lacks its end alone is complete, and says what it says.
-        assert read(state, "out", line[:-1], None) == read(state, "out", line, None)
-        state, more = read(state, "out", line, None)
+        # A line without its newline is complete.
+        assert step(state, "out", line[:-1], None) == step(state, "out", line, None)
+        state, more = step(state, "out", line, None)
         so_far.update(_key(one) for one in more)
     assert so_far == whole
 
 
 def _cuts(line: bytes, version: str, case: str) -> Sequence[int]:
-    """All there are in the newest version; in older ones, those of lines that are not cut in another recording."""
+    """All positions in the newest version; in older ones only in lines that no other recording has."""
     return range(len(line) - 1 if version == VERSIONS[-1] or _newest_with()[line] == (version, case) else 0)
 
 
 @cache
 def _newest_with() -> Mapping[bytes, tuple[str, str]]:
-    """The recording in which each line is cut; the last of the newest where there are several."""
-    return {line: recording for recording in RECORDED for line in shelf.load(*recording).out}
+    """The newest recording that has each line."""
+    return {line: recording for recording in RECORDED for line in RECORDINGS.load(*recording).out}
 
 
 @pytest.mark.req("S3-38")
 @pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_after_each_line_a_recording_is_done_only_where_nothing_was_left_to_do(version: str, case: str) -> None:
-    golden = shelf.load(version, case)
-    results = [number for number, line in enumerate(golden.out) if json.loads(line)["type"] == "result"]
-    begun = [number for number, line in enumerate(golden.out) if json.loads(line).get("subtype") == "init"]
-    read = reader(golden.spec)
+def test_recording_is_done_only_after_its_last_result(version: str, case: str) -> None:
+    recording = RECORDINGS.load(version, case)
+    results = [number for number, line in enumerate(recording.out) if json.loads(line)["type"] == "result"]
+    begun = [number for number, line in enumerate(recording.out) if json.loads(line).get("subtype") == "init"]
+    step = reader(recording.spec)
     state: State = {}
-    for number, line in enumerate(golden.out):
-        state, _said = read(state, "out", line, None)
+    for number, line in enumerate(recording.out):
+        state, _said = step(state, "out", line, None)
         clean, killed = _judged(state)
-        # Who ends by itself has finished what it began; who is killed has finished only if nothing more was to come.
+        # A clean exit finishes every turn that began; a killed process is done only after its last result.
         told = [at for at in results if at <= number]
-        assert clean != DONE or json.loads(golden.out[told[-1]])["is_error"] is False
+        assert clean != DONE or json.loads(recording.out[told[-1]])["is_error"] is False
         assert clean != DONE or len([at for at in begun if at <= number]) <= len(told)
         assert killed != DONE or number >= results[-1]
 

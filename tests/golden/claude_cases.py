@@ -1,6 +1,6 @@
-"""What is recorded from the real CLI: each case is a script for the model, and what is said to the program.
+"""The recorded cases of the Claude CLI: a script for its model, and the input of the program. Data only.
 
-Data only. How it is played is in ``record.py``. A case that is new or changed here needs a new recording.
+A new or changed case needs a new recording: see ``record.py``.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ Document = Mapping[str, Any]
 
 
 class Say(NamedTuple):
-    """One more message."""
+    """Send a message."""
 
     text: str
 
 
 class Until(NamedTuple):
-    """Nothing is said before the program has written a line of this kind (see ``kind_of``), counted from here on."""
+    """Wait for a line of this kind (see ``kind_of``)."""
 
     kind: str
 
 
-class Made(NamedTuple):
-    """Nothing is said before this file is in the project: a tool's own word that it is at work."""
+class FileExists(NamedTuple):
+    """Wait for a file in the project, by which a tool reports that it runs."""
 
     file: str
 
 
 class Answer(NamedTuple):
-    """The answer to the question that was asked last."""
+    """Answer the last question."""
 
     allow: bool
     text: str | None = None
 
 
 class Interrupt(NamedTuple):
-    """The end of the turn that is under way."""
+    """Interrupt the current turn."""
 
 
-Move = Say | Until | Made | Answer | Interrupt
+Action = Say | Until | FileExists | Answer | Interrupt
 
 
 class Case(NamedTuple):
     rules: tuple[Document, ...]
     prompt: str = "go"
-    moves: tuple[Move, ...] = ()
-    """What is said after the prompt."""
+    actions: tuple[Action, ...] = ()
+    """What follows the prompt."""
     options: Options = Options()
     args: tuple[str, ...] = ()
     definition: Document | None = None
     earlier: str | None = None
-    """The prompt of a process that ended before; the recorded one takes up its session."""
+    """The prompt of an earlier process, whose session the recorded one resumes."""
 
 
 def _bash(command: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ IN_THE_BACKGROUND: tuple[Document, ...] = (
     {"when": {"prompt": "look slowly"}, "do": [{"wait": 1.0}, TOOL, {"say": "seen"}]},
     {"do": [{"say": "start"}, {"agent": {"prompt": "look slowly", "background": True}}, {"say": "waiting for it"}]},
 )
-"""Whose results come when: at the end of each turn while input is open, all of them at the very end once it is not."""
+"""Results come at the end of each turn while input is open, and all at the end of the process once it is closed."""
 NEXT = (Until("result"),)
 ASKING = Options(on_question="ask")
 ANYTHING = Options(permission_mode="bypassPermissions")
@@ -112,11 +112,11 @@ CASES: Mapping[str, Case] = {
     "background": Case(IN_THE_BACKGROUND),
     "background_with_open_input": Case(IN_THE_BACKGROUND, options=ASKING),
     "question_allowed": Case(
-        ({"do": [{"say": "may I"}, ASKS]},), moves=(Until("control_request"), Answer(True)), options=ASKING
+        ({"do": [{"say": "may I"}, ASKS]},), actions=(Until("control_request"), Answer(True)), options=ASKING
     ),
     "question_denied": Case(
         ({"do": [{"say": "may I"}, ASKS]},),
-        moves=(Until("control_request"), Answer(False, "rather not")),
+        actions=(Until("control_request"), Answer(False, "rather not")),
         options=ASKING,
     ),
     "permission_denied": Case(({"do": [{"say": "I try"}, ASKS]},)),
@@ -133,7 +133,7 @@ CASES: Mapping[str, Case] = {
             {"when": {"prompt": "again"}, "do": [{"say": "here I am"}]},
             {"do": [{"say": "I begin"}, "hang"]},
         ),
-        moves=(Until("stream_event/content_block_stop"), Interrupt(), Until("result"), Say("again"), Until("result")),
+        actions=(Until("stream_event/content_block_stop"), Interrupt(), Until("result"), Say("again"), Until("result")),
         options=Options(session=True),
     ),
     "interrupt_in_a_tool": Case(
@@ -141,9 +141,9 @@ CASES: Mapping[str, Case] = {
             {"when": {"prompt": "again"}, "do": [{"say": "here I am"}]},
             {"do": [{"say": "I begin"}, {"tool": _bash("sh -c 'touch begun; sleep 300'")}, {"say": "never said"}]},
         ),
-        moves=(
+        actions=(
             Until("stream_event/message_stop"),
-            Made("begun"),
+            FileExists("begun"),
             Interrupt(),
             Until("result"),
             Say("again"),
@@ -158,12 +158,12 @@ CASES: Mapping[str, Case] = {
             {"when": {"turn": 3}, "do": [{"fail": {"status": 500, "message": "out of order"}}]},
             {"do": [{"say": "four"}]},
         ),
-        moves=(*NEXT, Say("second"), *NEXT, Say("third"), *NEXT, Say("fourth"), *NEXT),
+        actions=(*NEXT, Say("second"), *NEXT, Say("third"), *NEXT, Say("fourth"), *NEXT),
         options=Options(session=True),
     ),
     "cleared": Case(
         ({"when": {"prompt": "again"}, "do": [{"say": "anew"}]}, {"do": [{"say": "one"}]}),
-        moves=(*NEXT, Say("/clear"), *NEXT, Say("again"), *NEXT),
+        actions=(*NEXT, Say("/clear"), *NEXT, Say("again"), *NEXT),
         options=Options(session=True),
     ),
     "resume": Case(
@@ -173,7 +173,7 @@ CASES: Mapping[str, Case] = {
     "refusal_once": Case(({"do": ["refuse", {"say": "now I do"}]},)),
     "choice": Case(
         ({"do": [{"ask": {"tool": "AskUserQuestion", "input": CHOICE, "allowed": [{"say": "red it is"}]}}]},),
-        moves=(Until("control_request"), Answer(True, "red")),
+        actions=(Until("control_request"), Answer(True, "red")),
         options=ASKING,
     ),
 }

