@@ -15,7 +15,7 @@ from world import SYSTEM_PATH, make_root, remove_root
 
 from hocket.model import Agent, Spec
 from hocket.providers import codex
-from hocket.providers.contract import Options
+from hocket.providers.base import Options
 from hocket.rehearsal import ScriptedModel, parse
 
 SECONDS = 60.0
