@@ -155,7 +155,7 @@ def oversized_packages(modules: list[Path], limit: int) -> dict[str, int]:
     return {package.name: count for package, count in counts.items() if count > limit}
 
 
-OVERSIZED = {"cli": 45, "engine": 45}
+OVERSIZED = {"cli": 44}
 """Packages that are being split. Entries are lowered and removed, never added."""
 
 
@@ -270,7 +270,7 @@ def function_imports(source: str) -> int:
     return counter.count
 
 
-FUNCTION_IMPORTS = Ceiling(target=150, allowed=257)
+FUNCTION_IMPORTS = Ceiling(target=150, allowed=238)
 
 
 def test_imports_inside_functions_are_few() -> None:
@@ -305,7 +305,7 @@ def test_module_naming_claude_is_reported() -> None:
 # --- wording ------------------------------------------------------------------------------------------------
 
 VAGUE = re.compile(r"\b(?:some" + r"body|no" + r"body|who" + r"ever|what" + r"ever|dear" + r"er)\b", re.IGNORECASE)
-VAGUE_WORDS = Ceiling(target=60, allowed=695)
+VAGUE_WORDS = Ceiling(target=60, allowed=577)
 
 
 def speaks_to_users(path: Path) -> bool:
