@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import gc
 import logging
 import os
 import signal
@@ -119,9 +118,6 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     describe_holder(lock, socket=unix_path, url=address.url)
     doors = [(inside, Door(None, token)), (tcp, outside)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
-    # A full collection would look at everything that was loaded, again and again, and nobody would be heard meanwhile.
-    gc.freeze()
-    gc.enable()
     watching = [asyncio.create_task(_leave_with(home, lock, leaving)), asyncio.create_task(_keep_reserve(reserve))]
     await _settle(engine)
     await _listen(app, doors, engine, leaving)

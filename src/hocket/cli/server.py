@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from typing import Any
@@ -33,14 +32,9 @@ def serve(port: int | None, host: str, allow_remote: bool) -> int:
     prepare(home)
     # Before anything heavy is imported: when many clients start a server at once, all but one end here.
     with locked(home) as lock:
-        # Next to nothing of what is loaded now can be let go again; the server looks for such things once it serves.
-        gc.disable()
-        try:
-            from hocket.api.server import serve as serve_here
+        from hocket.api.server import serve as serve_here
 
-            return serve_here(home, lock, port, host, allow_remote)
-        finally:
-            gc.enable()
+        return serve_here(home, lock, port, host, allow_remote)
 
 
 def status_of(home: str) -> dict[str, Any]:

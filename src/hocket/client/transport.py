@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import quote as percent_encode
-from urllib.parse import unquote
 
 from hocket.client import startup
 from hocket.errors import HocketError, ServerUnreachable, ValidationError, from_wire
@@ -27,6 +25,7 @@ RETRY_SECONDS = 60.0
 FIRST_PAUSE, LAST_PAUSE = 0.02, 1.0
 """Seconds between attempts; each pause is twice as long as the one before."""
 
+_SAFE = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~")
 _NAMED = {
     "runs": ("run", "`hocket ps -a` lists them"),
     "tasks": ("task", "`hocket task list` lists them"),
@@ -40,7 +39,7 @@ _NAMED = {
 
 def quote(text: str) -> str:
     """Percent-encode one segment of a path."""
-    return percent_encode(text, safe="", errors="replace")
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode(errors="replace"))
 
 
 def check_names(path: str) -> str:
@@ -48,6 +47,8 @@ def check_names(path: str) -> str:
     before = ""
     for segment in path.partition("?")[0].split("/"):
         if before in _NAMED and (segment in ("", ".", "..") or "%2F" in segment):
+            from urllib.parse import unquote
+
             kind, hint = _NAMED[before]
             raise ValidationError(f"there is no {kind} {unquote(segment)!r}", hint)
         before = segment

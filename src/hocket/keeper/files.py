@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import stat
-from _thread import allocate_lock
+import threading
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -58,7 +58,7 @@ _NOT_REGULAR = frozenset(
     {errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.EISDIR, errno.ENODEV, errno.EACCES, errno.EPERM}
 )
 
-_appending = allocate_lock()
+_appending = threading.Lock()
 
 _EOF = b'"eof":true}\n'
 

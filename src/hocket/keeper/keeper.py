@@ -12,10 +12,11 @@ import errno
 import fcntl
 import os
 import select
+import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hocket.keeper import files, process_tree
 from hocket.keeper.input_feed import Feed
@@ -23,11 +24,6 @@ from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError
 from hocket.keeper.output import RETRY
 from hocket.keeper.platform import become_subreaper, boot_id, start_time, wait_gone
 from hocket.keeper.server_watch import Absence, wake_server
-
-if TYPE_CHECKING:
-    import signal
-else:
-    import _signal as signal  # its C half: the other one makes an enum of whatever is asked, and all signals are
 
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0
