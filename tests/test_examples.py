@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,9 @@ EXAMPLES = ROOT / "docs/examples"
 PROGRAMS = EXAMPLES / "programs"
 
 
-def shown(command: str) -> list[str]:
-    """Return the lines below a command in the README."""
-    return (ROOT / "README.md").read_text().partition(f"$ {command}\n")[2].partition("\n```")[0].splitlines()
+def shown(command: str, page: str = "README.md") -> list[str]:
+    """Return the lines below a command in the README or another page."""
+    return (ROOT / page).read_text().partition(f"$ {command}\n")[2].partition("\n```")[0].splitlines()
 
 
 def without_times(lines: list[str]) -> list[str]:
@@ -69,6 +70,72 @@ def test_readme_commands_exist(hocket: Hocket) -> None:
     assert {"run", "ps", "inbox", "answer"} <= named
     for name in sorted(named):
         assert hocket(name, "--help").returncode == 0
+
+
+HOOKS = "hooks:\n  Stop:\n    - hooks:\n        - type: command\n          command: scripts/notify.sh done\n"
+
+
+def define(folder: Path, name: str, head: str, instructions: str = "Do it.") -> Path:
+    """Write the definition of an agent."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
+    path.write_text(f"---\nname: {name}\n{head}---\n{instructions}\n")
+    return path
+
+
+@pytest.fixture
+def shop(world: Path, home: Path) -> Path:
+    """The project `shop` in the user's home that the guides use."""
+    folder = Path(os.environ["HOME"]) / "shop"
+    folder.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", str(folder)], check=True)
+    return folder
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Return the output of a command with the home directory that the guides use."""
+    return [line.rstrip() for line in done.stdout.replace(os.environ["HOME"], "/home/ada").splitlines()]
+
+
+def test_guide_shows_agents_as_printed(hocket: Hocket, shop: Path) -> None:
+    mine, project = shop.parent / ".claude/agents", shop / ".claude/agents"
+    define(mine, "builder", "description: Builds anything\n")
+    define(mine, "planner", "description: Plans large tasks\nmodel: opus\ntools: Read, Grep, Glob, Bash\n")
+    define(mine, "scribe", "description: Writes down decisions\ntools: Read\n")
+    define(mine, "old.deprecated", "description: Not in use any more\n")
+    define(project, "builder", "description: Builds the shop\nmodel: sonnet\ntools: Edit, Bash, Read\n")
+    define(project, "qa", "description: Writes tests\n")
+    (project / "notes.md").write_text("To do\n")
+    define(shop.parent / ".claude/agents-library", "reviewer", "description: Looks for mistakes\nmodel: haiku\n")
+    guide = "docs/guides/agents.md"
+    assert printed(hocket("agents", cwd=shop)) == shown("hocket agents", guide)
+    why = printed(hocket("agents", "builder", "--why", cwd=shop))
+    assert [line for line in shown("hocket agents builder --why", guide) if line != "…" and line not in why] == []
+
+
+def test_guide_shows_trust_as_printed(hocket: Hocket, shop: Path) -> None:
+    text = "Read the change and say what is wrong."
+    define(shop.parent / ".claude/agents", "reviewer", "description: Looks for mistakes\nmodel: opus\n", text)
+    head = f"description: Looks for mistakes in the shop\nmodel: opus\n{HOOKS}"
+    reviewer = define(shop / ".claude/agents", "reviewer", head, text)
+    guide = "docs/guides/trust.md"
+    first = [line for line in shown("hocket trust reviewer", guide) if not line.startswith("Approve ")]
+    assert printed(hocket("trust", "reviewer", "--yes", cwd=shop)) == first
+    reviewer.write_text(reviewer.read_text() + "x\n")
+    assert printed(hocket("trust", "reviewer", "--dry-run", cwd=shop)) == shown(
+        "hocket trust reviewer --dry-run", guide
+    )
+
+
+def test_guide_shows_trust_of_folder_as_printed(hocket: Hocket, shop: Path) -> None:
+    define(shop / ".claude/agents", "fast", "description: Fast\npermissionMode: bypassPermissions\n")
+    define(shop / ".claude/agents", "reviewer", f"description: Looks for mistakes\n{HOOKS}")
+    hook = {"hooks": [{"type": "command", "command": "scripts/hello.sh"}]}
+    (shop / ".claude/settings.json").write_text(json.dumps({"hooks": {"SessionStart": [hook]}}))
+    server = {"command": "scripts/db-server", "args": ["--readonly"]}
+    (shop / ".mcp.json").write_text(json.dumps({"mcpServers": {"db": server}}))
+    lines = [line for line in shown("hocket trust", "docs/guides/trust.md") if not line.startswith("Approve ")]
+    assert printed(hocket("trust", "--yes", cwd=shop)) == lines
 
 
 def test_exit_code_page_lists_every_code() -> None:
