@@ -113,13 +113,15 @@ def median_seconds(work: Callable[[], object], times: int) -> float:
     return statistics.median(seconds(work) for _ in range(times))
 
 
-def command_seconds(argv: list[str], env: dict[str, str], times: int = 15) -> float:
-    """Return the shortest duration of a command: on a busy machine the only one that repeats."""
+def fastest_seconds(commands: list[list[str]], env: dict[str, str], times: int = 30) -> list[float]:
+    """Return the shortest duration of each command, run in turns: so a busy machine is busy for all of them."""
 
-    def once() -> None:
-        subprocess.run(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
+    def once(argv: list[str]) -> float:
+        nothing = subprocess.DEVNULL
+        return seconds(lambda: subprocess.run(argv, env=env, stdout=nothing, stderr=nothing, check=True))
 
-    return min(seconds(once) for _ in range(times))
+    rounds = [[once(argv) for argv in commands] for _ in range(times)]
+    return [min(durations) for durations in zip(*rounds, strict=True)]
 
 
 def megabytes(pid: int) -> float:
