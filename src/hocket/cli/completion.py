@@ -65,7 +65,7 @@ Candidates = list[tuple[str, str]]
     ),
 )
 def completion(shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print a completion script for a shell; evaluate it in the start-up file of that shell."""
     access.write(SCRIPTS[shell].lstrip("\n"))
 
 

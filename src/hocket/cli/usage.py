@@ -13,7 +13,7 @@ Kind = str | tuple[str, ...]
 """One of the kinds below, or the values to choose from."""
 TEXT, FLAG, SECONDS, PORT, DOLLARS, COUNT, SINCE = "text", "flag", "seconds", "port", "dollars", "count", "since"
 AGENTS = "agents"
-"""What a shell completes a word to."""
+"""Completed to the addresses of agents."""
 
 
 class ArgumentError(UsageError):
@@ -128,38 +128,36 @@ def command(
 
 REF = Argument("ref", "RUN")
 CHAIN_WORDS = Argument("words", "[CHAIN] [NAME=value]... [-- ARGS]", many=True, required=False, completes=AGENTS)
-PROMPT = Option("-p", "--prompt", metavar="TEXT", help='What to do; "-" reads standard input.')
+PROMPT = Option("-p", "--prompt", metavar="TEXT", help='Use this prompt; "-" reads standard input.')
 PROMPT_FILE = Option("--prompt-file", metavar="FILE", help="Read the prompt from a file, relative to --cwd.")
-CWD = Option("--cwd", metavar="DIR", help="Work in this directory.")
-UNTIL = Option("--until", metavar="CMD", help="A step counts as done only when this shell command succeeds.")
-TIMEOUT = Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after so long: 90, 90s, 10m, 2h.")
-MARKER = Option("--marker", metavar="TEXT", help="The line by which an agent ends its loop.")
+CWD = Option("--cwd", metavar="DIR", help="Run in this directory.")
+UNTIL = Option("--until", metavar="CMD", help="Complete a step only when this shell command, the gate, succeeds.")
+TIMEOUT = Option("--timeout", kind=SECONDS, metavar="TIME", help="Stop after this time: 90, 90s, 10m, 2h.")
+MARKER = Option("--marker", metavar="TEXT", help="End a loop when the agent prints this line.")
 ASKING = Option(
     "--on-question",
     kind=ON_QUESTION,
-    help="When an agent asks: refuse, wait for an answer, or end it. Else the configuration says, or who watches.",
+    help="Deny the questions of agents, wait for an answer, or fail. The default depends on the configuration.",
 )
 SPENDING = (
-    Option("--budget", name="budget_usd", kind=DOLLARS, metavar="USD", help="End it when all of it has cost so much."),
-    Option("--budget-tokens", kind=COUNT, metavar="N", help="End it when all of it has used so many tokens."),
-    Option("--idle-timeout", kind=SECONDS, metavar="TIME", help="End it when an agent says nothing for so long."),
+    Option("--budget", name="budget_usd", kind=DOLLARS, metavar="USD", help="Stop when the total cost reaches USD."),
+    Option("--budget-tokens", kind=COUNT, metavar="N", help="Stop when the total use reaches N tokens."),
+    Option("--idle-timeout", kind=SECONDS, metavar="TIME", help="Stop an agent that prints nothing for this time."),
 )
-"""How far any run may go."""
+"""Limits of any run."""
 BOUNDS = (
     *SPENDING,
     Option("--max-failures", name="failures", kind=COUNT, metavar="N", help="End a loop after N failures in a row."),
-    Option("--no-progress", kind=COUNT, metavar="N", help="End a loop after N passes in a row that changed nothing."),
-    Option("--gate-timeout", kind=SECONDS, metavar="TIME", help="How long the gate may take; without it 10m."),
-    Option("--on-lost", kind=ON_LOST, help="When nobody knows how a pass ended: leave it to you, or try again."),
+    Option("--no-progress", kind=COUNT, metavar="N", help="End a loop after N iterations in a row without a change."),
+    Option("--gate-timeout", kind=SECONDS, metavar="TIME", help="Stop the gate after this time (default 10m)."),
+    Option("--on-lost", kind=ON_LOST, help="Ask what to do with an iteration whose outcome is unknown, or retry it."),
 )
-"""How far a chain may go."""
-ISOLATED = Option(
-    "--isolation", kind=ISOLATION, help="Give each step a git worktree and a branch of its own, or none of them."
-)
-SESSION = Option("--session", kind=FLAG, help="It stays for more messages after its first turn.")
-QUIET = Option("-q", "--quiet", kind=FLAG, help="Print the result alone.")
-PLAIN = Option("--plain", kind=FLAG, help="Append-only lines, also on a terminal.")
-JSON = Option("--json", name="as_json", kind=FLAG, help="Write JSON for programs.")
+"""Limits of a chain."""
+ISOLATED = Option("--isolation", kind=ISOLATION, help="Run each step in a git worktree and branch of its own, or none.")
+SESSION = Option("--session", kind=FLAG, help="Keep the agent for more messages after its first turn.")
+QUIET = Option("-q", "--quiet", kind=FLAG, help="Print only the result.")
+PLAIN = Option("--plain", kind=FLAG, help="Print plain lines even on a terminal.")
+JSON = Option("--json", name="as_json", kind=FLAG, help="Print JSON.")
 
 
 # --- The commands -------------------------------------------------------------------------------------------
@@ -168,32 +166,32 @@ FORKHESTRA = "forkhestra"
 """The program that is ``hocket run``."""
 
 COMMANDS = {
-    "run": ("hocket.cli.run:run", "Run a chain and watch it to its end."),
-    "spawn": ("hocket.cli.runs:spawn", "Start one agent and come back at once."),
+    "run": ("hocket.cli.run:run", "Run a chain of agents and follow it to its end."),
+    "spawn": ("hocket.cli.runs:spawn", "Start one agent in the background."),
     "ps": ("hocket.cli.runs:ps", "List runs."),
-    "agents": ("hocket.cli.agents:agents", "List the agents that can run here, and why."),
-    "chains": ("hocket.cli.chains:chains", "List the chains that have a name here."),
-    "show": ("hocket.cli.runs:show", "Show everything about one run."),
-    "logs": ("hocket.cli.logs:logs", "Print what a run said."),
-    "wait": ("hocket.cli.runs:wait", "Wait for a run; ends with its exit code."),
-    "send": ("hocket.cli.talk:send", "Say something to a run that listens."),
-    "inbox": ("hocket.cli.inbox:inbox", "List what agents ask, and how to answer."),
-    "answer": ("hocket.cli.talk:answer", "Answer what a run asks."),
-    "ask": ("hocket.cli.inbox:ask", "Ask people something, from inside a run."),
-    "resume": ("hocket.cli.talk:resume", "Go on with a run that has ended: a session, or a chain."),
-    "stop": ("hocket.cli.runs:stop", "Stop runs with everything they started."),
-    "worktrees": ("hocket.cli.worktrees:worktrees", "List what chains have left in worktrees, and tidy up."),
-    "task": ("hocket.cli.task:task", "Say what is wanted, and see what came of it."),
-    "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent; prints its final message alone."),
-    "trust": ("hocket.cli.trust:trust", "Approve what a project brings along, by its content."),
-    "rehearse": ("hocket.cli.rehearse:rehearse", "Play a chain through by a script, with no account and no cost."),
-    "demo": ("hocket.cli.demo:demo", "A tour of a minute, in a folder of its own."),
-    "mcp": ("hocket.cli.mcp:mcp", "The MCP server, for agents that start others."),
+    "agents": ("hocket.cli.agents:agents", "List the agents that can run here."),
+    "chains": ("hocket.cli.chains:chains", "List the chains of the configuration."),
+    "show": ("hocket.cli.runs:show", "Show one run in detail."),
+    "logs": ("hocket.cli.logs:logs", "Print the output of a run."),
+    "wait": ("hocket.cli.runs:wait", "Wait for a run and exit with its code."),
+    "send": ("hocket.cli.talk:send", "Send a message to a running agent."),
+    "inbox": ("hocket.cli.inbox:inbox", "List the open questions of agents."),
+    "answer": ("hocket.cli.talk:answer", "Answer a question of an agent."),
+    "ask": ("hocket.cli.inbox:ask", "Ask the user a question from inside a run."),
+    "resume": ("hocket.cli.talk:resume", "Resume a session or a chain that has ended."),
+    "stop": ("hocket.cli.runs:stop", "Stop runs and all their processes."),
+    "worktrees": ("hocket.cli.worktrees:worktrees", "List and remove the git worktrees of chains."),
+    "task": ("hocket.cli.task:task", "Create, show and manage tasks."),
+    "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent and print its final message."),
+    "trust": ("hocket.cli.trust:trust", "Review and approve the agents and settings of a project."),
+    "rehearse": ("hocket.cli.rehearse:rehearse", "Rehearse a chain with scripted agents, at no cost."),
+    "demo": ("hocket.cli.demo:demo", "Run a one-minute tour in a temporary directory."),
+    "mcp": ("hocket.cli.mcp:mcp", "Serve MCP, for agents that start other agents."),
     "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
-    "server": ("hocket.cli.server:server", "Look at the background server, or stop it."),
-    "setup": ("hocket.cli.setup:setup", "Have the server start when you log in."),
-    "doctor": ("hocket.cli.doctor:doctor", "Check that Hocket can work here."),
-    "completion": ("hocket.cli.completion:completion", "Print the completion script of a shell."),
+    "server": ("hocket.cli.server:server", "Show or stop the background server."),
+    "setup": ("hocket.cli.setup:setup", "Start the server at login."),
+    "doctor": ("hocket.cli.doctor:doctor", "Check the installation and configuration."),
+    "completion": ("hocket.cli.completion:completion", "Print a shell completion script."),
 }
 
 
