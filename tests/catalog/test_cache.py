@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,10 +15,11 @@ from typing import Any
 import pytest
 from catalog.land import Land, settled, write
 
-from hocket.catalog import cache, kept
-from hocket.catalog.cache import Catalogs, Definitions, render, render_and_keep, table_of
+from hocket.catalog import cache
+from hocket.catalog.cache import Catalogs, Definitions, table_of
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
+from hocket.catalog.routing_table import render
 from hocket.config.loading import load
 from hocket.config.settings import Config
 from hocket.errors import BadDefinition
@@ -261,109 +261,6 @@ def test_many_threads_get_what_is_right(land: Land) -> None:
     assert found == [["a"]] * 160
 
 
-# --- On the disk --------------------------------------------------------------------------------------------
-
-
-def read(land: Land) -> bytes | None:
-    return kept.read(str(land.home), str(land.project), land.env)
-
-
-def keep(land: Land) -> bytes:
-    """As the command line does it: look, print, keep."""
-    catalog = settled(land.catalog)
-    return render_and_keep(str(land.home), str(land.project), land.env, catalog, table_of(catalog, config_of(land)))
-
-
-def test_the_command_line_finds_what_it_printed_before(land: Land) -> None:
-    write(land.globals, "a")
-    assert read(land) is None
-    printed = keep(land)
-    assert read(land) == printed
-    assert json.loads(printed)["by_name"]["a"]["source"] == "global-only"
-
-
-def test_that_nothing_can_run_is_not_kept_because_it_has_to_be_an_error_each_time(land: Land) -> None:
-    land.globals.mkdir(parents=True)
-    keep(land)
-    assert read(land) is None
-
-
-def test_nothing_is_read_but_what_was_kept(land: Land) -> None:
-    write(land.globals, "a")
-    keep(land)
-    with watched() as touched:
-        assert read(land)
-    assert [one.rpartition("/")[0] for one in touched] == [f"open {kept.folder_of(str(land.home))}"]
-
-
-def test_what_is_kept_is_forgotten_when_anything_changes(land: Land) -> None:
-    path = write(land.globals, "a")
-    keep(land)
-    write(land.locals, "b")
-    assert read(land) is None
-    keep(land)
-    path.unlink()
-    assert read(land) is None
-
-
-def test_what_was_changed_a_moment_ago_is_not_kept(land: Land) -> None:
-    write(land.globals, "a")
-    catalog = land.catalog()
-    if not cache.is_settled(catalog):
-        render_and_keep(str(land.home), str(land.project), land.env, catalog, {})
-        assert not land.home.exists()
-
-
-def test_what_is_kept_is_private(land: Land) -> None:
-    write(land.globals, "a")
-    keep(land)
-    folder = Path(kept.folder_of(str(land.home)))
-    modes = {stat.S_IMODE(path.stat().st_mode) for path in (land.home, folder.parent, folder)}
-    assert modes == {0o700}
-    (file,) = folder.iterdir()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-@pytest.mark.parametrize("obstacle", ["home", "home/cache", "home/cache/agents"])
-def test_what_cannot_be_kept_is_printed_all_the_same(land: Land, obstacle: str) -> None:
-    write(land.globals, "a")
-    path = land.home.parent / obstacle.replace("home", land.home.name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("in the way")
-    assert json.loads(keep(land))["total_count"] == 1
-    assert read(land) is None
-
-
-def test_a_full_folder_loses_what_is_oldest(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache, "MOST_FILES", 3)
-    write(land.globals, "a")
-    folder = Path(kept.folder_of(str(land.home)))
-    catalog = settled(land.catalog)
-    for number in range(5):
-        render_and_keep(str(land.home), f"/somewhere/{number}", land.env, catalog, {})
-        for age, file in enumerate(sorted(folder.iterdir(), key=lambda file: -file.stat().st_mtime_ns)):
-            os.utime(file, (1e9 - age, 1e9 - age))
-    left = [number for number in range(5) if kept.read(str(land.home), f"/somewhere/{number}", land.env)]
-    assert left == [2, 3, 4]
-    assert len(list(folder.iterdir())) == 3
-
-
-def test_writers_at_the_same_time_leave_one_whole_file(land: Land) -> None:
-    write(land.globals, "a")
-    printed = keep(land)
-    catalog, config = settled(land.catalog), config_of(land)
-    table = table_of(catalog, config)
-    place = (str(land.home), str(land.project), land.env)
-    threads = [threading.Thread(target=lambda: render_and_keep(*place, catalog, table)) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        assert read(land) == printed
-    for thread in threads:
-        thread.join()
-    assert len(list(Path(kept.folder_of(str(land.home))).iterdir())) == 1
-
-
 def test_what_is_printed_is_one_line_that_steers_no_terminal() -> None:
     text = render({"a": "\x1b[2J\x7f\n\u202e", "b": "\udcff"})
     assert text.isascii()
@@ -434,7 +331,7 @@ class Meddler:
 
 @pytest.mark.req("S4-33", "S4-35")
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_is_done_to_the_files_what_is_kept_is_what_is_there(land: Land, seed: int) -> None:
+def test_cached_catalog_is_current_after_any_change(land: Land, seed: int) -> None:
     (land.project / "sub").mkdir()
     where, home = str(land.project / "sub"), str(land.home)
     meddle, catalogs, given = Meddler(land, seed), Catalogs(home), 0
@@ -442,15 +339,10 @@ def test_whatever_is_done_to_the_files_what_is_kept_is_what_is_there(land: Land,
         done = meddle()
         config = load(where, home, land.env)
         fresh = render(table_of(discover(where, land.env, home, config), config))
-        known = kept.read(home, where, land.env)
-        assert known in (None, fresh), (number, done)
         assert render(catalogs.table(where, land.env, config)) == fresh, (number, done)
         if number % 10 == 0:
             catalog = settled(lambda: catalogs.get(where, land.env, load(where, home, land.env)))
-            render_and_keep(home, where, land.env, catalog, table_of(catalog, config))
-            again = kept.read(home, where, land.env)
-            assert again in (None, fresh)
-            given += again is not None
+            given += catalogs.get(where, land.env, config) is catalog
     assert given, "nothing was ever kept"
 
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hocket.catalog import yaml12
 from hocket.catalog.yaml12 import TooMuch, Unusable, load
 
 
@@ -86,46 +81,3 @@ def test_too_many_repetitions_are_counted_to_the_end_and_too_deep_ones_are_not()
     assert caught.value.ours
     with pytest.raises(TooMuch):
         load("x: " + "[" * 50_000)
-
-
-LINES = st.builds(
-    "{}{}{}".format,
-    st.sampled_from(["k", "key", "x-y", "k2", "null", "_a", "", "<<", "# c", " k"]),
-    st.sampled_from([": ", ":  ", ":", " : "]),
-    st.text(alphabet=st.sampled_from(list("ab:- \"'[],{}#&*!|>%@`?<~.01+=_\u00e9\u00a0$/\\\U0001f600")), max_size=8),
-)
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.lists(LINES, min_size=1, max_size=4).map("\n".join))
-def test_the_quick_way_reads_exactly_what_the_parser_reads(text: str) -> None:
-    quick = yaml12._simple(text)
-    if quick is not None:
-        assert quick == yaml12._load(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "name: a\ndescription: Use it when (say) C# or http://x is met; it's fast, 100% so.\nmodel: opus",
-        "name: \"quoted: yes\"\n\n# a comment\ntools: Read, Bash(git:*)\ncolor: '#fff'",
-    ],
-)
-def test_ordinary_heads_need_no_parser(text: str) -> None:
-    assert yaml12._simple(text) == yaml12._load(text)
-
-
-@pytest.mark.parametrize(
-    "text", ["a: b: c", "a: b #c", "a: [b]", "a:\n  b", "a: |\n  b", "a: \tb", "a: b:", "- a", "a: *b"]
-)
-def test_others_are_left_to_it(text: str) -> None:
-    assert yaml12._simple(text) is None
-
-
-def test_the_parser_is_imported_only_when_it_is_needed() -> None:
-    code = (
-        "import sys; from hocket.catalog.frontmatter import parse; import hocket.catalog.resolve\n"
-        "assert parse(b'---\\nname: a\\ndescription: Use it.\\n---\\n').values['name'] == 'a'\n"
-        "sys.exit('yaml' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -10,7 +10,6 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,6 @@ from world import Hocket
 from hocket.cli import main
 from hocket.cli.agents import shortened
 from hocket.cli.format import width
-
-UNWANTED = ("dataclasses", "yaml", "rich", "asyncio", "msgspec", "hocket.catalog.discovery")
 
 
 @pytest.fixture(autouse=True)
@@ -156,7 +153,6 @@ def test_nothing_anywhere_is_two_with_the_places_and_what_helps(hocket: Hocket, 
     as_json = hocket("agents", "--json")
     assert as_json.returncode == 2
     assert counts(json.loads(as_json.stdout)) == (0, 0, 0)
-    assert hocket("agents", "--json").returncode == 2  # what was kept must not turn a refusal into a success
 
 
 @pytest.mark.req("S4-26")
@@ -464,33 +460,9 @@ def test_a_description_has_what_room_there_is(hocket: Hocket, theirs: Path) -> N
 # --- Quickly ------------------------------------------------------------------------------------------------
 
 
-def settle(folder: Path) -> None:
-    """Makes files old enough for their times to tell a later change: what is younger is looked at again."""
-    deadline = time.time() + 5
-    newest = max(path.stat().st_ctime for path in [folder, *folder.rglob("*")])
-    while time.time() < newest + 0.2 and time.time() < deadline:
-        time.sleep(0.02)
-
-
-def imported_by(hocket: Hocket, *words: str) -> set[str]:
-    done = hocket(*words, command=[sys.executable, "-X", "importtime", "-m", "hocket"])
-    assert done.returncode == 0
-    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip() for line in lines}
-
-
-def test_what_has_not_changed_is_printed_again_without_looking(hocket: Hocket, theirs: Path, world: Path) -> None:
-    define(theirs, "builder", "planner")
-    settle(world)
-    first = hocket("agents", "--json").stdout
-    assert set(UNWANTED) & imported_by(hocket, "agents", "--json") == set()
-    assert hocket("agents", "--json").stdout == first
-
-
 @pytest.mark.parametrize("change", ["edit", "add", "remove", "configure"])
 def test_a_change_is_seen_at_once(hocket: Hocket, theirs: Path, world: Path, project: Path, change: str) -> None:
     define(theirs, "builder", "planner")
-    settle(world)
     before = table(hocket)["by_name"].keys()
     if change == "edit":
         define(theirs, "scribe", file="planner.md")
@@ -501,13 +473,6 @@ def test_a_change_is_seen_at_once(hocket: Hocket, theirs: Path, world: Path, pro
     else:
         (project / "hocket.toml").write_text('[agents.scribe]\npath = "/bin/true"\n')
     assert table(hocket)["by_name"].keys() != before
-
-
-def test_a_thousand_files_stay_quick(hocket: Hocket, theirs: Path) -> None:
-    define(theirs, *(f"agent-{number}" for number in range(1000)))
-    begun = time.monotonic()
-    assert headline(hocket) == "1000 agents: 1000 global"
-    assert time.monotonic() - begun < 5
 
 
 def test_no_server_is_started_and_a_new_home_is_no_obstacle(hocket: Hocket, theirs: Path, world: Path) -> None:

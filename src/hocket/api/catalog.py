@@ -21,7 +21,7 @@ from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.routing import Operation, get
 from hocket.catalog.cache import Catalogs
-from hocket.catalog.configured import configuration
+from hocket.catalog.discovery import configuration
 from hocket.catalog.entries import Catalog, Problem
 from hocket.catalog.report import find
 from hocket.catalog.routing_table import Table, routing_table

@@ -1,24 +1,17 @@
-"""Catalogs and definitions that were made before, for as long as nothing has changed that they depend on.
-
-In memory for the server, and on the disk as the text that ``agents --json`` prints, for ``kept`` to find. Nothing here
-decides what a catalog has in it: ``discover`` does, and calling it goes past all of this.
-"""
+"""Catalogs and definitions in the server's memory, valid while no file they depend on has changed."""
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from hocket.catalog import kept
-from hocket.catalog.discovery import UNSETTLED, discover, has_agents, is_young
+from hocket.catalog.discovery import UNSETTLED, discover, is_young
 from hocket.catalog.entries import Catalog
 from hocket.catalog.fields import read_definition
+from hocket.catalog.file_probe import normal, signature_at
 from hocket.catalog.routing_table import Table, routing_table
 from hocket.config.settings import Config
 from hocket.model import Definition
@@ -26,14 +19,17 @@ from hocket.trust import check
 
 MOST_CATALOGS = 64
 MOST_DEFINITIONS = 512
-MOST_FILES = 64
+TTL = 300.0
+"""In seconds: how long a catalog is kept at most."""
+VARIABLES = ("HOME", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_PLUGIN_CACHE_DIR", "XDG_CONFIG_HOME")
+"""The environment variables that decide where definitions and configuration are."""
 
 Environ = Mapping[str, str]
 
 
 def holds(seen: Mapping[str, str]) -> bool:
     """Whether every path still is as it was seen: nothing is opened, and no folder is listed."""
-    return all(kept.signature_at(path) == known for path, known in seen.items())
+    return all(signature_at(path) == known for path, known in seen.items())
 
 
 # --- Catalogs -----------------------------------------------------------------------------------------------
@@ -48,7 +44,7 @@ class _Made(NamedTuple):
 class Catalogs:
     """One catalog a directory, made when somebody asks. Any thread may ask; two at once may both do the work."""
 
-    def __init__(self, home: str, ttl: float = kept.TTL, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, home: str, ttl: float = TTL, clock: Callable[[], float] = time.monotonic) -> None:
         self._home = home
         self._ttl = ttl
         self._clock = clock
@@ -72,12 +68,12 @@ class Catalogs:
     def invalidate(self, cwd: str | None = None) -> None:
         """Forget one directory; without one, all of them."""
         with self._lock:
-            wanted = None if cwd is None else kept.normal(cwd)
+            wanted = None if cwd is None else normal(cwd)
             for key in [key for key in self._made if wanted is None or key[0] == wanted]:
                 del self._made[key]
 
     def _key(self, cwd: str | None, env: Environ) -> tuple[str | None, ...]:
-        return (None if cwd is None else kept.normal(cwd), *(env.get(name) for name in kept.VARIABLES))
+        return (None if cwd is None else normal(cwd), *(env.get(name) for name in VARIABLES))
 
     def _recall(self, key: tuple[str | None, ...]) -> _Made | None:
         with self._lock:
@@ -109,59 +105,12 @@ def is_settled(catalog: Catalog) -> bool:
     return UNSETTLED not in catalog.seen.values()
 
 
-# --- On the disk --------------------------------------------------------------------------------------------
+# --- Tables -----------------------------------------------------------------------------------------------
 
 
 def table_of(catalog: Catalog, config: Config) -> Table:
     """The routing table, with what each agent needs approval for."""
     return routing_table(catalog, lambda entry: check.needs(entry, catalog, config))
-
-
-def render(table: Mapping[str, Any]) -> bytes:
-    """What ``agents --json`` prints: one line, in ASCII, so that nothing in it can steer a terminal."""
-    text = json.dumps(table, allow_nan=False, separators=(",", ":"))
-    return text.replace("\x7f", "\\u007f").encode() + b"\n"
-
-
-def render_and_keep(home: str, cwd: str, environ: Environ, catalog: Catalog, table: Mapping[str, Any]) -> bytes:
-    """What to print for a directory; ``kept.read`` gives the same from now on, until something changes.
-
-    It never fails because it cannot be written down: whoever asked has the answer already.
-    """
-    text = render(table)
-    # Where nothing can run that has to be said each time, and not only printed.
-    if is_settled(catalog) and has_agents(catalog):
-        with suppress(OSError, ValueError):  # a value error is a path that no file can have
-            key = kept.key(home, cwd, environ)
-            _write(kept.file_of(home, key), kept.pack(key, catalog.seen, text))
-            _sweep(kept.folder_of(home))
-    return text
-
-
-def _write(path: str, content: bytes) -> None:
-    folder = os.path.dirname(path)
-    for made in (os.path.dirname(os.path.dirname(folder)), os.path.dirname(folder), folder):
-        os.makedirs(made, 0o700, exist_ok=True)
-    draft = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(draft, flags, 0o600)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        os.rename(draft, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(draft)
-        raise
-
-
-def _sweep(folder: str) -> None:
-    """Remove what was written longest ago, so that a directory nobody works in any more costs nothing for ever."""
-    with os.scandir(folder) as entries:
-        files = sorted(entries, key=lambda entry: entry.stat(follow_symlinks=False).st_mtime_ns, reverse=True)
-    for entry in files[MOST_FILES:]:
-        with suppress(FileNotFoundError):
-            os.unlink(entry.path)
 
 
 # --- Definitions --------------------------------------------------------------------------------------------
@@ -178,7 +127,7 @@ class Definitions:
         """What a file says about its agent, as ``read_definition`` has it. No failure is kept."""
         key = path, stem
         # Looked at before it is read: a change in between only makes us read it once more.
-        begun, now = time.time_ns(), kept.signature_at(path)
+        begun, now = time.time_ns(), signature_at(path)
         with self._lock:
             known = self._read.get(key)
             if known:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Found, Place, Problem, Scan
@@ -77,7 +76,9 @@ def came_along(metadata: Mapping[str, Any]) -> bool:
 
 def packaged(name: str) -> str:
     """The instructions that come with one of the five."""
-    return resources.files("hocket.catalog").joinpath("defaults", f"{name}.md").read_text(encoding="utf-8")
+    path = os.path.join(os.path.dirname(__file__), "defaults", f"{name}.md")
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 # --- Files --------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ call looks anew; ``cache`` is for whoever asks often.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from hocket.catalog.entries import (
     LIBRARY,
     MANAGED,
     PROJECT,
+    REFUSED,
     RENAMED,
     SKIPPED,
     SOURCES,
@@ -34,17 +36,17 @@ from hocket.catalog.entries import (
     Scan,
 )
 from hocket.catalog.fields import complaint, entry_of, shown, with_defaults
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import Look, normal
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.frontmatter import Head, parse
-from hocket.catalog.kept import normal
 from hocket.catalog.names import address_of, is_address
 from hocket.catalog.plugins import plugins
 from hocket.catalog.report import fix_steps
 from hocket.catalog.sources import find_in, library, managed, projects, users
 from hocket.chain.parse import is_path
+from hocket.config.loading import load
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import GlobalAgentsDirectoryMissing, NoAgentsFound, NotTrusted
+from hocket.errors import ConfigError, GlobalAgentsDirectoryMissing, HocketError, NoAgentsFound, NotTrusted
 
 Environ = Mapping[str, str]
 
@@ -351,3 +353,28 @@ def _checked(places: Iterable[Place]) -> Iterator[str]:
     for place in sorted((place for place in places if place.source in words), key=lambda place: place.source):
         state = "missing" if not place.exists else "empty" if not place.found else f"{place.found} found"
         yield f"{words[place.source]}: {place.path} ({state})"
+
+
+# --- Configuration ------------------------------------------------------------------------------------------
+
+
+def configuration(cwd: str, home: str, environ: Environ) -> tuple[Config, list[Problem]]:
+    """The configuration of a directory for a listing: an unusable file is a problem, not an error.
+
+    A project's file that asks for more than it may have is a problem too, but its values are still listed.
+    """
+    looked = tuple(place.path for place in places_of_config.places(cwd, home, environ))
+    try:
+        return load(cwd, home, environ), []
+    except NotTrusted as error:
+        return load(cwd, home, environ, check=False), [_config_problem(looked, error)]
+    except HocketError as error:
+        return Config(looked=looked, home=home), [_config_problem(looked, error)]
+
+
+def _config_problem(looked: Sequence[str], error: HocketError) -> Problem:
+    path = next((path for path in looked if path in error.message), looked[0])
+    message = error.message.removeprefix(f"{path}: ")
+    line = re.search(r"\bline (\d+)", message)
+    reason = f"the configuration is ignored: {message}" if isinstance(error, ConfigError) else message
+    return Problem(path, int(line[1]) if line else None, reason, False, REFUSED)

@@ -13,11 +13,10 @@ from operator import attrgetter
 
 from hocket.catalog.entries import REFUSED
 from hocket.catalog.frontmatter import Fault, end_of
-from hocket.catalog.kept import ABSENT, signature
-
-__all__ = ["ABSENT", "MAX_FILE", "Look", "kind_of", "signature"]
 
 MAX_FILE = 256 * 1024
+ABSENT = "-"
+"""The signature of a path where nothing is."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # without the last, a FIFO that nobody writes to would hold us
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a directory"),
@@ -31,6 +30,27 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 def kind_of(mode: int) -> str:
     """What sort of thing it is that is no regular file, in words."""
     return next((words for fits, words in _KINDS if fits(mode)), "no regular file")
+
+
+def signature(found: os.stat_result) -> str:
+    """A value that changes with a file's content or a folder's list."""
+    return f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_mode}"
+
+
+def signature_at(path: str) -> str:
+    """The signature of what a path leads to now."""
+    try:
+        return signature(os.stat(path))
+    except (OSError, ValueError):
+        return ABSENT
+
+
+def normal(path: str) -> str:
+    """A directory's path without links, as a process working there sees it."""
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # a NUL, which no path can contain
+        return os.path.normpath(path)
 
 
 class Look:

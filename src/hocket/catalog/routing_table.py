@@ -6,6 +6,7 @@ how a person is told about it, elsewhere.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,6 +58,12 @@ def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve
         "problems": [_problem(problem) for problem in sorted(catalog.problems, key=_where)],
         "places": [_place(place) for place in catalog.places],
     }
+
+
+def render(table: Mapping[str, Any]) -> bytes:
+    """What ``agents --json`` prints: one line in ASCII, without control characters."""
+    text = json.dumps(table, allow_nan=False, separators=(",", ":"))
+    return text.replace("\x7f", "\\u007f").encode() + b"\n"
 
 
 # --- One agent ----------------------------------------------------------------------------------------------

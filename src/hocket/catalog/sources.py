@@ -11,9 +11,8 @@ import stat
 from typing import NamedTuple
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, LIBRARY, MANAGED, PROJECT, REFUSED, Found, Place, Problem, Scan
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import Look, normal
 from hocket.catalog.files import Environ, find_name, name_for_claude, printable, project_folder, scan, users_folder
-from hocket.catalog.kept import normal
 
 MANAGED_FOLDER = "/etc/claude-code/.claude/agents"
 _MAX_POINTER = 4096

@@ -53,55 +53,11 @@ class Loaded(NamedTuple):
 
 
 def load(text: str) -> Loaded:
-    """What a text says. Raises Unusable."""
-    return _simple(text) or _load(text)
-
-
-# --- What needs no parser -----------------------------------------------------------------------------------
-
-_NOT_SIMPLE = re.compile("[^\n -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-_LINE = re.compile(
-    r"""([A-Za-z_][A-Za-z0-9_-]{0,99}):(?:[ ]+(?:
-        "(?P<double>[^"\\]*)"
-        |'(?P<single>[^']*)'
-        |(?P<plain>(?=[^-?:,\[\]{}#&*!|>'"%@`\s])[^:\#]*+(?:(?::(?!\s|\Z)|(?<!\s)\#)[^:\#]*+)*+)
-    ))?[ ]*""",
-    re.VERBOSE,
-)
-
-
-def _simple(text: str) -> Loaded | None:
-    """What a text says that is only lines of a key and a value, as most are; None for all others.
-
-    An order of magnitude quicker than a parser, which for most files then need not even be imported.
-    """
-    if _NOT_SIMPLE.search(text):
-        return None
-    found = Loaded({}, {}, {}, {})
-    for number, line in enumerate(text.split("\n")):
-        if not line or line[0] == "#":
-            continue
-        match = _LINE.fullmatch(line)
-        if match is None:
-            return None
-        key, quoted, plain = match[1], match["double"] if match["single"] is None else match["single"], match["plain"]
-        written = (plain or "").rstrip(" ") if quoted is None else quoted
-        if key in found.lines:
-            found.repeated[key] = number
-        found.lines[key] = number
-        found.written[key] = written
-        found.values[key] = _plain(written) if quoted is None else quoted
-    return found
-
-
-# --- What needs one -----------------------------------------------------------------------------------------
-
-
-def _load(text: str) -> Loaded:
+    """Read a text that is one mapping. Raises Unusable."""
     yaml, kinds, loader = _parser()
     readable, restore = _readable(text)
     try:
-        return _Builder(yaml.parse(readable, Loader=loader).__next__, kinds, readable, restore).document()
+        return _Builder(loader(readable).get_event, kinds, readable, restore).document()
     except yaml.MarkedYAMLError as error:
         # A key without its colon is noticed only in the line after it.
         mark = error.context_mark if error.context == "while scanning a simple key" else error.problem_mark

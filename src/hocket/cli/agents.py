@@ -1,8 +1,4 @@
-"""``hocket agents``: what can run here, where it comes from, and why. Never needs a server.
-
-The top of this file is on the shortest way there is: ``agents --json`` of a directory in which nothing has changed
-prints what it printed last time, before anything is imported that could find agents.
-"""
+"""``hocket agents``: what can run here, where it comes from, and why. Never needs a server."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hocket import config
-from hocket.catalog import kept
 from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.errors import BadDirectory, HocketError
 
@@ -41,15 +36,6 @@ class Wanted:
         self.why = why
         self.strict = strict
 
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether the table of last time says it all. Who asks for reasons wants somebody to look."""
-        return not (self.trace or self.why or self.strict)
-
-    @property
-    def is_the_table_alone(self) -> bool:
-        return self.as_json and self.may_be_kept and self.name is None and not self.report
-
 
 @command(
     Argument("name", "[NAME]", required=False, completes=AGENTS),
@@ -73,13 +59,7 @@ def agents(
     wanted = Wanted(name, as_json, report, trace, why, strict)
     _check(wanted)
     place = _place(project)
-    known = kept.read(config.home(), place, config.process_environment()) if wanted.may_be_kept else None
-    if known is None:
-        return _discovered(wanted, place)
-    if wanted.is_the_table_alone:
-        sys.stdout.write(known.decode())
-        return 0
-    return _remembered(wanted, known)
+    return _discovered(wanted, place)
 
 
 def _check(wanted: Wanted) -> None:
@@ -130,24 +110,12 @@ def _known_projects(here: str) -> str | None:
 
 
 def _configuration(cwd: str) -> tuple[Config, list[Problem]]:
-    from hocket.catalog.configured import configuration
+    from hocket.catalog.discovery import configuration
 
     return configuration(cwd, config.home(), config.process_environment())
 
 
 # --- What ---------------------------------------------------------------------------------------------------
-
-
-def _remembered(wanted: Wanted, known: bytes) -> int:
-    """Nothing has changed, and there are agents: what has none is not kept."""
-    import json
-
-    table = json.loads(known)
-    if wanted.name is not None:
-        _show_one(wanted, wanted.name, table)
-        return 0
-    _show_all(wanted, table, known)
-    return _verdict(wanted, table)
 
 
 def _discovered(wanted: Wanted, place: str) -> int:
@@ -156,12 +124,11 @@ def _discovered(wanted: Wanted, place: str) -> int:
 
     catalog, settings = _look(place, wanted.strict)
     table = table_of(catalog, settings)
-    rendered = _kept_for_next_time(catalog, table, place)
     if wanted.name is not None:
         _show_one(wanted, wanted.name, table, lambda name: _reasons(catalog, table, name, settings))
         return 0
     # Everything that was found is told before it is said that there is nothing to run.
-    _show_all(wanted, table, rendered)
+    _show_all(wanted, table)
     require_agents(catalog)
     return _verdict(wanted, table)
 
@@ -174,12 +141,6 @@ def _look(place: str, strict: bool) -> tuple[Catalog, Config]:
     settings, problems = _configuration(place)
     found = discover(place, config.process_environment(), config.home(), settings, strict=strict)
     return replace(found, problems=(*found.problems, *problems)), settings
-
-
-def _kept_for_next_time(catalog: Catalog, table: Table, place: str) -> bytes:
-    from hocket.catalog.cache import render_and_keep
-
-    return render_and_keep(config.home(), place, config.process_environment(), catalog, table)
 
 
 def addresses() -> list[str]:
@@ -220,11 +181,12 @@ def _show_one(wanted: Wanted, word: str, table: Table, reasons: Callable[[str], 
     _write_lines(roster.detail(agent, page) if why is None else roster.reasons(agent, why, page))
 
 
-def _show_all(wanted: Wanted, table: Table, rendered: bytes) -> None:
+def _show_all(wanted: Wanted, table: Table) -> None:
     from hocket.catalog import report
+    from hocket.catalog.routing_table import render
 
     if wanted.as_json and not (wanted.trace or wanted.report):
-        sys.stdout.write(rendered.decode())
+        sys.stdout.write(render(table).decode())
         return
     if wanted.as_json:
         trace = {"trace": report.trace(table)} if wanted.trace else {}

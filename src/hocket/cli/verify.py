@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hocket import config
-from hocket.catalog.configured import configuration
-from hocket.catalog.discovery import discover
+from hocket.catalog.discovery import configuration, discover
 from hocket.catalog.entries import (
     DUPLICATE,
     GLOBAL,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.catalog.configured import configuration
+from hocket.catalog.discovery import configuration
 
 
 def test_a_configuration_that_can_be_used_has_no_problem(home: Path, project: Path) -> None:
