@@ -213,6 +213,24 @@ def test_listed_packages_are_read() -> None:
     assert not {"__init__.py", "py.typed"} & package_entries()
 
 
+def glossary_entries(text: str) -> dict[str, list[str]]:
+    """Return the words of the glossary with the packages in their last column."""
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \|.*\|([^|]*)\|$", text, re.MULTILINE)
+    return {word: re.findall(r"`([a-z_]+)`", packages) for word, packages in rows}
+
+
+def test_glossary_names_existing_packages() -> None:
+    entries = glossary_entries(text_of(ROOT / "docs/glossary.md"))
+    assert {"agent", "run", "task", "keeper"} <= entries.keys()
+    assert list(entries) == sorted(entries)
+    packages = {name.removesuffix("/") for name in package_entries()}
+    assert {word: named for word, named in entries.items() if not packages.issuperset(named)} == {}
+
+
+def test_glossary_rows_are_read() -> None:
+    assert glossary_entries("| **a b** | What `x` is. | `p`, `q` |\n") == {"a b": ["p", "q"]}
+
+
 def public_classes(source: str) -> list[str]:
     return [
         node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
@@ -224,9 +242,9 @@ def repeated(names: list[str]) -> set[str]:
 
 
 REPEATED_CLASSES = {
-    "Ask", "Asked", "Body", "Call", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given", "Inbox",
-    "Inotify", "Leave", "Limits", "Line", "Look", "Message", "Next", "Open", "Outcome", "Part", "Place", "Plan",
-    "Process", "Progress", "Reply", "Resolved", "Result", "Sight", "Taken", "Tasks", "Turn", "View", "Wait", "Wanted",
+    "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given", "Inbox",
+    "Inotify", "Leave", "Limits", "Line", "Look", "Message", "Open", "Part", "Place", "Plan",
+    "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Tasks", "Turn", "View", "Wait", "Wanted",
     "Wish",
 }  # fmt: skip
 """Class names still defined in more than one module. Names are removed from this set, never added."""
@@ -270,7 +288,7 @@ def function_imports(source: str) -> int:
     return counter.count
 
 
-FUNCTION_IMPORTS = Ceiling(target=150, allowed=238)
+FUNCTION_IMPORTS = Ceiling(target=150, allowed=224)
 
 
 def test_imports_inside_functions_are_few() -> None:
@@ -305,7 +323,7 @@ def test_module_naming_claude_is_reported() -> None:
 # --- wording ------------------------------------------------------------------------------------------------
 
 VAGUE = re.compile(r"\b(?:some" + r"body|no" + r"body|who" + r"ever|what" + r"ever|dear" + r"er)\b", re.IGNORECASE)
-VAGUE_WORDS = Ceiling(target=60, allowed=577)
+VAGUE_WORDS = Ceiling(target=60, allowed=534)
 
 
 def speaks_to_users(path: Path) -> bool:
