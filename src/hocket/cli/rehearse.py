@@ -253,7 +253,7 @@ def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:
     """What the rehearsal has shown about the script itself."""
     from hocket.cli.casting import complaint, unused
     from hocket.rehearsal import load, uncovered_in
-    from hocket.rehearsal.passes import conversations_in
+    from hocket.rehearsal.conversation_counts import conversations_in
 
     if uncovered := list(dict.fromkeys(uncovered_in(state))):
         print("\n".join(complaint(uncovered, plan.name)), file=sys.stderr)

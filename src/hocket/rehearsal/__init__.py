@@ -1,12 +1,12 @@
-"""Rehearsal: play a chain through without a token, by a script.
+"""Rehearsal: run a chain by a script, without tokens.
 
-Two players of one kind of script, which agree with each other:
+Two programs take the same kind of script and agree with each other:
 
-- the *scripted agent* (``install``) takes the CLI's place and speaks its stream format; no tool is run;
-- the *scripted model* (``ScriptedModel``) takes the API's place, for the real CLI with its real tools.
+- the *scripted agent* (``install``) replaces the Claude CLI and speaks its stream format; it runs no tools;
+- the *scripted model* (``ScriptedModel``) replaces the API, for real CLIs with their real tools.
 
-``record`` turns what a run said into a script that says it again. The script itself is described in ``script.py``.
-The names are imported when they are asked for: a scripted agent needs few of them and starts for every run.
+``record`` turns the output of a run into a script. ``script.py`` describes scripts. Names are imported on first use,
+because the scripted agent needs few of them and starts for every run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hocket.rehearsal.conversation_counts import uncovered_in
     from hocket.rehearsal.installer import install
-    from hocket.rehearsal.model import ScriptedModel
-    from hocket.rehearsal.passes import uncovered_in
-    from hocket.rehearsal.play import Conversation, Message, Uncovered, next_message
+    from hocket.rehearsal.matching import Conversation, Message, Uncovered, next_message
     from hocket.rehearsal.recorder import Recording, record
     from hocket.rehearsal.script import ScriptError, load, parse
+    from hocket.rehearsal.scripted_model import ScriptedModel
     from hocket.rehearsal.steps import Script
 
 __all__ = [
@@ -38,26 +38,26 @@ __all__ = [
     "uncovered_in",
 ]
 
-_HOMES = {
-    "Conversation": "play",
-    "Message": "play",
+_MODULES = {
+    "Conversation": "matching",
+    "Message": "matching",
     "Recording": "recorder",
     "Script": "steps",
     "ScriptError": "script",
-    "ScriptedModel": "model",
-    "Uncovered": "play",
+    "ScriptedModel": "scripted_model",
+    "Uncovered": "matching",
     "install": "installer",
     "load": "script",
-    "next_message": "play",
+    "next_message": "matching",
     "parse": "script",
     "record": "recorder",
-    "uncovered_in": "passes",
+    "uncovered_in": "conversation_counts",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,10 +1,10 @@
-"""The scripted agent, a program that stands in for the real CLI.
+"""The scripted agent, a program that replaces the Claude CLI.
 
     python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS
 
-What follows the two dashes is the real program's command line. FOUND is JSON, ``{name: "user" or "project"}``: the
-agents that the real program would find in files. ``installer.py`` writes a ``claude`` that calls this.
-Nothing here touches a home directory, runs a tool or reaches a network.
+ARGUMENTS is the command line of the real program. FOUND is JSON, ``{name: "user" or "project"}``: the agents that the
+real program would find in files. ``installer.py`` writes a ``claude`` that calls this.
+The program uses no home directory, runs no tools and no network.
 """
 
 from __future__ import annotations
@@ -19,48 +19,48 @@ from typing import Any, NoReturn
 
 from hocket.errors import HocketError
 from hocket.rehearsal import flags as options
-from hocket.rehearsal import roster, stream
+from hocket.rehearsal import stream_events, sub_agents
 from hocket.rehearsal.flags import Flags, Refusal
-from hocket.rehearsal.inbox import SIGNAL, BadLine
-from hocket.rehearsal.performer import Performer
+from hocket.rehearsal.input_queue import SIGNAL, BadLine
+from hocket.rehearsal.process import AgentProcess, leave, write
 from hocket.rehearsal.script import load
 from hocket.rehearsal.session import UnknownSession, open_session
-from hocket.rehearsal.stage import Stage, leave, write
+from hocket.rehearsal.turns import ScriptedAgent
 
 TERMINATED = 128 + signal.SIGTERM
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """``[SCRIPT, STATE, FOUND, "--", *the real program's arguments]``. Never returns: threads may still be reading."""
+    """Run with ``[SCRIPT, STATE, FOUND, "--", *arguments]``. Never returns, because threads may still be reading."""
     if len(arguments) < 4 or arguments[3] != "--":
         write(2, "usage: python -m hocket.rehearsal.agent SCRIPT STATE FOUND -- ARGUMENTS\n")
         leave(2)
     signal.signal(signal.SIGTERM, lambda *_: leave(TERMINATED))
     try:
-        leave(play(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
+        leave(run(arguments[0], arguments[1], json.loads(arguments[2]), arguments[4:]))
     except (Refusal, HocketError) as error:
         write(2, f"{error}\n")
         leave(1)
 
 
-def play(script: str, state: str, found: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Plays a command line to its end. What it returns is the exit code."""
+def run(script: str, state: str, found: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Run a command line to its end and return the exit code."""
     flags = options.parse(arguments)
     if "--version" in flags.switches:
-        write(1, f"{stream.IMITATED_VERSION} (Claude Code, rehearsal)\n")
+        write(1, f"{stream_events.IMITATED_VERSION} (Claude Code, rehearsal)\n")
         return 0
-    stage = _stage(script, state, found, flags)
-    _listen(stage, flags)
-    lead = Performer(stage, stage.agent, stage.session.messages)
-    code = stage.serve(lead.turn)
-    if not flags.streams and stage.last_result is not None:
-        _tell(flags, stage.last_result)
+    process = _process(script, state, found, flags)
+    _listen(process, flags)
+    lead = ScriptedAgent(process, process.agent, process.session.messages)
+    code = process.serve(lead.turn)
+    if not flags.streams and process.last_result is not None:
+        _print_result(flags, process.last_result)
     return code
 
 
-def _stage(script: str, state: str, found: Mapping[str, str], flags: Flags) -> Stage:
+def _process(script: str, state: str, found: Mapping[str, str], flags: Flags) -> AgentProcess:
     defined = options.definitions(flags)
-    agents = roster.agents(flags, defined, found)
+    agents = sub_agents.agents(flags, defined, found)
     wanted = flags.values.get("--agent")
     if wanted is not None and wanted not in defined and not flags.reads_lines:
         raise Refusal(f"--agent '{wanted}' not found. Available agents: {', '.join(agents)}")
@@ -68,37 +68,37 @@ def _stage(script: str, state: str, found: Mapping[str, str], flags: Flags) -> S
     try:
         session = open_session(state, flags)
     except UnknownSession as unknown:
-        _tell_unknown(flags, unknown)
+        _report_unknown_session(flags, unknown)
         raise
-    return Stage(played, state, flags, defined, agents, session)
+    return AgentProcess(played, state, flags, defined, agents, session)
 
 
-def _tell_unknown(flags: Flags, unknown: UnknownSession) -> None:
-    """With a stream the real program says it there, too."""
+def _report_unknown_session(flags: Flags, unknown: UnknownSession) -> None:
+    """Report it on the stream too, as the real program does."""
     if flags.streams:
-        nothing = stream.no_usage()
-        totals = stream.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
-        ended = stream.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
-        marks = {"session_id": unknown.session, "uuid": stream.new_uuid()}
-        write(1, json.dumps({**stream.result(ended, totals), **marks}) + "\n")
+        nothing = stream_events.no_usage()
+        totals = stream_events.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
+        ended = stream_events.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
+        marks = {"session_id": unknown.session, "uuid": stream_events.new_uuid()}
+        write(1, json.dumps({**stream_events.result(ended, totals), **marks}) + "\n")
 
 
-def _listen(stage: Stage, flags: Flags) -> None:
-    """Where lines are read a thread does it; else the prompt is the only thing that will ever be said."""
-    signal.signal(signal.SIGINT, lambda *_: stage.inbox.interrupt(SIGNAL))
+def _listen(process: AgentProcess, flags: Flags) -> None:
+    """Read input lines in a thread; without them, the prompt is the only message."""
+    signal.signal(signal.SIGINT, lambda *_: process.inbox.interrupt(SIGNAL))
     if flags.reads_lines:
-        threading.Thread(target=_read, args=(stage,), daemon=True).start()
+        threading.Thread(target=_read, args=(process,), daemon=True).start()
         return
     prompt = flags.prompt or _all_of(0).decode("utf-8", "replace")
     if not prompt.strip():
         raise Refusal("Error: Input must be provided either through stdin or as a prompt argument when using --print")
-    stage.inbox.message(prompt)
-    stage.inbox.close()
+    process.inbox.message(prompt)
+    process.inbox.close()
 
 
-def _read(stage: Stage) -> None:
+def _read(process: AgentProcess) -> None:
     try:
-        stage.inbox.read(0)
+        process.inbox.read(0)
     except BadLine as error:
         write(2, f"{error}\n")
         leave(1)
@@ -111,8 +111,8 @@ def _all_of(descriptor: int) -> bytes:
     return b"".join(found)
 
 
-def _tell(flags: Flags, result: dict[str, Any]) -> None:
-    """One object or one text, where nobody asked for a stream."""
+def _print_result(flags: Flags, result: dict[str, Any]) -> None:
+    """Print the result as JSON or text, where no stream was requested."""
     if flags.values.get("--output-format") == "json":
         write(1, json.dumps(result) + "\n")
     else:

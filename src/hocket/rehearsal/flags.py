@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hocket.rehearsal.stream import camel
+from hocket.rehearsal.stream_events import camel
 
 MODES = tuple(map(camel, ("accept_edits", "auto", "bypass_permissions", "manual", "dont_ask", "plan", "default")))
 BYPASS = camel("bypass_permissions")

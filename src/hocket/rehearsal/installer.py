@@ -1,6 +1,6 @@
-"""Makes a scripted agent out of a script: an executable ``claude`` to be found on PATH, or named by HOCKET_CLAUDE.
+"""Install a scripted agent: an executable ``claude`` for PATH or HOCKET_CLAUDE.
 
-The script is read and checked here, once, and kept as JSON beside the program: a run then starts without YAML.
+The script is checked here and stored as JSON beside the program, so that a run starts without YAML.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def install(directory: Path, script: Path, state: Path, found: Mapping[str, str] = NOTHING) -> Path:
-    """Writes ``claude`` into a directory and returns its path. Raises ``ScriptError`` for a script that is none.
+    """Write ``claude`` into a directory and return its path. Raises ``ScriptError`` for an invalid script.
 
-    ``found`` are the agents that the real program would find in files, each with ``user`` or ``project``: they can be
-    sub-agents, besides those that the program brings along or is given.
+    ``found`` maps the agents that the real program would find in files to ``user`` or ``project``: they can be
+    sub-agents, like the built-in ones and those on the command line.
     """
     document = read_document(script)
     parse(document, str(script))
@@ -41,7 +41,7 @@ def install(directory: Path, script: Path, state: Path, found: Mapping[str, str]
 
 
 def _start(played: Path, state: Path, found: Mapping[str, str]) -> str:
-    """Without site packages: they are not needed, and finding them takes longer than the rest of the start."""
+    """The start script. It needs no site packages."""
     return (
         f"import sys\nsys.path.insert(0, {str(SOURCE)!r})\n"
         "from hocket.rehearsal.agent import main\n"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal.play import CUT_OFF, STOPPED_BY_SAFETY, Result, flat_text, users_part
+from hocket.rehearsal.matching import CUT_OFF, STOPPED_BY_SAFETY, Result, flat_text, users_part
 from hocket.rehearsal.script import is_regex
 from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.rehearsal.frames import Frame, new_id, pieces, tokens
-from hocket.rehearsal.play import Conversation, Message
+from hocket.rehearsal.matching import Conversation, Message
+from hocket.rehearsal.messages_api import Frame, new_id, pieces, tokens
 from hocket.rehearsal.steps import Call, Say, Think, Wait
 
 AGENT = "codex"

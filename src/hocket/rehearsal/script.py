@@ -19,7 +19,7 @@
     default: fail                             # or a list of steps
     marker: DONE                              # only where the agent is not told one
 
-What the steps mean when they are played is in ``play.py``, and for people in ``docs/reference/rehearsal.md``.
+``matching.py`` applies the steps; ``docs/reference/rehearsal.md`` describes them for users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What a scripted agent's session remembers from one process to the next: its messages, and what it has cost.
-
-One JSON file a session in the state directory, replaced as a whole. The real program has transcripts in the user's
-home; a rehearsal never goes there.
-"""
+"""The session of a scripted agent: its messages and its usage, in one JSON file of the state directory."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import os
 from typing import Any
 
 from hocket.rehearsal.flags import Flags, Refusal
-from hocket.rehearsal.stream import Usage, new_uuid, no_usage
+from hocket.rehearsal.stream_events import Usage, new_uuid, no_usage
 
 FOLDER = "sessions"
 
@@ -34,7 +30,7 @@ class Session:
         self._path = _path(state, id)
 
     def save(self) -> None:
-        """Replaced as a whole: a process that dies now leaves the session as it was."""
+        """Replace the file atomically."""
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         fresh = f"{self._path}.{os.getpid()}"
         with open(fresh, "w", encoding="utf-8") as file:
@@ -43,12 +39,12 @@ class Session:
 
 
 def _path(state: str, id: str) -> str:
-    """Ids that are resumed come from outside: what looks like a path is no more than a name."""
+    """The file of a session. An id from outside may look like a path, so only its base name counts."""
     return os.path.join(state, FOLDER, f"{os.path.basename(id)}.json")
 
 
 def open_session(state: str, flags: Flags) -> Session:
-    """The session that a command line asks for, with its history."""
+    """Open the session that a command line asks for, with its history."""
     wanted, old = flags.values.get("--session-id"), flags.values.get("--resume")
     if wanted is not None and os.path.exists(_path(state, wanted)):
         raise Refusal(f"Error: Session ID {wanted} is already in use.")

@@ -1,7 +1,4 @@
-"""The words of a script as values: what an agent does, and when a rule applies. No parsing, no playing.
-
-Plain tuples, because a scripted agent is started for every run and must not pay for a heavier kind of class.
-"""
+"""The steps and conditions of a script as values. Plain tuples, because the scripted agent starts for every run."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from typing import Any, NamedTuple
 AGENT_TOOL = "Agent"
 """The tool by which an agent starts another one."""
 AGENT_TOOLS = (AGENT_TOOL, "Task")
-"""With the name that it had before."""
-NOBODY = "claude"
-"""What scripts call the CLI with no definition."""
+"""With its former name."""
+NO_DEFINITION = "claude"
+"""The agent name of the Claude CLI without a definition."""
 DEFAULT_TYPE = "general-purpose"
-"""Which one it is when nothing is said."""
+"""The type of a sub-agent if none is given."""
 
 
 class Say(NamedTuple):
@@ -28,7 +25,7 @@ class Think(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """Says the marker, as the agent was told it."""
+    """Write the marker that the agent was given."""
 
 
 class Wait(NamedTuple):
@@ -36,7 +33,7 @@ class Wait(NamedTuple):
 
 
 class Spend(NamedTuple):
-    """What the message that it stands in costs."""
+    """Cost and tokens of the message that it is part of."""
 
     cost: float | None = None
     input: int | None = None
@@ -51,19 +48,19 @@ class Call(NamedTuple):
     result: str | None = None
     error: bool = False
     asks: bool = False
-    """Whether it needs somebody's permission."""
+    """Whether it needs permission."""
     allowed: tuple[Step, ...] | None = None
     denied: tuple[Step, ...] | None = None
 
 
 class Calls(NamedTuple):
-    """Tools that one message uses together. It ends the message: the next one comes after their results."""
+    """Tool calls of one message. They end the message; the next one follows their results."""
 
     calls: tuple[Call, ...]
 
 
 class Fail(NamedTuple):
-    """The API refuses the request with a status, or the program ends with an exit code."""
+    """An error status of the API, or an exit code of the program."""
 
     status: int | None = None
     message: str = "rehearsed failure"
@@ -71,9 +68,9 @@ class Fail(NamedTuple):
 
 
 class End(NamedTuple):
-    """``refuse``: the model will not. ``break``: the stream breaks off, and goes on when it is asked for again.
+    """``refuse``: the model refuses. ``break``: the stream breaks off and continues in the next request.
 
-    ``hang``: no answer ever comes. ``crash``: the program dies.
+    ``hang``: no response. ``crash``: the program crashes.
     """
 
     kind: str
@@ -83,7 +80,7 @@ Step = Say | Think | Marker | Wait | Spend | Calls | Fail | End
 
 
 class Pattern(NamedTuple):
-    """A text to be found in another one, or with slashes around it a regular expression."""
+    """A substring, or a regular expression if written between slashes."""
 
     text: str
     regex: re.Pattern[str] | None = None
@@ -93,7 +90,7 @@ class Pattern(NamedTuple):
 
 
 class When(NamedTuple):
-    """What must hold for a rule to apply. What is None is not asked for."""
+    """The conditions of a rule; None matches everything."""
 
     agent: str | None = None
     prompt: Pattern | None = None
@@ -102,9 +99,9 @@ class When(NamedTuple):
     tools: tuple[str, ...] | None = None
     turn: int | None = None
     passage: int | None = None
-    """Written ``pass``: which conversation of this agent's it is."""
+    """The number of the agent's conversation; ``pass`` in scripts."""
     woken: int | None = None
-    """0 for any turn that a background agent's end began, else which of them."""
+    """0 for every turn that the end of a background agent started, else its number."""
 
 
 class Rule(NamedTuple):
@@ -115,5 +112,5 @@ class Rule(NamedTuple):
 class Script(NamedTuple):
     rules: tuple[Rule, ...]
     default: tuple[Step, ...] | None = None
-    """None: a request that no rule covers fails, loudly."""
+    """None: a request that no rule covers fails."""
     marker: str | None = None

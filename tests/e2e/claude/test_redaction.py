@@ -27,7 +27,7 @@ from e2e.commands import (
 )
 from world import Bin, Hocket
 
-from hocket.rehearsal import frames
+from hocket.rehearsal import messages_api
 from hocket.sessions.home import DATABASE, SECRET
 from hocket.sessions.run_identity import run_token
 
@@ -70,8 +70,8 @@ def test_a_secret_is_masked_in_text_result_and_tool_result(
     stage: Stage, hocket: Hocket, home: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torture row 46: the real CLI passes on deltas of so many characters."""
-    monkeypatch.setattr(frames, "PIECE", size)
-    monkeypatch.setattr(frames, "MOST_PIECES", 10_000)
+    monkeypatch.setattr(messages_api, "PIECE", size)
+    monkeypatch.setattr(messages_api, "MOST_PIECES", 10_000)
     command = f"echo {KEY}; echo '{json.dumps({'key': KEY})}'; echo $HOCKET_TOKEN"
     result = f"{KEY}\n{json.dumps({'key': KEY})}"
     stage.plays({"do": [bash(command, result), {"say": f"It worked.\nThe key is {KEY}, as you see"}]})

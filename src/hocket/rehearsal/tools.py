@@ -1,7 +1,6 @@
-"""Which tools an agent is offered: by the command line, and by its definition. Pure.
+"""The tools that an agent is offered, by its command line and its definition. Pure.
 
-The real program knows every tool that there is. Here a name that nobody has ruled out is as good as any other: a script
-may use the tools of servers, and those of other versions.
+A name that is not excluded is accepted, because a script may use tools of MCP servers and of other versions.
 """
 
 from __future__ import annotations
@@ -11,18 +10,18 @@ from typing import Any, NamedTuple
 
 from hocket.rehearsal.flags import Flags
 from hocket.rehearsal.steps import AGENT_TOOL
-from hocket.rehearsal.stream import USUAL_TOOLS, camel
+from hocket.rehearsal.stream_events import USUAL_TOOLS, camel
 
 ALL = frozenset({"*", "default"})
 SERVERS = "mcp__"
 FORMER = {"Task": AGENT_TOOL}
 
 
-class Toolbox(NamedTuple):
+class OfferedTools(NamedTuple):
     chosen: tuple[str, ...] | None
-    """The command line's choice among the program's own tools; None is all of them."""
+    """Built-in tools that the command line selects; None for all."""
     defined: tuple[str, ...] | None
-    """What the definition allows of all tools; None is everything."""
+    """Tools that the definition allows; None for all."""
     forbidden: tuple[str, ...]
 
     def names(self) -> tuple[str, ...]:
@@ -37,10 +36,10 @@ class Toolbox(NamedTuple):
         return self.chosen is None or name.startswith(SERVERS) or name in self.chosen
 
 
-def toolbox(flags: Flags, definition: Mapping[str, Any]) -> Toolbox:
+def offered_tools(flags: Flags, definition: Mapping[str, Any]) -> OfferedTools:
     barred = [*(flags.tools("--disallowedTools") or ()), *(_listed(definition, "disallowed_tools") or ())]
     forbidden = tuple(FORMER.get(tool, tool) for tool in barred)  # what is in parentheses forbids only a part of it
-    return Toolbox(_names(flags.tools("--tools")), _names(_listed(definition, "tools")), forbidden)
+    return OfferedTools(_names(flags.tools("--tools")), _names(_listed(definition, "tools")), forbidden)
 
 
 def _listed(definition: Mapping[str, Any], field: str) -> list[str] | None:
@@ -58,5 +57,5 @@ def _name(tool: str) -> str:
 
 
 def _covers(own: str, name: str) -> bool:
-    """A server's name stands for all of its tools."""
+    """The name of a server covers all of its tools."""
     return own == name or (own.startswith(SERVERS) and name.startswith(own.removesuffix("__*") + "__"))

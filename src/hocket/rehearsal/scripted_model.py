@@ -4,7 +4,7 @@
         ...run claude with ANTHROPIC_BASE_URL=model.url...
         assert not model.uncovered
 
-Only the standard library, only 127.0.0.1. What is said is decided in ``play.py``; here requests become conversations
+Only the standard library, only 127.0.0.1. ``matching.py`` chooses messages; here requests become conversations
 and messages become HTTP. Whose conversation it is: the text of its definition in the system prompt (``agents`` maps
 names to such texts), ``agent: NAME`` in the system prompt, or for a sub-agent the prompt that the script gave it.
 What the CLI asks for itself (titles, quota, what a page says) gets a harmless answer. Codex, which speaks the Responses
@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from hocket.errors import UsageError
-from hocket.rehearsal import frames, responses_api
-from hocket.rehearsal.passes import Passes, note_uncovered
-from hocket.rehearsal.play import (
+from hocket.rehearsal import messages_api, responses_api
+from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncovered
+from hocket.rehearsal.matching import (
     Conversation,
     Message,
     Uncovered,
@@ -36,7 +36,7 @@ from hocket.rehearsal.play import (
     sub_agent_type,
     turn_of,
 )
-from hocket.rehearsal.steps import NOBODY, Fail, Say, Script
+from hocket.rehearsal.steps import NO_DEFINITION, Fail, Say, Script
 
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
@@ -71,7 +71,7 @@ class ScriptedModel:
         self.requests = 0
         """How many the script was asked for."""
         self._state = state
-        self._passes = Passes(state)
+        self._passes = ConversationCounts(state)
         self._agents = dict(agents or {})
         _check_distinct(self._agents)
         self._lock = threading.Lock()
@@ -132,7 +132,7 @@ class ScriptedModel:
         name = self._name(system, messages)
         if name is None and not tools and session and not _is_agents(body) and not self._wants_no_tools():
             return None
-        agent = name or NOBODY
+        agent = name or NO_DEFINITION
         passage = self._passes.number(agent, f"{session}/{sub_agent}")
         return Conversation(agent, messages, system, tools, passage)
 
@@ -259,7 +259,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         if path == "/v1/messages/count_tokens":
-            self._send_json(200, {"input_tokens": frames.INPUT_TOKENS})
+            self._send_json(200, {"input_tokens": messages_api.INPUT_TOKENS})
         elif path == "/v1/messages":
             self._answer(body)
         elif path == "/v1/responses":
@@ -290,11 +290,15 @@ class _Handler(BaseHTTPRequestHandler):
             if self._pause_all(message):
                 self._send_failure(message.fail.status, message.fail.message)
             return
-        items, id, name = frames.contents(message), frames.new_id("msg"), str(body.get("model", "rehearsal"))
+        items, id, name = (
+            messages_api.contents(message),
+            messages_api.new_id("msg"),
+            str(body.get("model", "rehearsal")),
+        )
         if is_stream:
-            self._stream(message, frames.frames(message, items, id, name))
+            self._stream(message, messages_api.frames(message, items, id, name))
         elif self._pause_all(message) and self._goes_on(message):
-            self._send_json(200, frames.whole(message, items, id, name))
+            self._send_json(200, messages_api.whole(message, items, id, name))
 
     def _answer_responses(self, body: dict[str, Any]) -> None:
         message = self.server.model.answer_responses(body, self.headers.get("thread-id", ""))
@@ -304,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._stream(message, responses_api.events(message))
 
-    def _stream(self, message: Message, stream: Iterator[frames.Frame | float]) -> None:
+    def _stream(self, message: Message, stream: Iterator[messages_api.Frame | float]) -> None:
         """The end of the connection is the end of the stream, so that one may also break off."""
         self.close_connection = True
         self.send_response(200)
@@ -322,7 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._goes_on(message)
 
     def _pause_all(self, message: Message) -> bool:
-        pauses = (item for item in frames.contents(message) if isinstance(item, float))
+        pauses = (item for item in messages_api.contents(message) if isinstance(item, float))
         return all(self.server.model.wait(pause) for pause in pauses)
 
     def _goes_on(self, message: Message) -> bool:

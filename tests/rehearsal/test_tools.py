@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from hocket.rehearsal.flags import parse
-from hocket.rehearsal.toolbox import Toolbox, toolbox
+from hocket.rehearsal.tools import OfferedTools, offered_tools
 
 
-def offer(*flags: str, **definition: Any) -> Toolbox:
-    return toolbox(parse(flags), definition)
+def offer(*flags: str, **definition: Any) -> OfferedTools:
+    return offered_tools(parse(flags), definition)
 
 
 def test_where_nobody_says_anything_the_usual_tools_are_listed_and_any_may_be_used() -> None:

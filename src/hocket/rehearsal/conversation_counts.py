@@ -1,8 +1,7 @@
-"""How often each agent has been talked to: the one thing that players remember.
+"""How many conversations each agent has had, for the ``pass`` condition of scripts.
 
-A small file that is locked while it is read and written, because the agents of a chain are processes of their own.
-Conversations that nothing answered are noted beside it. Nothing else is kept here. Paths are plain texts: importing
-``pathlib`` would be a noticeable part of a scripted agent's start-up.
+A small locked file, because the agents of a chain are separate processes. Requests that no rule covers are recorded
+beside it. Paths are plain strings, because the scripted agent starts for every run and does not need ``pathlib``.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ import os
 import threading
 from typing import Any
 
-from hocket.rehearsal.play import Uncovered
+from hocket.rehearsal.matching import Uncovered
 
 PASSES = "passes.json"
 UNCOVERED = "uncovered.jsonl"
 
 
-class Passes:
-    """``number(agent, conversation)``: 1 for the first conversation of that agent, 2 for the second …"""
+class ConversationCounts:
+    """Numbers the conversations of each agent, from 1."""
 
     def __init__(self, state: str | os.PathLike[str] | None = None) -> None:
         self._state = state
@@ -48,7 +47,7 @@ class Passes:
 
 
 def _read(text: str) -> dict[str, list[str]]:
-    """A player that died in the middle of writing leaves a torn file: counting then starts anew."""
+    """The stored counts; empty if the file is incomplete because a process died while writing it."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -62,7 +61,7 @@ def _with(seen: dict[str, list[str]], agent: str, conversation: str) -> dict[str
 
 
 def conversations_in(state: str | os.PathLike[str]) -> dict[str, int]:
-    """How often each agent was talked to by the players of a state directory."""
+    """The number of conversations of each agent in a state directory."""
     try:
         with open(os.path.join(state, PASSES), encoding="utf-8") as file:
             seen = _read(file.read())
@@ -72,7 +71,7 @@ def conversations_in(state: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def note_uncovered(state: str | os.PathLike[str], uncovered: Uncovered) -> None:
-    """One line with one write, so that players at the same time do not mix theirs."""
+    """Append one line with one write, so that lines of parallel processes do not mix."""
     os.makedirs(state, exist_ok=True)
     line = json.dumps(uncovered._asdict()) + "\n"
     descriptor = os.open(os.path.join(state, UNCOVERED), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -83,7 +82,7 @@ def note_uncovered(state: str | os.PathLike[str], uncovered: Uncovered) -> None:
 
 
 def uncovered_in(state: str | os.PathLike[str]) -> list[Uncovered]:
-    """What the players of a state directory could not answer."""
+    """The requests in a state directory that no rule covered."""
     try:
         with open(os.path.join(state, UNCOVERED), encoding="utf-8") as file:
             lines = file.read().splitlines()

@@ -1,7 +1,7 @@
-"""The process that a scripted agent plays in: its output, its input, its session, and its turns.
+"""The process of a scripted agent: its input, its output, its session and its loop of turns.
 
-``Stage.serve()`` plays turn after turn until the input has ended and no background agent is left. What one agent says
-and does inside a turn is ``performer.py``'s affair.
+``AgentProcess.serve()`` runs turns until the input has ended and no background agent is left. ``turns.py`` has what
+happens inside a turn.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from hocket.rehearsal import stream
+from hocket.rehearsal import stream_events
+from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncovered
 from hocket.rehearsal.flags import Flags
-from hocket.rehearsal.frames import tokens
-from hocket.rehearsal.inbox import Inbox, Interrupted, Work
-from hocket.rehearsal.passes import Passes, note_uncovered
-from hocket.rehearsal.play import NOTIFICATION, Uncovered
+from hocket.rehearsal.input_queue import InputQueue, Interrupted, TurnInput
+from hocket.rehearsal.matching import NOTIFICATION, Uncovered
+from hocket.rehearsal.messages_api import tokens
 from hocket.rehearsal.session import Session
-from hocket.rehearsal.steps import AGENT_TOOL, NOBODY, Script, Spend
-from hocket.rehearsal.toolbox import Toolbox, toolbox
+from hocket.rehearsal.steps import AGENT_TOOL, NO_DEFINITION, Script, Spend
+from hocket.rehearsal.tools import OfferedTools, offered_tools
 
 
-class Stage:
+class AgentProcess:
     def __init__(
         self,
         script: Script,
@@ -39,14 +39,14 @@ class Stage:
         """All that may be started from here, by name."""
         self.mode = flags.mode
         self.model = self._model()
-        self.passes = Passes(state)
-        self.inbox = Inbox(self._control)
+        self.conversation_counts = ConversationCounts(state)
+        self.inbox = InputQueue(self._control)
         self.denials: list[dict[str, Any]] = []
         self.safety_stops = 0
         self.last_result: dict[str, Any] | None = None
         self._state = state
         self._tasks: list[Mapping[str, Any]] = []
-        self._since = stream.no_usage()
+        self._since = stream_events.no_usage()
         self._cost_before = session.used["cost"]
         self._user_events = 0
         self._results = 0
@@ -58,8 +58,8 @@ class Stage:
     @property
     def agent(self) -> str:
         """An agent that is not defined is ignored, as the real program does where it reads lines."""
-        name = self.flags.values.get("--agent", NOBODY)
-        return name if name in self.definitions else NOBODY
+        name = self.flags.values.get("--agent", NO_DEFINITION)
+        return name if name in self.definitions else NO_DEFINITION
 
     def _model(self) -> str:
         defined = self.definitions.get(self.agent, {}).get("model")
@@ -73,17 +73,17 @@ class Stage:
         texts = (defined or given.get("--system-prompt"), given.get("--append-system-prompt"))
         return "\n\n".join(str(text) for text in texts if text)
 
-    def toolbox(self, agent: str) -> Toolbox:
-        return toolbox(self.flags, self.definitions.get(agent, {}))
+    def offered_tools(self, agent: str) -> OfferedTools:
+        return offered_tools(self.flags, self.definitions.get(agent, {}))
 
     def is_free(self, tool: str) -> bool:
         """Whether a tool that has to ask may be used without asking."""
-        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == stream.camel("accept_edits")
+        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == stream_events.camel("accept_edits")
         allowed = tool in (self.flags.tools("--allowedTools") or [])
-        return edits or allowed or self.mode == stream.camel("bypass_permissions")
+        return edits or allowed or self.mode == stream_events.camel("bypass_permissions")
 
     def can_ask(self) -> bool:
-        return self.flags.asks_host and self.flags.reads_lines and self.mode != stream.camel("dont_ask")
+        return self.flags.asks_host and self.flags.reads_lines and self.mode != stream_events.camel("dont_ask")
 
     # --- output ---------------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class Stage:
                 write(1, json.dumps({**event, **marks}) + "\n")
 
     def _marks(self) -> dict[str, str]:
-        return {"session_id": self.session.id, "uuid": stream.new_uuid()}
+        return {"session_id": self.session.id, "uuid": stream_events.new_uuid()}
 
     def emit_partial(self, event: Mapping[str, Any]) -> None:
         if self.flags.partial:
@@ -104,26 +104,26 @@ class Stage:
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    def serve(self, play: Callable[[Work], stream.Result]) -> int:
-        """Plays until there is nothing more to do. What it returns is the exit code."""
+    def serve(self, play: Callable[[TurnInput], stream_events.Result]) -> int:
+        """Run turns until there is nothing more to do, and return the exit code."""
         while (work := self.inbox.next()) is not None:
             self._turn(work, play)
         self._release()
         failed = self.last_result is not None and self.last_result["is_error"]
         return 1 if failed and not self.inbox.signalled else 0
 
-    def _turn(self, work: Work, play: Callable[[Work], stream.Result]) -> None:
+    def _turn(self, work: TurnInput, play: Callable[[TurnInput], stream_events.Result]) -> None:
         started = time.monotonic()
         self._user_events, self.denials, self.safety_stops = 0, [], 0
-        tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.toolbox(self.agent).names()]
-        self.emit(stream.init(os.getcwd(), self.model, self.mode, tools, self.agents))
+        tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.offered_tools(self.agent).names()]
+        self.emit(stream_events.init(os.getcwd(), self.model, self.mode, tools, self.agents))
         ended = play(work)
         self.session.save()
         self._finish(ended, work, int((time.monotonic() - started) * 1000))
 
-    def _finish(self, ended: stream.Result, work: Work, duration_ms: int) -> None:
+    def _finish(self, ended: stream_events.Result, work: TurnInput, duration_ms: int) -> None:
         with self._lock:
-            totals = stream.Totals(
+            totals = stream_events.Totals(
                 model=self.model,
                 used=dict(self.session.used),
                 since=dict(self._since),
@@ -134,84 +134,86 @@ class Stage:
                 safety_stops=self.safety_stops,
                 origin={"kind": "task-notification", "producer": "session-task"} if work.woken else None,
             )
-            self._since = stream.no_usage()
+            self._since = stream_events.no_usage()
             self._results += 1
-            self.last_result = stream.result(ended, totals)
+            self.last_result = stream_events.result(ended, totals)
             self._held.append(self.last_result)
             if not self.inbox.waits_for_background():
                 self._release()
 
     def _release(self) -> None:
-        """Once its input has ended, the real program keeps its results back until its background agents are done."""
+        """Emit held results. After the end of input they are held until background agents are done, as in the real CLI."""
         for result in self._held:
             self.emit(result)
         self._held.clear()
 
-    # --- money ----------------------------------------------------------------------------------------------
+    # --- usage ----------------------------------------------------------------------------------------------
 
     def spend(self, spend: Spend) -> None:
         taken, made = tokens(spend)
         with self._lock:
-            for purse in (self.session.used, self._since):
-                purse["input_tokens"] += taken
-                purse["output_tokens"] += made
-                purse["cost"] = round(purse["cost"] + (spend.cost or 0.0), 9)
+            for total in (self.session.used, self._since):
+                total["input_tokens"] += taken
+                total["output_tokens"] += made
+                total["cost"] = round(total["cost"] + (spend.cost or 0.0), 9)
 
-    def over_budget(self) -> stream.Result | None:
+    def over_budget(self) -> stream_events.Result | None:
         most = self.flags.number("--max-budget-usd")
-        # Of this process alone, as the real one does, although what it reports counts on from the session's beginning.
+        # Of this process alone, as in the real program, although it reports the cost of the whole session.
         if most is None or self.session.used["cost"] - self._cost_before < most:
             return None
         error = f"Reached maximum budget (${self.flags.values['--max-budget-usd']})"
-        return stream.Result(None, "error_max_budget_usd", "budget_exhausted", "end_turn", is_error=True, error=error)
+        return stream_events.Result(
+            None, "error_max_budget_usd", "budget_exhausted", "end_turn", is_error=True, error=error
+        )
 
-    def over_turns(self, requests: int) -> stream.Result | None:
+    def over_turns(self, requests: int) -> stream_events.Result | None:
         most = self.flags.number("--max-turns")
         if most is None or requests < most:
             return None
         error = f"Reached maximum number of turns ({int(most)})"
-        return stream.Result(None, "error_max_turns", "max_turns", "tool_use", is_error=True, error=error)
+        return stream_events.Result(None, "error_max_turns", "max_turns", "tool_use", is_error=True, error=error)
 
-    # --- talk about the talk --------------------------------------------------------------------------------
+    # --- control requests --------------------------------------------------------------------------------
 
     def _control(self, request: str, body: Mapping[str, Any]) -> None:
-        """Called by the thread that reads the input."""
+        """Handle a control request. Called by the thread that reads the input."""
         match body.get("subtype"):
             case "interrupt":
                 if not self.inbox.interrupt(request):
-                    self.emit(stream.control_success(request, {"still_queued": []}))
+                    self.emit(stream_events.control_success(request, {"still_queued": []}))
             case "initialize":
-                self.emit(stream.control_success(request, {"commands": [], "agents": []}))
+                self.emit(stream_events.control_success(request, {"commands": [], "agents": []}))
             case "set_permission_mode":
                 self.mode = str(body.get("mode", self.mode))
-                self.emit(stream.control_success(request, {"mode": self.mode}))
+                self.emit(stream_events.control_success(request, {"mode": self.mode}))
             case "set_model":
                 self.model = str(body.get("model") or self.model)
-                self.emit(stream.control_success(request, {}))
+                self.emit(stream_events.control_success(request, {}))
             case other:
-                self.emit(stream.control_error(request, str(other)))
+                self.emit(stream_events.control_error(request, str(other)))
 
     def acknowledge_interrupts(self) -> None:
         for request in self.inbox.take_interrupts():
-            self.emit(stream.control_success(request, {"still_queued": []}))
+            self.emit(stream_events.control_success(request, {"still_queued": []}))
 
     def note(self, uncovered: Uncovered) -> None:
         note_uncovered(self._state, uncovered)
 
     # --- background agents ----------------------------------------------------------------------------------
 
-    def in_background(self, task: Mapping[str, Any], play: Callable[[], stream.Result], report: Report) -> None:
-        """Plays an agent in a thread of its own. Its end wakes the lead."""
+    def in_background(self, task: Mapping[str, Any], play: Callable[[], stream_events.Result], report: Report) -> None:
+        """Run an agent in its own thread. Its end starts a turn of the lead."""
 
         def run() -> None:
             try:
                 ended = play()
             except Interrupted:
-                return  # only a turn of the lead's can be interrupted
+                return  # only turns of the lead can be interrupted
             report(ended)
             with self._lock:
                 self._tasks.remove(task)
-                self.emit(stream.background_tasks(self._tasks))
+                self.emit(stream_events.background_tasks(self._tasks))
             self.inbox.ended(notice(task, ended))
 
         self.inbox.launched()
@@ -220,14 +222,14 @@ class Stage:
     def announce(self, task: Mapping[str, Any]) -> None:
         with self._lock:
             self._tasks.append(task)
-            self.emit(stream.background_tasks(self._tasks))
+            self.emit(stream_events.background_tasks(self._tasks))
 
 
-Report = Callable[[stream.Result], None]
+Report = Callable[[stream_events.Result], None]
 
 
-def notice(task: Mapping[str, Any], ended: stream.Result) -> str:
-    """What the lead is told when a background agent has ended."""
+def notice(task: Mapping[str, Any], ended: stream_events.Result) -> str:
+    """The notification for the lead that a background agent has ended."""
     state = "failed" if ended.is_error else "completed"
     return (
         f"<system-reminder>\n{NOTIFICATION}\n<task-id>{task['task_id']}</task-id>\n"
@@ -238,7 +240,7 @@ def notice(task: Mapping[str, Any], ended: stream.Result) -> str:
 
 
 def write(descriptor: int, text: str) -> None:
-    """Everything, and at once: whoever reads along sees each event when it happens."""
+    """Write all of it without buffering, so that each event is visible when it happens."""
     data = memoryview(text.encode("utf-8", "replace"))
     try:
         while data:
@@ -248,12 +250,12 @@ def write(descriptor: int, text: str) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Ends the process without waiting for the threads that still read or play."""
+    """Exit without waiting for threads."""
     os._exit(code)
 
 
 def crash() -> NoReturn:
-    """Dies as a program with a bug does, and leaves no core file behind."""
+    """Abort the process, without a core file."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -10,8 +10,8 @@ from hocket.model import DEFAULT_MARKER, Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Options
 from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
-from hocket.rehearsal.play import CLOSING, Part, sub_agent_type, turn_of
-from hocket.rehearsal.play import DEFAULT_MARKER as SPELLED_OUT
+from hocket.rehearsal.matching import CLOSING, Part, sub_agent_type, turn_of
+from hocket.rehearsal.matching import DEFAULT_MARKER as SPELLED_OUT
 from hocket.rehearsal.steps import Call, Fail, Say
 
 Messages = list[dict[str, Any]]

@@ -1,7 +1,6 @@
-"""A message as the Messages API sends it: content blocks, and the frames of its stream. Both players speak this.
+"""Messages in the format of the Messages API: content blocks and stream frames. Pure.
 
-Pure. Who writes the frames, and what waits between them, is the players' business: a pause is a number of seconds
-among the frames.
+A pause is a number of seconds among the frames.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from hocket.rehearsal.play import Message
+from hocket.rehearsal.matching import Message
 from hocket.rehearsal.steps import Say, Spend, Think, Wait
 
 Block = dict[str, Any]
@@ -29,7 +28,7 @@ def new_id(kind: str) -> str:
 
 
 def contents(message: Message) -> list[Block | float]:
-    """The blocks of a message, each tool call with an id of its own, and the pauses between them."""
+    """The content blocks of a message, with pauses between them. Each tool call gets a new id."""
     made: list[Block | float] = []
     for part in message.parts:
         match part:
@@ -49,7 +48,7 @@ def blocks(items: list[Block | float]) -> list[Block]:
 
 
 def tokens(spend: Spend) -> tuple[int, int]:
-    """What a message took in and gave out."""
+    """Input and output tokens of a message."""
     given = INPUT_TOKENS if spend.input is None else spend.input
     return given, OUTPUT_TOKENS if spend.output is None else spend.output
 
@@ -62,7 +61,7 @@ def whole(message: Message, items: list[Block | float], id: str, model: str) -> 
 
 
 def frames(message: Message, items: list[Block | float], id: str, model: str) -> Iterator[Frame | float]:
-    """The message as a stream. It breaks off, without an end, where the script says that the agent does."""
+    """The message as a stream. It ends without ``message_stop`` where the script breaks it off."""
     given, made = tokens(message.spend)
     yield {
         "type": "message_start",
@@ -82,7 +81,7 @@ def frames(message: Message, items: list[Block | float], id: str, model: str) ->
 
 
 def head(id: str, model: str) -> dict[str, Any]:
-    """A message before it has said anything."""
+    """A message without content."""
     base = {"id": id, "type": "message", "role": "assistant", "model": model, "content": []}
     return {**base, "stop_reason": None, "stop_sequence": None}
 
@@ -117,6 +116,6 @@ def _deltas(block: Block) -> Iterator[Block]:
 
 
 def pieces(text: str) -> list[str]:
-    """A text in the order in which a stream brings it; never more than a few hundred pieces, however long it is."""
+    """A text split into at most a few hundred pieces."""
     size = max(PIECE, len(text) // MOST_PIECES)
     return [text[start : start + size] for start in range(0, len(text), size)]

@@ -6,35 +6,41 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hocket.rehearsal.passes import PASSES, Passes, conversations_in, note_uncovered, uncovered_in
-from hocket.rehearsal.play import Uncovered
+from hocket.rehearsal.conversation_counts import (
+    PASSES,
+    ConversationCounts,
+    conversations_in,
+    note_uncovered,
+    uncovered_in,
+)
+from hocket.rehearsal.matching import Uncovered
 
 
 def test_each_conversation_of_an_agent_counts_once(tmp_path: Path) -> None:
-    passes = Passes(tmp_path)
+    passes = ConversationCounts(tmp_path)
     numbers = [passes.number("a", session) for session in ("x", "y", "x", "z")]
     assert numbers == [1, 2, 1, 3]
     assert passes.number("b", "x") == 1
 
 
 def test_another_player_goes_on_counting(tmp_path: Path) -> None:
-    Passes(tmp_path).number("a", "x")
-    other = Passes(tmp_path)
+    ConversationCounts(tmp_path).number("a", "x")
+    other = ConversationCounts(tmp_path)
     assert [other.number("a", "y"), other.number("a", "x")] == [2, 1]
 
 
 def test_without_a_state_it_counts_in_memory() -> None:
-    passes = Passes()
+    passes = ConversationCounts()
     assert [passes.number("a", "x"), passes.number("a", "y"), passes.number("a", "x")] == [1, 2, 1]
 
 
 def test_a_torn_file_starts_the_count_anew(tmp_path: Path) -> None:
     (tmp_path / PASSES).write_text('{"a": ["x"', encoding="utf-8")
-    assert Passes(tmp_path).number("a", "y") == 1
+    assert ConversationCounts(tmp_path).number("a", "y") == 1
 
 
 def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from hocket.rehearsal.passes import Passes\n"
+    code = "import sys; from pathlib import Path; from hocket.rehearsal.conversation_counts import Passes\n"
     code += "print(*[Passes(Path(sys.argv[1])).number('a', f'{sys.argv[2]}-{n}') for n in range(20)])"
     children = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
@@ -47,7 +53,7 @@ def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> 
 def test_how_often_each_agent_was_talked_to_can_be_read_back(tmp_path: Path) -> None:
     assert conversations_in(tmp_path) == {}
     for agent, conversation in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
-        Passes(tmp_path).number(agent, conversation)
+        ConversationCounts(tmp_path).number(agent, conversation)
     assert conversations_in(tmp_path) == {"a": 2, "b": 1}
 
 

@@ -1,6 +1,6 @@
-"""What reaches a scripted agent while it plays: lines on its input, interrupts, and the ends of background agents.
+"""The input of a scripted agent: messages, answers and interrupts, and the ends of its background agents.
 
-One condition guards all of it. A thread reads the input, so that an interrupt arrives also in the middle of a wait.
+A thread reads the input, so that an interrupt also arrives during a wait. One condition guards all of it.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from hocket.rehearsal.play import flat_text
+from hocket.rehearsal.matching import flat_text
 
 CHUNK = 1 << 16
 SIGNAL = ""
-"""Stands for the interrupt that came as a signal, where others have the id of their request."""
+"""The id of an interrupt by a signal; other interrupts have the id of their request."""
 
 
 class Interrupted(Exception):
-    """The turn is to end now."""
+    """The current turn was interrupted."""
 
 
 class BadLine(Exception):
-    """A line of input that is no JSON object."""
+    """A line of input that is not JSON."""
 
 
-class Work(NamedTuple):
-    """What begins a turn: texts of the user's, or notices that background agents have ended."""
+class TurnInput(NamedTuple):
+    """What starts a turn: messages of the user, or notifications that background agents have ended."""
 
     texts: list[str]
     woken: bool
 
 
-class Inbox:
+class InputQueue:
     def __init__(self, on_control: Callable[[str, Mapping[str, Any]], None]) -> None:
         self._on_control = on_control
         self._changed = threading.Condition()
@@ -47,10 +47,10 @@ class Inbox:
         self._busy = False
         self._background = 0
 
-    # --- from the input's side ------------------------------------------------------------------------------
+    # --- reader ------------------------------------------------------------------------------
 
     def read(self, descriptor: int) -> None:
-        """Reads lines to the end."""
+        """Read lines until the end of input."""
         parts: list[bytes] = []
         while chunk := os.read(descriptor, CHUNK):
             first, *lines = chunk.split(b"\n")
@@ -95,7 +95,7 @@ class Inbox:
                 self._changed.notify_all()
 
     def interrupt(self, request: str) -> bool:
-        """False where there is nothing to interrupt."""
+        """Interrupt the current turn; False if there is none."""
         with self._changed:
             if self._busy or request == SIGNAL:
                 self._interrupts.append(request)
@@ -107,7 +107,7 @@ class Inbox:
             self._closed = True
             self._changed.notify_all()
 
-    # --- from the background agents' side -------------------------------------------------------------------
+    # --- background agents -------------------------------------------------------------------
 
     def launched(self) -> None:
         with self._changed:
@@ -119,10 +119,10 @@ class Inbox:
             self._notices.append(notice)
             self._changed.notify_all()
 
-    # --- from the player's side -----------------------------------------------------------------------------
+    # --- turns -----------------------------------------------------------------------------
 
-    def next(self) -> Work | None:
-        """What to do next; None when there is nothing left and nothing can come any more."""
+    def next(self) -> TurnInput | None:
+        """Wait for the next turn; None when input has ended and no background agent is left."""
         with self._changed:
             self._busy = False
             self._interrupts = [request for request in self._interrupts if request == SIGNAL]
@@ -131,25 +131,25 @@ class Inbox:
                 return None
             self._busy = bool(self._messages or self._notices)
             if self._messages:
-                return Work(["\n".join(_drained(self._messages))], woken=False)
-            return Work(_drained(self._notices), woken=True) if self._notices else None
+                return TurnInput(["\n".join(_drained(self._messages))], woken=False)
+            return TurnInput(_drained(self._notices), woken=True) if self._notices else None
 
     def _has_news(self) -> bool:
         over = self._closed and not self._background
         return bool(self._messages or self._notices or self._interrupts or over)
 
     def waits_for_background(self) -> bool:
-        """Whether nobody will say anything any more, but background agents will."""
+        """True if input has ended and background agents are still to report."""
         with self._changed:
             return self._closed and bool(self._background or self._notices)
 
     def waiting(self) -> list[str]:
-        """What the user has said since the turn began."""
+        """Take the messages that arrived since the turn began."""
         with self._changed:
             return _drained(self._messages)
 
     def pause(self, seconds: float | None, *, interruptible: bool) -> None:
-        """Lets time pass; None for ever."""
+        """Wait for some seconds, or for ever if None."""
         until = None if seconds is None else time.monotonic() + seconds
         with self._changed:
             while until is None or time.monotonic() < until:
@@ -158,7 +158,7 @@ class Inbox:
             self._check(interruptible)
 
     def answer(self, request: str, *, interruptible: bool) -> Mapping[str, Any] | None:
-        """The answer to a question; None when the input ended without one."""
+        """Wait for the answer to a question; None if the input ends first."""
         with self._changed:
             while request not in self._answers:
                 self._check(interruptible)
@@ -173,12 +173,12 @@ class Inbox:
 
     @property
     def signalled(self) -> bool:
-        """Whether a signal asked for the end. The real program then ends as if nothing had failed."""
+        """True after an interrupt by a signal, after which the real program exits with 0."""
         with self._changed:
             return SIGNAL in self._interrupts
 
     def take_interrupts(self) -> list[str]:
-        """Who interrupted. A signal stays: it ends the program too."""
+        """Take the ids of interrupt requests. A signal stays, because it also ends the program."""
         with self._changed:
             taken = [request for request in self._interrupts if request != SIGNAL]
             self._interrupts = [request for request in self._interrupts if request == SIGNAL]

@@ -16,8 +16,8 @@ import pytest
 from rehearsal.acting import Process, cli_environment, real_cli
 
 from hocket.rehearsal import ScriptedModel, parse, uncovered_in
-from hocket.rehearsal.frames import blocks, contents
-from hocket.rehearsal.play import Conversation, Message, next_message
+from hocket.rehearsal.matching import Conversation, Message, next_message
+from hocket.rehearsal.messages_api import blocks, contents
 
 
 def rule(*do: Any, **when: Any) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Which agents there are for a scripted agent to start, and which of them a name means. Pure.
+"""The agents that a scripted agent can start, and which of them a name means. Pure.
 
-The real program brings some along, is given some on its command line, and finds others in files. Those files are not
-read here: who installs a scripted agent says what is in them.
+The real program has built-in agents, gets others on its command line and finds others in files. The installer of the
+scripted agent says what is in those files.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ BETWEEN_WORDS = re.compile(r"[\s_-]+")
 
 
 class NoSuchAgent(Exception):
-    """A name that means no agent, or several, in the real program's words."""
+    """A name that matches no agent, or several; the text is the real program's."""
 
 
 def agents(flags: Flags, defined: Iterable[str], found: Mapping[str, str]) -> list[str]:
-    """All of them, in the real program's order. ``found`` says whose files each was in: ``user`` or ``project``."""
+    """All agents in the real program's order. ``found`` maps those in files to ``user`` or ``project``."""
     sources = flags.values.get("--setting-sources")
     read = (name for name, source in found.items() if sources is None or source in sources.split(","))
     return sorted({*BUILT_IN, *defined, *read}, key=lambda name: (name.lower(), name.swapcase()))
 
 
-def meant(wanted: str, names: list[str]) -> str:
-    """Exactly this one, else the one that differs in no more than capitals and in what stands between its words."""
+def match_agent(wanted: str, names: list[str]) -> str:
+    """The agent of this name, else the only one that differs in case and separators alone."""
     if wanted in names:
         return wanted
     alike = [name for name in names if _plain(name) == _plain(wanted)]

@@ -1,16 +1,15 @@
-"""What a script says next: ``next_message(script, conversation)``, a pure function.
+"""The next message of a script: ``next_message(script, conversation)``, a pure function.
 
-A conversation is a list of messages as the Messages API has them. Where a rule's list of steps goes on is read off the
-conversation itself, so a player remembers nothing between two requests:
+A conversation is a list of messages in the format of the Messages API. The position in a rule's list of steps follows
+from the conversation itself, so no state is kept between two requests:
 
-- a *turn* begins with a user's text, or with the notice that a background agent has ended (then it is *woken*);
-- the first rule that fits the turn is played: one message of the agent's up to each tool call, and on with the next
-  one once the results are there;
-- ``last`` looks at what came back most recently, and its rule takes over whenever it fits;
-- ``allowed`` and ``denied`` of a question go on instead of the rest of the list;
-- a list that ends with a tool call or a ``break`` is closed with one more word; one that ends with ``refuse`` refuses
+- a *turn* starts with a text of the user, or with the notification that a background agent has ended (it is *woken*);
+- the first matching rule applies: one message up to each tool call, and the next one after the results;
+- ``last`` matches the most recent result, and its rule takes over whenever it matches;
+- ``allowed`` and ``denied`` of a question replace the rest of the list;
+- a list that ends with a tool call or a ``break`` is closed with one more text; one that ends with ``refuse`` refuses
   again;
-- where the agent breaks off it stays broken: the CLI asks it to go on with what it had begun to say.
+- a failure is final: later requests of the turn fail in the same way.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ from hocket.rehearsal.steps import (
 )
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
-"""The same as the model's, spelled out: importing that module would double a scripted agent's start-up."""
+"""The default marker of ``hocket.model``, which the scripted agent does not import because it starts for every run."""
 CLOSING = "Done."
 REFUSAL = "No."
-"""What a refused message has said before it was stopped; one without content would leave no trace to count."""
+"""The text of a refused message; without content it could not be counted."""
 SHORT = 200
 
 Part = Say | Think | Wait | Call
@@ -48,18 +47,18 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 class Conversation(NamedTuple):
-    """All that a script can look at."""
+    """Everything that a script can match."""
 
     agent: str
     messages: Messages
     system: str = ""
     tools: tuple[str, ...] = ()
     passage: int = 1
-    """Which conversation of this agent's it is."""
+    """The number of the agent's conversation."""
 
 
 class Message(NamedTuple):
-    """What the agent says and does next, up to the point where it must wait for somebody."""
+    """One message of the agent, up to the next tool call or the end of the turn."""
 
     parts: tuple[Part, ...] = ()
     spend: Spend = Spend()
@@ -72,13 +71,13 @@ class Message(NamedTuple):
 
     @property
     def breaks(self) -> bool:
-        """Whether the stream breaks off and is asked for again; before a failure of the API it does so after words."""
+        """True if the stream breaks off and is requested again, as before an API failure after text."""
         spoken = any(isinstance(part, Say) for part in self.parts)
         return self.end == "break" or (spoken and self.fail is not None and self.fail.status is not None)
 
     @property
     def has_no_end(self) -> bool:
-        """Whether nothing tells whoever listens that all has been said."""
+        """True if the stream ends without its final event."""
         return self.end in ("break", "hang", "crash") or self.fail is not None
 
     @property
@@ -89,7 +88,7 @@ class Message(NamedTuple):
 
 
 class Uncovered(NamedTuple):
-    """A request that no rule fits."""
+    """A request that no rule matches."""
 
     agent: str
     turn: int
@@ -127,7 +126,7 @@ def _uncovered(conversation: Conversation, turn: Turn) -> Uncovered:
 def _choose(
     script: Script, conversation: Conversation, turn: Turn, last: str, *, reacting: bool = False
 ) -> tuple[Step, ...] | None:
-    """The steps of the first rule that fits. In the middle of a turn only rules that ask for ``last`` may take over."""
+    """The steps of the first matching rule. During a turn only rules with ``last`` may take over."""
     for rule in script.rules:
         if (rule.when.last or not reacting) and fits(rule.when, conversation, turn, last):
             return rule.do
@@ -156,14 +155,14 @@ def _found(pattern: Pattern | None, text: str) -> bool:
 
 
 def _fits_waking(wanted: int | None, woken: int) -> bool:
-    """A rule that does not ask for it never answers a wake: one that starts background agents would never end."""
+    """A rule without ``woken`` never matches a woken turn, or one that starts background agents would not end."""
     if wanted is None:
         return woken == 0
     return woken > 0 and wanted in (0, woken)
 
 
 def _offers(wanted: tuple[str, ...] | None, offered: tuple[str, ...]) -> bool:
-    """An empty list asks for a request that offers no tools at all."""
+    """An empty list matches only a request without tools."""
     if wanted is None:
         return True
     return set(wanted) <= set(offered) if wanted else not offered
@@ -173,7 +172,7 @@ def _offers(wanted: tuple[str, ...] | None, offered: tuple[str, ...]) -> bool:
 
 
 def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ...]]:
-    """The next message of a list, and what is left of the list after it."""
+    """The next message of a list, and the rest of the list."""
     parts: list[Part] = []
     spend = Spend()
     for position, step in enumerate(steps, 1):
@@ -208,7 +207,7 @@ def _refused(parts: list[Part], spend: Spend) -> Message:
 
 
 def _say(parts: list[Part], text: str) -> None:
-    """What is said in one breath is one text: a turn's result is its last text, and should be whole."""
+    """Consecutive texts are joined, because the result of a turn is its last text."""
     if parts and isinstance(parts[-1], Say):
         parts[-1] = Say(f"{parts[-1].text}\n{text}")
     else:
@@ -238,11 +237,11 @@ NOTIFICATION = "<task-notification>"
 STOPPED_BY_SAFETY = "Your response above was stopped by a safety classifier"
 CUT_OFF = "Your response above was cut off mid-stream"
 NOTES = ("[Request interrupted by user", STOPPED_BY_SAFETY, CUT_OFF, "[Your previous response had no visible output")
-"""Texts of the CLI's own that stand where a user's would."""
+"""Texts that the CLI itself sends in the role of the user."""
 MID_TURN = "The user sent a new message while you were working:"
-"""How the CLI begins what it passes on to an agent that is in the middle of a turn."""
+"""How the CLI introduces a message that arrives during a turn."""
 OWN_FAILURE = ("Exit code", "<tool_use_error>")
-"""How a tool's own failure begins. Any other error of a tool that had to ask is a refusal."""
+"""How the failure of a tool begins. Any other error of a tool that needs permission is a denial."""
 
 
 class Result(NamedTuple):
@@ -255,7 +254,7 @@ class Result(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What came back after one message of the agent's, in the order of its calls."""
+    """The results after one message, in the order of its calls."""
 
     results: tuple[Result, ...]
     text: str
@@ -264,14 +263,14 @@ class Reply(NamedTuple):
 class Turn(NamedTuple):
     prompt: str
     number: int
-    """How many texts of the user's there have been."""
+    """The number of user texts so far."""
     woken: int
-    """0 unless the end of a background agent began it; then which of these turns it is."""
+    """The number of the turn among those that the end of a background agent started; else 0."""
     replies: tuple[Reply, ...]
 
 
 class _Open:
-    """A message of the agent's whose results are being gathered."""
+    """A message of the agent, with the results of its tool calls so far."""
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         self.ids = [block.get("id") for block in blocks_of(message) if block.get("type") == "tool_use"]
@@ -291,7 +290,7 @@ class _Open:
 
 
 def turn_of(messages: Messages) -> Turn:
-    """The turn that a conversation is in."""
+    """The current turn of a conversation."""
     prompt, number, wakes, woken = "", 0, 0, False
     since: list[_Open] = []
     for message in messages:
@@ -316,12 +315,12 @@ def user_texts(message: Mapping[str, Any]) -> list[str]:
 
 
 def users_part(text: str) -> str:
-    """What a user wrote, without what the CLI puts around it."""
+    """The user's part of a text, without reminders that the CLI adds."""
     return REMINDER.sub("", text).strip()
 
 
 def is_reminded(message: Mapping[str, Any]) -> bool:
-    """Whether the CLI has put something before or after what the user wrote."""
+    """True if the CLI has added a reminder to the message."""
     return any(REMINDER.match(text) for text in _texts(message))
 
 
@@ -343,12 +342,12 @@ def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def flat_text(content: Any) -> str:
-    """Text, or the text of a list of blocks."""
+    """A text, or the joined text of content blocks."""
     return content if isinstance(content, str) else "\n".join(_texts({"content": content}))
 
 
 def sub_agent_type(script: Script, prompt: str) -> str | None:
-    """The agent that the script gives this prompt to: how a sub-agent is known that nothing else names."""
+    """The agent type for which the script has this prompt; nothing else in a request names a sub-agent."""
     for call in _all_calls(script):
         if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
             return str(call.input.get("subagent_type"))
@@ -376,7 +375,7 @@ CAPITALS = re.compile(r"^[ \t`*]*([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[ \t`*]*$", re.M
 
 
 def marker_for(script: Script, system: str) -> str:
-    """What the agent was told to write as a line of its own, else the script's, else what looks like one."""
+    """The marker in the agent's instructions, else the script's, else a line in capitals."""
     if told := ASKED_FOR.findall(system):
         return str(told[-1]).strip()
     alike = CAPITALS.findall(system)

@@ -1,7 +1,6 @@
-"""The events of a scripted agent in the real program's words. Pure; who writes them and when is ``stage.py``'s affair.
+"""The output events of a scripted agent, in the format of the Claude CLI. Pure.
 
-The real program spells some of its keys in another way than we do. They are written here in our spelling and turned
-into its own by ``camel``, so that nobody else has to know.
+Keys are written in snake case here, and ``camel`` converts those that the real program spells in camel case.
 """
 
 from __future__ import annotations
