@@ -40,8 +40,8 @@ def test_a_torn_file_starts_the_count_anew(tmp_path: Path) -> None:
 
 
 def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> None:
-    code = "import sys; from pathlib import Path; from hocket.rehearsal.conversation_counts import Passes\n"
-    code += "print(*[Passes(Path(sys.argv[1])).number('a', f'{sys.argv[2]}-{n}') for n in range(20)])"
+    code = "import sys; from pathlib import Path; from hocket.rehearsal.conversation_counts import ConversationCounts\n"
+    code += "print(*[ConversationCounts(Path(sys.argv[1])).number('a', f'{sys.argv[2]}-{n}') for n in range(20)])"
     children = [
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
         for name in ("p", "q", "r")

@@ -142,7 +142,7 @@ class AgentProcess:
                 self._release()
 
     def _release(self) -> None:
-        """Emit held results. After the end of input they are held until background agents are done, as in the real CLI."""
+        """Emit held results: after the end of input they are held until background agents are done."""
         for result in self._held:
             self.emit(result)
         self._held.clear()
