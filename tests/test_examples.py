@@ -151,6 +151,21 @@ def test_command_page_lists_every_run_key() -> None:
     assert set(RunOut.__struct_fields__) == set(row.split())
 
 
+def test_command_page_lists_every_command(hocket: Hocket) -> None:
+    overview = hocket("--help").stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+    names = re.findall(r"^  ([a-z]+) ", overview, re.MULTILINE)
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    assert {"run", "ps", "trust"} <= set(names)
+    assert [name for name in names if f"`hocket {name}" not in page] == []
+
+
+def test_command_page_lists_every_option_of_run(hocket: Hocket) -> None:
+    options = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", hocket("run", "--help").stdout, re.MULTILINE))
+    page = (ROOT / "docs/reference/commands.md").read_text()
+    assert {"--until", "--budget", "--json"} <= options
+    assert sorted(option for option in options - {"--help"} if f"`{option}" not in page) == []
+
+
 @pytest.mark.req("S1-53")
 def test_example_files_load_without_problems(home: Path) -> None:
     found = load(str(EXAMPLES), str(home))
