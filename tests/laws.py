@@ -365,7 +365,7 @@ def _names_written(module: Module) -> Iterator[tuple[str, int]]:
             yield node.arg, node.lineno
 
 
-WEB = frozenset({"starlette", "uvicorn", "uvloop", "h11", "anyio"})
+WEB = frozenset({"starlette", "uvicorn", "h11", "anyio"})
 TOO_DEAR = frozenset({"fastapi", "pydantic", "pydantic_core"})
 
 

@@ -60,7 +60,7 @@ def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> 
     asyncio.run(scene())
 
 
-def test_who_talks_on_and_on_is_read_at_a_pace_and_to_the_last_line(home: Path, project: Path, agent: Bin) -> None:
+def test_steady_output_is_read_to_the_last_line(home: Path, project: Path, agent: Bin) -> None:
     agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
 
     async def scene() -> None:
@@ -69,8 +69,7 @@ def test_who_talks_on_and_on_is_read_at_a_pace_and_to_the_last_line(home: Path, 
             await kitchen.wait(run)
             said = [event for event in await kitchen.events(run) if event["type"] == "text"]
             assert [int(event["data"]["text"]) for event in said] == list(range(200))
-            # What is read in one go is stamped with one time.
-            assert 5 < len({event["ts"] for event in said}) < 100
+            assert len({event["ts"] for event in said}) > 5, "it was not read while it was written"
 
     asyncio.run(scene())
 

@@ -12,7 +12,7 @@ from laws import SOURCE, Law, Module, parse, source_modules
 
 MODULES = source_modules()
 HEAVY = (
-    "asyncio", "ssl", "email", "http.client", "rich", "starlette", "uvicorn", "uvloop", "msgspec", "subprocess",
+    "asyncio", "ssl", "email", "http.client", "rich", "starlette", "uvicorn", "msgspec", "subprocess",
     "tomllib",
 )  # fmt: skip
 """What the thin client must not drag in: each costs more than the whole round trip to the server."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from providers.streams.recorded import NAMES, SESSION_ID, init, line, read_all, result, spec, stream
+from providers.streams.recorded import SESSION_ID, init, line, read_all, result, spec, stream
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import SESSION, Agent, Spec
@@ -275,17 +275,3 @@ def test_always_makes_the_rule_that_was_suggested_for_this_session_alone() -> No
 def test_a_rule_in_words(suggestions: list[Any], rule: str | None) -> None:
     found = rule_in(suggestions)
     assert (found[0] if found else None) == rule
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_somebody_waits_for_is_seen_without_reading_it(name: str) -> None:
-    for written_line in stream(name):
-        kind = json.loads(written_line)["type"]
-        assert talk.is_urgent(written_line) is (kind == "result" or kind.startswith("control_")), kind
-
-
-def test_somebody_who_waits_is_seen_among_much_else_and_not_in_what_is_only_said() -> None:
-    said = line("assistant", message={"content": [{"type": "text", "text": '{"type":"result"}'}]})
-    asked = json.dumps({"type": "control_request", "request_id": "1"}).encode()
-    assert not talk.is_urgent(said)
-    assert talk.is_urgent(said + b"\n" + asked + b"\n" + said)

@@ -143,33 +143,6 @@ def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, pr
 
 
 @pytest.mark.usefixtures("speaker")
-def test_what_needs_nobody_is_answered_before_its_output_is_read_and_not_again_then(home: Path, project: Path) -> None:
-    tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-    async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
-            os.mkfifo(project / "door")
-            told: list[str] = []
-            answering = hall.engine.serving._say
-
-            def listened(line: stream_mcp.Line, request: str, text: str) -> None:
-                told.append(request)
-                answering(line, request, text)
-
-            hall.engine.serving._say = listened  # type: ignore[method-assign]
-            run = await hall.begin(asks("q1", tools), "hear", "door", INIT, DONE)
-            await until(lambda: len(hall.heard()) == 1, "an answer")
-            leaf = hall.engine._processes._leaves[run.id]
-            assert (leaf.offsets.out, leaf.answered) == (0, {"q1"})
-            await asyncio.to_thread((project / "door").write_text, "")
-            assert (await hall.wait(run)).status is Status.DONE
-            assert (told, leaf.answered) == (["q1"], set())
-
-    asyncio.run(scene())
-
-
-@pytest.mark.usefixtures("speaker")
 def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

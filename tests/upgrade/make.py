@@ -211,7 +211,6 @@ def take_lock(hocket: Recorder) -> None:
 
 def record(hocket: Recorder, seen: dict[str, Any]) -> None:
     fixture.forget()
-    spares = [path.name for path in sorted((hocket.home / "spare").iterdir())][1:]
     lines = []
     for folder in ("h", "p", "gates"):
         lines.append(fixture.record(hocket.root, Path(folder)))
@@ -219,7 +218,7 @@ def record(hocket: Recorder, seen: dict[str, Any]) -> None:
             parts = relative.parts
             if parts[0] == "h" and (parts[1] in LEFT_OUT or parts[1] == "bin" or parts[1].startswith("hocket.db-")):
                 continue
-            if relative == Path(fixture.DATABASE) or (parts[1:2] == ("spare",) and set(parts) & set(spares)):
+            if relative == Path(fixture.DATABASE):
                 continue
             lines.append(fixture.record(hocket.root, relative))
     lines.append(fixture.record(hocket.root, Path("ledger")))

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-import uvloop
 from msgspec import Struct
 from starlette.types import ASGIApp
 
@@ -75,8 +74,7 @@ def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool
     # Its warnings are about requests that are no HTTP, which any program on this machine can send without end.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     _seed(home)
-    # The loop is what a server does most, and in Python it takes a third of the server's time for a run.
-    uvloop.run(_serve(home, lock, port, host))
+    asyncio.run(_serve(home, lock, port, host))
     return 0
 
 

@@ -21,7 +21,6 @@ from typing import Any, Literal, NamedTuple
 VERSION = 1
 
 SPEC = "spec.json"
-SPEC_NEW = ".spec.json"
 STARTED = "started"
 REFUSED = "refused"
 LOCK = "lock"
@@ -111,16 +110,17 @@ _EXIT_TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def create(
-    directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes] | None = None, spare: str | None = None
-) -> None:
+def create(directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes] | None = None) -> None:
     """Make a run directory that a keeper can start from; calling it again completes what a crash left.
 
-    ``contents`` are files that the agent needs from its first moment: its input, what its arguments name. A ``spare``
-    is a skeleton made before: it becomes the directory, which costs next to nothing.
+    ``contents`` are files that the agent needs from its first moment: its input, what its arguments name.
     """
-    if spare is None or not _move(spare, directory):
-        make_skeleton(directory)
+    _make_private(directory)
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(_in(directory, BELL), 0o600)
+    for name in (LOCK, OUT, ERR):
+        _touch(_in(directory, name))
+    os.close(preallocate_exit(directory))
     for name, content in (contents or {}).items():
         # Somebody may have added to a file that a first attempt left; one that a power cut emptied is written again.
         if not size(_in(directory, name)):
@@ -129,17 +129,7 @@ def create(
         _touch(_in(directory, IN))
     # Last, because its presence says that the directory is complete. A file torn by a power cut is no spec.
     if read_spec(directory) is None:
-        replace(directory, SPEC, _json_line({"v": VERSION, **spec}), SPEC_NEW)
-
-
-def make_skeleton(directory: str) -> None:
-    """What every run directory has before its run is known. Names are what costs time, and room what may be short."""
-    _make_private(directory)
-    with contextlib.suppress(FileExistsError):
-        os.mkfifo(_in(directory, BELL), 0o600)
-    for name in (LOCK, OUT, ERR, SPEC_NEW):
-        _touch(_in(directory, name))
-    os.close(preallocate_exit(directory))
+        replace(directory, SPEC, _json_line({"v": VERSION, **spec}))
 
 
 def preallocate_exit(directory: str) -> int:
@@ -218,9 +208,9 @@ def put_in_place(temporary: str, path: str) -> None:
         os.rename(temporary, path)
 
 
-def replace(directory: str, name: str, content: bytes, by: str | None = None) -> None:
-    """Write a file so that a reader sees the old content or the new one, never a part; ``by`` way of this name."""
-    temporary = _in(directory, by or f".{name}.{os.getpid()}")
+def replace(directory: str, name: str, content: bytes) -> None:
+    """Write a file so that a reader sees the old content or the new one, never a part."""
+    temporary = _in(directory, f".{name}.{os.getpid()}")
     descriptor = open_regular(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         write_all(descriptor, content)
@@ -507,16 +497,6 @@ def _make_private(directory: str) -> None:
         _make_private(parent)
     with contextlib.suppress(FileExistsError):
         os.mkdir(directory, 0o700)
-
-
-def _move(spare: str, directory: str) -> bool:
-    """Whether the spare became the directory; not if there was one already, or the spare is gone."""
-    _make_private(os.path.dirname(directory))
-    try:
-        os.rename(spare, directory)
-    except OSError:
-        return False
-    return True
 
 
 def _mode(path: str | os.PathLike[str]) -> int | None:

@@ -119,9 +119,6 @@ class Conversation(Protocol):
     def wanted(self, line: bytes) -> Wanted | None:
         """What a line of its output wants of our MCP server; None for every other line."""
 
-    def is_urgent(self, output: bytes) -> bool:
-        """Whether somebody waits for what is in a piece of its output: it for us, or others for the end of a turn."""
-
     def reply(self, wanted: str, message: Mapping[str, Any]) -> str:
         """The server's answer to that."""
 

@@ -9,21 +9,15 @@ from pathlib import Path
 
 from hocket.keeper import files
 from hocket.keeper.escalation import Identity
-from hocket.model import RESULT_LIMIT, Event, Run, Spec
+from hocket.model import RESULT_LIMIT, Run, Spec
 from hocket.providers import PROVIDERS
 from hocket.redaction import Redactor
 from hocket.sessions.messages import ends_at_once
-from hocket.sessions.output_lines import read_at, read_tail
+from hocket.sessions.output_lines import read_tail
 from hocket.sessions.secrets import secrets_of
 from hocket.sessions.stream_mcp import Line
 from hocket.store import Offsets
 
-PACE = 0.05
-"""How long output may stand unread that nobody waits for: a look costs as much for one line as for many."""
-TALKERS_PACE = 0.1
-"""The same for agents that talk to us, of whom a glance tells what somebody waits for."""
-GLANCE = 64 * 1024
-"""Bytes that are glanced at for such things. So many are not left to wait."""
 COMPLAINT = 2000
 """Bytes of standard error that explain a failure."""
 
@@ -40,8 +34,6 @@ class Leaf:
         self.place = str(place)
         self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
         self.offsets = offsets
-        self.held: list[Event] = []
-        """What was read up to there and is not recorded yet: its end is about to come, and tells it all at once."""
         self.provider = PROVIDERS[spec.provider]
         self.redactor = Redactor(secrets_of({**spec.env, "HOCKET_TOKEN": token}))
         self.reader = self.provider.reader(spec, self.redactor)
@@ -49,14 +41,6 @@ class Leaf:
         self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
         """Where it speaks with our MCP server; None if it does not."""
         self.scanned = {"out": 0, "err": 0}
-        self.pace = PACE if self.provider.conversation is None else TALKERS_PACE
-        self.glanced = 0
-        """Up to here its output was looked through for what somebody waits for, whether or not it has been read."""
-        self.answered: set[str] = set()
-        """What was asked of our tools in a part that is still to be read, and has its answer."""
-        self.watches: list[int] = []
-        self.outputs: list[int] = []
-        """Watches of its output and of its errors."""
         self.dirty = False
         self.suspect = False
         """Its keeper's lock was seen closing: it may be dead."""
@@ -91,7 +75,6 @@ class Leaf:
         """Until then a keeper may still be on its way."""
         self.looks = 0
         self.task: asyncio.Task[None] | None = None
-        self.timer: asyncio.TimerHandle | None = None
         self.deadline: asyncio.TimerHandle | None = None
         self.next_launch: asyncio.TimerHandle | None = None
         self.allowance: float | None = None
@@ -99,7 +82,7 @@ class Leaf:
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:
-        every = (self.timer, self.deadline, self.next_launch, self.settling)
+        every = (self.deadline, self.next_launch, self.settling)
         return [timer for timer in every if timer is not None]
 
     def argv(self) -> tuple[str, ...]:
@@ -109,18 +92,6 @@ class Leaf:
     def sizes(self) -> tuple[int, int]:
         """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
         return files.size(self.out), files.size(self.err)
-
-    def glance(self) -> bytes | None:
-        """What a program that talks to us has written and we have neither read nor glanced at; None if that fails."""
-        self.glanced = max(self.glanced, self.offsets.out)
-        try:
-            written = read_at(self.out, self.glanced, GLANCE)
-        except OSError:
-            return None
-        if not written and not files.is_regular(self.out):
-            return None
-        self.glanced += written.rfind(b"\n") + 1
-        return written
 
     def last_output(self) -> bytes:
         return self._masked_tail(self.out, RESULT_LIMIT)

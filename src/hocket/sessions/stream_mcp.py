@@ -86,17 +86,6 @@ class Serving:
         else:
             self._answer(line, wanted)
 
-    def answered_at_once(self, line: Line, wanted: Wanted) -> bool:
-        """Answer what needs nobody, and what nobody has to know of; whether it was that. All else is to be taken."""
-        message = wanted.message
-        if wanted.server != SERVER or wanted.withdrawn or message is None or protocol.cancelled(message) is not None:
-            return False
-        answer = protocol.respond(message)
-        if isinstance(answer, ToolCall):
-            return False
-        self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
-        return True
-
     def take_over(self, line: Line, calls: Collection[str], end: int, longest: int) -> None:
         """Carry out what a server that is gone had read, up to an end of the output, and not answered."""
         if calls:

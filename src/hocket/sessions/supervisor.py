@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from hocket.errors import HocketError
 from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, identify, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
-from hocket.keeper.platform import Inotify, signal_process
+from hocket.keeper.platform import signal_process
 from hocket.keeper.zygote import Zygote, ZygoteGone
 from hocket.model import Event, Reason, Run, Spec, Status, apply
 from hocket.providers import State
@@ -40,11 +41,10 @@ from hocket.sessions.leaf import Leaf
 from hocket.sessions.limits import Limits
 from hocket.sessions.messages import Talk, ends_at_once, first_input, takes_messages
 from hocket.sessions.output_lines import near_the_end, read_lines
-from hocket.sessions.output_watcher import Ears
+from hocket.sessions.output_watcher import OutputWatcher
 from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.secrets import masked_prompt
-from hocket.sessions.spares import Spares
 from hocket.sessions.stream_mcp import Serving
 from hocket.store import Offsets
 
@@ -52,8 +52,6 @@ log = logging.getLogger("hocket")
 
 T = TypeVar("T")
 
-FIRST_LOOK = 0.004
-"""How soon we look at an agent that has begun: by then it may have ended."""
 SCAN_EVERY = 5.0
 FORK_PATIENCE = 10.0
 START_ATTEMPTS = 10
@@ -97,16 +95,12 @@ class Processes:
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
-        self._watches: dict[int, Leaf] = {}
         self._tasks = Tasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")
-        self._spares = Spares(home / "spare")
         self._zygote = Zygote(config.process_environment())
-        self._inotify = Inotify()
-        # Apart from the rest, so that nobody has to hear every line of a burst in order not to miss an end.
-        self._ears = Ears(self._touch, self._answer)
+        self._watcher = OutputWatcher(self._on_change, self._touch_all)
         self._scan: asyncio.TimerHandle | None = None
         self._closing = False
         self._needed_for: set[str] = set()
@@ -128,8 +122,7 @@ class Processes:
 
     def open(self) -> None:
         self._zygote.start()
-        self._loop.add_reader(self._inotify.fileno(), self._on_inotify)
-        self._ears.open()
+        self._watcher.open()
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
     def need_server(self, what_for: str, needed: bool) -> None:
@@ -153,8 +146,7 @@ class Processes:
         began to leave: it may wait in silence, of which its keeper makes nothing.
         """
         self._closing = True
-        self._loop.remove_reader(self._inotify.fileno())
-        self._ears.close()
+        self._watcher.close()
         ours = [timer for timer in (self._scan, self._calm) if timer is not None]
         for timer in (*ours, *(timer for leaf in self._leaves.values() for timer in leaf.timers)):
             timer.cancel()
@@ -163,7 +155,6 @@ class Processes:
         self._helpers.shutdown(wait=False, cancel_futures=True)
         times = [back_at, *map(self._quiet_at, self._settling), time.time() if self._serving.left_a_call else None]
         self._zygote.close(str(self._home), min((at for at in times if at is not None), default=None))
-        self._inotify.close()
 
     def begin(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
@@ -217,7 +208,7 @@ class Processes:
             self._spawn(self._launch(leaf))
         else:
             self._force(leaf)
-            self._touch(leaf, 0)
+            self._touch(leaf)
 
     def redacted(self, run_id: str, text: str) -> str:
         """A text with the secrets of a run that goes on masked."""
@@ -275,7 +266,6 @@ class Processes:
             await self._not_started(leaf, error)
         else:
             leaf.launching = False
-            self._starter.submit(self._spares.refill)
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _PASSING or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
@@ -313,7 +303,7 @@ class Processes:
         if leaf.spec.stdin == "file":
             contents[files.PROMPT] = (leaf.spec.prompt or "").encode()
         env = self._environment(leaf)
-        files.create(leaf.place, self._keeper_spec(leaf, env), contents, self._spares.take())
+        files.create(leaf.place, self._keeper_spec(leaf, env), contents)
         self._watch(leaf)
         secrets = secret_part(env)
         try:
@@ -380,32 +370,14 @@ class Processes:
     # Watching
 
     def _watch(self, leaf: Leaf) -> None:
-        """By what each file has to tell, and nothing more: every event wakes the server."""
-        place = leaf.place
-        try:
-            leaf.watches = [
-                self._inotify.watch(place, "placed"),
-                self._inotify.watch(os.path.join(place, files.LOCK), "closed"),
-            ]
-            self._ears.watch(leaf)
-        except OSError:
-            pass  # No watches left: the scan alone looks after this run.
-        self._watches |= dict.fromkeys(leaf.watches, leaf)
+        with suppress(OSError):  # No watches left: the scan alone looks after this run.
+            self._watcher.watch(leaf.id, leaf.place)
 
-    def _on_inotify(self) -> None:
-        for watch, _mask, name in self._inotify.read():
-            if watch < 0:  # The queue overflowed: anything may have happened.
-                self._touch_all()
-                return
-            leaf = self._watches.get(watch)
-            if leaf is None:
-                continue
-            if name == files.PID:
-                self._touch(leaf, FIRST_LOOK)
-            elif name == files.EXIT:
-                self._touch(leaf, 0)
-            elif not name:  # The lock.
-                self._suspect(leaf)
+    def _on_change(self, run_id: str, lock_closed: bool) -> None:
+        leaf = self._leaves.get(run_id)
+        if leaf is not None:
+            leaf.suspect = leaf.suspect or lock_closed
+            self._touch(leaf)
 
     def _scan_all(self) -> None:
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
@@ -417,20 +389,10 @@ class Processes:
         for run_id in list(self._placed):
             leaf = self._leaves[run_id]
             leaf.suspect = leaf.suspect or leaf.quiet_until < now
-            self._touch(leaf, 0)
+            self._touch(leaf)
 
-    def _touch(self, leaf: Leaf, delay: float) -> None:
-        if delay > 0:
-            if leaf.timer is not None and leaf.timer.when() > self._loop.time() + delay:
-                leaf.timer.cancel()
-                leaf.timer = None
-            if leaf.timer is None and not self._closing:
-                leaf.timer = self._loop.call_later(delay, self._touch, leaf, 0)
-            return
+    def _touch(self, leaf: Leaf) -> None:
         leaf.dirty = True
-        if leaf.timer is not None:
-            leaf.timer.cancel()
-            leaf.timer = None
         if leaf.task is None and not self._closing and not leaf.catching_up:
             leaf.task = self._spawn(self._tend(leaf))
 
@@ -449,7 +411,7 @@ class Processes:
             # It could not be recorded or read (a full disk, no descriptor left). The run's files keep everything; look
             # again later.
             leaf.dirty = False
-            self._loop.call_later(RETRY_AFTER, self._touch, leaf, 0)
+            self._loop.call_later(RETRY_AFTER, self._touch, leaf)
             # A stop that is recorded does not wait for that.
             run = self._journal.live.get(leaf.id)
             if run is not None and run.stop_reason is not None:
@@ -457,7 +419,7 @@ class Processes:
         finally:
             leaf.task = None
         if leaf.dirty and leaf.id in self._leaves and not leaf.ending:
-            self._touch(leaf, 0)
+            self._touch(leaf)
 
     async def _look_once(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
@@ -470,7 +432,6 @@ class Processes:
         if is_flood and record is None and run.stop_reason is None:
             await self.ask_to_stop([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
-        run = _after(run, leaf.held)
         events = self._started(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
         if record and (is_flood or run.stop_reason is not None):
@@ -481,10 +442,6 @@ class Processes:
         self._listen(leaf, events, offsets)
         if record and not more:
             await self._conclude(leaf, run, events, offsets, record)
-            return
-        if not more and self._ends_now(leaf, run, offsets.reader):
-            leaf.offsets, leaf.held = offsets, events
-            self._touch(leaf, leaf.pace)
             return
         await self._commit(leaf, events, offsets)
         if events and events[0].type == "run.started":
@@ -579,35 +536,14 @@ class Processes:
     def _serve(self, leaf: Leaf, line: bytes) -> None:
         """What it wants of our own tools, in its own words: who is handed work gets the prompt as it was written."""
         wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
-        if leaf.line is None or wanted is None:
-            return
-        if wanted.id in leaf.answered:
-            leaf.answered.discard(wanted.id)
-        else:
+        if leaf.line is not None and wanted is not None:
             self._serving.take(leaf.line, wanted)
-
-    def _answer(self, leaf: Leaf, line: bytes) -> bool:
-        """What it wants of our tools, and needs nobody: answered before its output is read. Whether that was all."""
-        wanted = leaf.line.conversation.wanted(line) if leaf.line is not None else None
-        if leaf.line is None or wanted is None or not self._serving.answered_at_once(leaf.line, wanted):
-            return False
-        leaf.answered.add(wanted.id)
-        return True
 
     async def _commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Lines that say nothing are not worth a commit: whoever takes over reads them again, and to the same end."""
-        if leaf.held or events:
-            await self._journal.write([*leaf.held, *events], offsets={leaf.id: offsets})
-        leaf.offsets, leaf.held = offsets, []
-
-    def _ends_now(self, leaf: Leaf, run: Run, state: State) -> bool:
-        """Whether it was let go for what it has just said. That is told with its end, or soon if it takes its time."""
-        if run.status is Status.STARTING or run.stop_reason is not None or leaf.suspect:
-            return False
-        try:
-            return self._end_input(leaf, state)
-        except OSError:
-            return False  # What it said is recorded first, then.
+        if events:
+            await self._journal.write(events, offsets={leaf.id: offsets})
+        leaf.offsets = offsets
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Where the transcript really lies: looked for whenever something was said, until it is there."""
@@ -695,7 +631,7 @@ class Processes:
 
     def _settle(self, leaf: Leaf) -> None:
         leaf.settling, leaf.settled = None, True
-        self._touch(leaf, 0)
+        self._touch(leaf)
 
     async def _examine(self, leaf: Leaf) -> None:
         state = files.state(leaf.place)
@@ -737,7 +673,7 @@ class Processes:
 
     def _suspect(self, leaf: Leaf) -> None:
         leaf.suspect = True
-        self._touch(leaf, 0)
+        self._touch(leaf)
 
     async def _lost(self, leaf: Leaf) -> None:
         """The keeper is gone without a word: nobody knows how it ended. What it left running is ended."""
@@ -776,7 +712,6 @@ class Processes:
         leaf.ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._an_end.wait()
-        events = [*leaf.held, *events]
         now = _after(self._journal.live[leaf.id], events)
         data: dict[str, Any] = {"status": status, "reason": reason, "exit_code": exit_code}
         data |= {"result": now.result if last_words is None else last_words}
@@ -808,17 +743,8 @@ class Processes:
             timer.cancel()
         if leaf.forcing is not None:
             leaf.forcing.cancel()
-        self._unwatch(leaf)
+        self._watcher.unwatch(leaf.id)
         self._fill_places()
-
-    def _unwatch(self, leaf: Leaf) -> None:
-        for watch in leaf.watches:
-            self._watches.pop(watch, None)
-            self._inotify.unwatch(watch)
-        leaf.watches = []
-        # The kernel tells of that, too. Taken now, it wakes nobody.
-        self._on_inotify()
-        self._ears.unwatch(leaf)
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Time limits count monotonic time from the start, whichever server is there to see it."""

@@ -30,7 +30,6 @@ __all__ = [
     "interrupt",
     "is_left",
     "is_over",
-    "is_urgent",
     "message",
     "refusal",
     "reply",
@@ -39,8 +38,6 @@ __all__ = [
     "wanted",
 ]
 
-_URGENT = re.compile(rb'"type": ?"(?:result"|control_)')
-"""In a line that is one of these; a quote inside of a text is escaped."""
 _REFUSED = "The user did not allow this."
 
 
@@ -97,11 +94,6 @@ def _choice(asked: Mapping[str, Any], said: str) -> str:
 def interrupt(request: str) -> str:
     """The line that ends the turn that is under way, and nothing else."""
     return line({"type": "control_request", "request_id": request, "request": {"subtype": "interrupt"}})
-
-
-def is_urgent(output: bytes) -> bool:
-    """Whether it asks for something, or has done its work."""
-    return _URGENT.search(output) is not None
 
 
 def is_over(state: State, *, settled: bool) -> bool:

@@ -1,4 +1,4 @@
-"""An agent that has done its work: it is let go at once, and what it said last is recorded with its end."""
+"""An agent that has done its work: its input ends at once, and its last words are recorded once."""
 
 from __future__ import annotations
 
@@ -31,16 +31,10 @@ AT_DOOR = SPEAKING + "open('door').read()\n"
 
 @pytest.fixture(autouse=True)
 def doors(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody comes by but whom something calls: a scan would find what was forgotten."""
+    """FIFOs that the agent waits at. Without the periodic scan, which would hide a missed notification."""
     monkeypatch.setattr("hocket.sessions.supervisor.SCAN_EVERY", 60.0)
     for name in ("begin", "door"):
         os.mkfifo(project / name)
-
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is told by the clock, so that no slow machine makes a difference."""
-    monkeypatch.setattr("hocket.sessions.leaf.TALKERS_PACE", 60.0)
 
 
 async def begun(kitchen: Kitchen) -> Run:
@@ -62,22 +56,7 @@ async def told(kitchen: Kitchen, run: Run, kind: str) -> int:
     return sum(event["type"] == kind for event in await kitchen.events(run))
 
 
-def test_what_it_says_last_and_its_end_are_one_commit(home: Path, project: Path, agent: Bin, patient: None) -> None:
-    agent("claude", SPEAKING)
-
-    async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            commits: list[list[str]] = []
-            kitchen.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
-            over = await kitchen.wait(await begun(kitchen))
-            assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
-            assert commits[-1].count("turn.ended") == commits[-1].count("run.ended") == 1
-            assert [commit.count("turn.ended") for commit in commits[:-1]] == [0] * (len(commits) - 1)
-
-    asyncio.run(scene())
-
-
-def test_what_it_said_is_told_soon_where_it_takes_its_time_to_end(home: Path, project: Path, agent: Bin) -> None:
+def test_last_words_are_recorded_before_a_slow_end(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
@@ -94,15 +73,12 @@ def test_what_it_said_is_told_soon_where_it_takes_its_time_to_end(home: Path, pr
     asyncio.run(scene())
 
 
-def test_a_server_that_goes_before_it_was_recorded_costs_nothing(
-    home: Path, project: Path, agent: Bin, patient: None
-) -> None:
+def test_last_words_survive_a_new_server(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             run = await let_go(kitchen)
-            assert await told(kitchen, run, "turn.ended") == 0
         async with kitchen_at(home, project) as kitchen:
             await asyncio.to_thread((project / "door").write_text, "")
             over = await kitchen.wait(run)
@@ -112,9 +88,7 @@ def test_a_server_that_goes_before_it_was_recorded_costs_nothing(
     asyncio.run(scene())
 
 
-def test_one_that_is_stopped_before_it_was_recorded_has_said_it_all_the_same(
-    home: Path, project: Path, agent: Bin, patient: None
-) -> None:
+def test_last_words_survive_a_stop(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
@@ -130,9 +104,7 @@ def test_one_that_is_stopped_before_it_was_recorded_has_said_it_all_the_same(
     asyncio.run(scene())
 
 
-def test_one_whose_keeper_is_killed_before_it_was_recorded_has_said_it_all_the_same(
-    home: Path, project: Path, agent: Bin, patient: None
-) -> None:
+def test_last_words_survive_a_killed_keeper(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
