@@ -12,7 +12,7 @@ import sys
 import termios
 from pathlib import Path
 
-from hocket.cli.format import width
+from hocket.cli.format import display_width
 
 _STYLE = re.compile("\x1b\\[[0-9;]*m")
 
@@ -48,4 +48,4 @@ def _piece(terminal: int) -> bytes:
 
 def too_wide(lines: list[str], columns: int) -> list[str]:
     """Those that would run on into the next line of the terminal."""
-    return [line for line in lines if width(line) > columns]
+    return [line for line in lines if display_width(line) > columns]

@@ -18,7 +18,7 @@ from world import Hocket
 
 from hocket.cli import main
 from hocket.cli.agents import shortened
-from hocket.cli.format import width
+from hocket.cli.format import display_width
 
 
 @pytest.fixture(autouse=True)
@@ -438,7 +438,7 @@ def test_nothing_but_a_command_to_type_is_wider_than_the_terminal(
     shown = on_terminal(hocket, columns, *words, NO_COLOR="1")
     lines = shown.splitlines()
     assert len(lines) > 5
-    assert [line for line in lines if width(line) > columns and "hocket trust " not in line] == []
+    assert [line for line in lines if display_width(line) > columns and "hocket trust " not in line] == []
     assert "\x1b" not in shown
 
 

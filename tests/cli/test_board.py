@@ -13,7 +13,7 @@ from cli.columns import lines_at, too_wide
 from world import Bin, Hocket
 
 from hocket.cli.board import MOST_CARDS, RECENT, board, card, on_board, spelled
-from hocket.cli.format import width
+from hocket.cli.format import display_width
 
 NOW = 1_000_000.0
 
@@ -96,7 +96,7 @@ def test_columns_stand_side_by_side_where_there_is_room_and_below_each_other_whe
     side_by_side = drawn(tasks, 120)
     assert side_by_side[0].split() == ["PENDING", "1", "ACTIVE", "1", "WAITING", "1", "DONE", "·", "FAILED", "0"]
     at = side_by_side[0].index("WAITING")
-    assert width(side_by_side[2][: side_by_side[2].index("○")]) == at + 3  # letters of two columns move nothing
+    assert display_width(side_by_side[2][: side_by_side[2].index("○")]) == at + 3  # letters of two columns move nothing
     stacked = drawn(tasks, 99)
     assert [line for line in stacked if line.endswith(" 1") and line.isupper()] == [
         "PENDING 1",

@@ -12,21 +12,16 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from hocket.cli.format import (
-    appointment,
-    cost,
+    cost_text,
     count_of,
+    display_width,
     dollars_of,
-    duration,
-    fit,
-    harmless,
-    one_line,
+    format_table,
     seconds_of,
-    spelled,
-    state_word,
-    table,
-    uttered,
-    width,
+    status_label,
+    truncate,
 )
+from hocket.views.text import duration, escape_invisible, one_line, strip_controls, terminal_output, upcoming_time
 
 
 @pytest.mark.parametrize(
@@ -48,7 +43,7 @@ from hocket.cli.format import (
     ],
 )
 def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> None:
-    assert harmless(said) == shown
+    assert strip_controls(said) == shown
 
 
 @pytest.mark.parametrize(
@@ -61,17 +56,17 @@ def test_agents_words_lose_what_a_terminal_would_obey(said: str, shown: str) -> 
     ],
 )
 def test_of_a_line_that_was_written_over_the_last_state_is_shown(written: str, shown: str) -> None:
-    assert uttered(written) == shown
+    assert terminal_output(written) == shown
 
 
-@pytest.mark.parametrize("clean", [harmless, uttered])
+@pytest.mark.parametrize("clean", [strip_controls, terminal_output])
 @given(text=st.text(alphabet=st.characters(max_codepoint=0x100), max_size=80))
 def test_nothing_that_steers_a_terminal_survives(clean: Callable[[str], str], text: str) -> None:
     left = clean(text)
     assert not [letter for letter in left if letter not in "\n\t" and (letter < " " or "\x7f" <= letter <= "\x9f")]
 
 
-@pytest.mark.parametrize("clean", [harmless, uttered])
+@pytest.mark.parametrize("clean", [strip_controls, terminal_output])
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
@@ -94,7 +89,7 @@ def test_line_and_format_controls_do_not_pass(clean: Callable[[str], str], said:
 
 @given(text=st.text(alphabet=st.sampled_from("ab \n\r\t\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), max_size=80))
 def test_newlines_are_the_only_line_ends(text: str) -> None:
-    left = harmless(text)
+    left = strip_controls(text)
     assert left.splitlines() == left.removesuffix("\n").split("\n") or not left
 
 
@@ -125,7 +120,7 @@ def test_other_words_are_no_time_limits(text: str) -> None:
 
 
 def test_widths_count_columns() -> None:
-    assert [width(text) for text in ("abc", "漢字", "e\u0301", "✓")] == [3, 4, 1, 1]
+    assert [display_width(text) for text in ("abc", "漢字", "e\u0301", "✓")] == [3, 4, 1, 1]
 
 
 LETTERS = [one for one in map(chr, range(sys.maxunicode + 1)) if one.isprintable()]
@@ -133,12 +128,12 @@ LETTERS = [one for one in map(chr, range(sys.maxunicode + 1)) if one.isprintable
 
 def test_no_letter_is_wider_to_the_live_view_than_to_us() -> None:
     """It cuts off what it takes for too wide, though we had folded it to fit."""
-    assert [hex(ord(one)) for one in LETTERS if cell_len(one) > width(one)] == []
+    assert [hex(ord(one)) for one in LETTERS if cell_len(one) > display_width(one)] == []
 
 
 @given(st.text(st.sampled_from(["a", "☁", "☰", "漢", "\u0301", "\ufe0f", "\u200d", "\U0001f469", "\U0001f1e9"])))
 def test_nor_are_several_that_make_one(text: str) -> None:
-    assert cell_len(text) <= width(text)
+    assert cell_len(text) <= display_width(text)
 
 
 UNSEEN = (
@@ -151,30 +146,30 @@ UNSEEN = (
 
 
 def test_letters_that_cannot_be_seen_are_spelled() -> None:
-    assert [hex(one) for one in UNSEEN if chr(one) in spelled(f"rm{chr(one)}x")] == []
-    assert spelled("rm\u3164\ufe0f\U000e0101\t漢字") == "rm\\u3164\\ufe0f\\U000e0101\t漢字"
+    assert [hex(one) for one in UNSEEN if chr(one) in escape_invisible(f"rm{chr(one)}x")] == []
+    assert escape_invisible("rm\u3164\ufe0f\U000e0101\t漢字") == "rm\\u3164\\ufe0f\\U000e0101\t漢字"
 
 
 def test_letters_that_can_be_seen_are_not() -> None:
-    assert spelled("ünï 漢字 ✓ Cafe\u0301 ⠋ 한국") == "ünï 漢字 ✓ Cafe\u0301 ⠋ 한국"
+    assert escape_invisible("ünï 漢字 ✓ Cafe\u0301 ⠋ 한국") == "ünï 漢字 ✓ Cafe\u0301 ⠋ 한국"
 
 
 @given(st.text(max_size=40), st.integers(1, 30))
 def test_fitted_text_is_never_too_wide(text: str, columns: int) -> None:
-    assert width(fit(text, columns)) <= columns
+    assert display_width(truncate(text, columns)) <= columns
 
 
 def test_a_table_is_aligned_and_only_its_last_column_gives_way() -> None:
-    lines = table([["A", "STATE", "LAST"], ["long name", "✓", "x" * 50], ["漢字", "●", "y"]], columns=30)
+    lines = format_table([["A", "STATE", "LAST"], ["long name", "✓", "x" * 50], ["漢字", "●", "y"]], columns=30)
     assert lines[0] == "A          STATE  LAST"
     assert lines[1] == "long name  ✓      " + "x" * 11 + "…"
     assert lines[2] == "漢字       ●      y"
 
 
 def test_a_question_outranks_the_status() -> None:
-    assert state_word({"status": "waiting", "needs_you": True}) == "◆ needs you"
-    assert state_word({"status": "waiting", "needs_you": False}) == "○ idle"
-    assert state_word({"status": "unheard of"}) == "unheard of"
+    assert status_label({"status": "waiting", "needs_you": True}) == "◆ needs you"
+    assert status_label({"status": "waiting", "needs_you": False}) == "○ idle"
+    assert status_label({"status": "unheard of"}) == "unheard of"
 
 
 @pytest.mark.parametrize(
@@ -187,21 +182,21 @@ def test_a_question_outranks_the_status() -> None:
     ],
 )
 def test_a_cost_is_shown_as_far_as_it_is_known(run: dict[str, float | None], text: str | None) -> None:
-    assert cost(run) == text
+    assert cost_text(run) == text
 
 
 def test_an_appointment_is_as_exact_as_it_has_to_be() -> None:
     noon = time.mktime((2026, 3, 2, 12, 0, 0, 0, 0, -1))
-    assert appointment(noon + 30, noon) == "12:00:30"
-    assert appointment(noon + 3600, noon) == "13:00"
-    assert appointment(noon + 86400, noon) == "Tue 12:00"
-    assert appointment(noon + 30 * 86400, noon).startswith("2026-04-01 ")
+    assert upcoming_time(noon + 30, noon) == "12:00:30"
+    assert upcoming_time(noon + 3600, noon) == "13:00"
+    assert upcoming_time(noon + 86400, noon) == "Tue 12:00"
+    assert upcoming_time(noon + 30 * 86400, noon).startswith("2026-04-01 ")
 
 
 def test_a_parked_run_says_until_when() -> None:
-    assert state_word({"status": "waiting", "parked_until": 4e9}).startswith("‖ waits until 2096-10-0")
-    assert state_word({"status": "waiting", "parked_until": None}) == "○ idle"
-    assert state_word({"status": "waiting", "parked_until": 4e9, "needs_you": True}) == "◆ needs you"
+    assert status_label({"status": "waiting", "parked_until": 4e9}).startswith("‖ waits until 2096-10-0")
+    assert status_label({"status": "waiting", "parked_until": None}) == "○ idle"
+    assert status_label({"status": "waiting", "parked_until": 4e9, "needs_you": True}) == "◆ needs you"
 
 
 @pytest.mark.parametrize(
@@ -220,10 +215,10 @@ def test_a_count_is_read(text: str, count: int | None) -> None:
 
 
 def test_tokens_without_a_price_are_unpriced() -> None:
-    assert cost({"cost_usd": None, "tokens": 7}) == "unpriced, 7 tokens"
-    assert cost({"cost_usd": 0.5, "tokens": 7}) == "$0.5000, 7 tokens"
-    assert cost({"cost_usd": None, "tokens": None}) is None
+    assert cost_text({"cost_usd": None, "tokens": 7}) == "unpriced, 7 tokens"
+    assert cost_text({"cost_usd": 0.5, "tokens": 7}) == "$0.5000, 7 tokens"
+    assert cost_text({"cost_usd": None, "tokens": None}) is None
 
 
 def test_a_cost_by_an_estimate_is_marked() -> None:
-    assert cost({"cost_usd": 0.12, "cost_estimated": True, "tokens": 7}) == "~$0.1200, 7 tokens"
+    assert cost_text({"cost_usd": 0.12, "cost_estimated": True, "tokens": 7}) == "~$0.1200, 7 tokens"

@@ -55,7 +55,7 @@ def heard(hocket: Hocket, ref: str) -> tuple[int, str, str]:
 
 def test_an_empty_inbox_says_so_beside_the_data(hocket: Hocket) -> None:
     done = hocket("inbox")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Nobody asks anything.\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "No open questions.\n")
     as_json = hocket("inbox", "--json")
     assert (as_json.returncode, json.loads(as_json.stdout), as_json.stderr) == (0, [], "")
 
@@ -103,8 +103,8 @@ def test_who_comes_too_late_is_told_who_was_first_though_the_run_has_ended(hocke
     number = hocket.number()
     assert hocket("answer", number, "red").returncode == 0
     assert heard(hocket, number) == (0, "red\n", "")
-    already = f"question {asked['id']} of run {number} has been answered already: allowed by operator: red"
-    last = f"run {number} has ended, and has no open question; the last one was allowed by operator: red"
+    already = f"question {asked['id']} of run {number} has been answered already: answered by operator: red"
+    last = f"run {number} has ended, and has no open question; the last one was answered by operator: red"
     for words, told in (
         ([number, "blue"], last),
         ([number, "blue", "--question", asked["id"]], already),
@@ -175,7 +175,7 @@ def test_who_follows_sees_what_comes_and_what_goes(hocket: Hocket) -> None:
     assert lines[0].startswith(f"{number} asker in {hocket.cwd.name}  asked ")
     assert lines[1:] == ["  ? asks: Which colour?\n", f'    hocket answer {number} "YOUR ANSWER"\n', "\n"]
     hocket("answer", ref, "red")
-    assert following.stdout.readline() == f"{number} asker in {hocket.cwd.name} asks no more: asks: Which colour?\n"
+    assert following.stdout.readline() == f"{number} asker in {hocket.cwd.name}: question closed: asks: Which colour?\n"
 
 
 @pytest.mark.usefixtures("asker")

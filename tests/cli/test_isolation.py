@@ -14,7 +14,7 @@ from cli.fake_claude import PROGRAM
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
-from hocket.cli.trees import tree_lines
+from hocket.cli.plain import worktree_lines
 
 COMMITTING = """
 import subprocess
@@ -106,7 +106,7 @@ def test_commits_that_are_on_another_branch_or_on_none_outlive_all_that_is_to_be
     ],
 )
 def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> None:
-    first, *more = tree_lines([{"agent": "reader", "repository": None}, {"agent": "plain"}, {**LEFT, **left}], "7")
+    first, *more = worktree_lines([{"agent": "reader", "repository": None}, {"agent": "plain"}, {**LEFT, **left}], "7")
     assert words in first
     has_commits = {**LEFT, **left}["commits"] != 0
     assert ("git -C '/my project' merge hocket/7-x/1-builder" in "\n".join(more)) == has_commits
@@ -116,18 +116,18 @@ def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> Non
 
 def test_what_else_is_there_and_a_worktree_on_no_branch_are_told_in_words() -> None:
     left = {**LEFT, "branch": None, "besides": "1 commit on hocket/7-x/1-builder alone"}
-    first, second, third, _ = tree_lines([left], "7")
+    first, second, third, _ = worktree_lines([left], "7")
     assert first.startswith("builder: 2 commits on no branch (c0ffeec0ffee), in ")
     assert second == "    besides: 1 commit on hocket/7-x/1-builder alone"
     new = "hocket/7-x-1-builder"
     assert third == f"    git -C '/my project' branch {new} {LEFT['head']} · git -C '/my project' merge {new}"
-    (first, _) = tree_lines([{**LEFT, "branch": None, "commits": 0, "uncommitted": 1}], "7")
+    (first, _) = worktree_lines([{**LEFT, "branch": None, "commits": 0, "uncommitted": 1}], "7")
     assert first == "builder: 0 commits, 1 file not committed, in /h/worktrees/7-x-1-builder"
 
 
 def test_where_nothing_is_known_nothing_is_claimed() -> None:
     unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
-    first, second = tree_lines([unknown], "7")
+    first, second = worktree_lines([unknown], "7")
     assert first == "builder: perhaps commits, perhaps more that is not committed, in /h/worktrees/7-x-1-builder"
     assert second.strip() == "hocket worktrees prune 7"
 

@@ -14,8 +14,7 @@ from store.stories import Pen, created, ended
 from world import Bin, Hocket
 
 from hocket.cli.format import since_of
-from hocket.cli.logs import last_lines
-from hocket.cli.runs import STATUSES
+from hocket.cli.runs import STATUSES, last_lines
 from hocket.model import Status
 from hocket.store import NewRun, open_store
 

@@ -11,8 +11,8 @@ from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
 from hocket.cli.plain import lines_of
-from hocket.cli.progress import Progress
-from hocket.cli.runs import shown
+from hocket.cli.runs import show_lines
+from hocket.views.run_view import RunView
 
 pytestmark = pytest.mark.shared_server
 
@@ -30,7 +30,7 @@ def log(hocket: Hocket, ref: str, *words: str) -> list[str]:
     return [line.partition(" ")[2] for line in hocket("logs", ref, *words).stdout.splitlines()]
 
 
-def test_prompt_is_shown_by_every_view(hocket: Hocket, agent: Bin) -> None:
+def test_prompt_is_show_lines_by_every_view(hocket: Hocket, agent: Bin) -> None:
     agent("echo", ECHO)
     ran = hocket("run", "echo", "-p", "Fix the test.\nThen say so.")
     number = hocket.number()
@@ -124,8 +124,8 @@ def test_long_prompt_is_cut_unless_full_is_asked(hocket: Hocket, agent: Bin) -> 
     assert "  line 6\n" not in head
     assert "\n  line 29\n" in hocket("show", number, "--full").stdout
     wide = {"id": "r", "number": 3, "agent": "a", "status": "running", "prompt": "x" * 1000}
-    assert "  " + "x" * 480 in shown(wide, 0.0, 80)
-    assert "  " + "x" * 1000 in shown(wide, 0.0, 80, full=True)
+    assert "  " + "x" * 480 in show_lines(wide, 0.0, 80)
+    assert "  " + "x" * 1000 in show_lines(wide, 0.0, 80, full=True)
 
 
 def test_prompt_cannot_steer_the_terminal(hocket: Hocket, agent: Bin) -> None:
@@ -143,7 +143,7 @@ def created(run: str, kind: str = "leaf", parent: str | None = "root", **data: A
 
 
 def test_prompt_gets_a_line_only_where_it_is_new() -> None:
-    progress = Progress("root")
+    progress = RunView("root")
     steps = [{"agent": "plan", "iterations": 1}, {"agent": "build", "iterations": 3}]
     told = []
     for event in (

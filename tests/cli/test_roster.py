@@ -11,7 +11,6 @@ import pytest
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.routing_table import routing_table
-from hocket.cli.format import width
 from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
 from hocket.config.settings import approval
 

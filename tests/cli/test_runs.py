@@ -14,8 +14,9 @@ from store.stories import Pen, created, ended
 from torture.ground import wait_for
 from world import Bin, Hocket
 
-from hocket.cli.runs import in_tree_order, ps_table, shown
+from hocket.cli.runs import ps_table, show_lines
 from hocket.store import NewRun, open_store
+from hocket.views.run_tree import tree_order
 
 pytestmark = pytest.mark.shared_server
 
@@ -59,7 +60,7 @@ def run(number: int, parent: int | None = None, **more: Any) -> dict[str, Any]:
 
 def test_runs_are_listed_below_their_parents() -> None:
     runs = [run(5, 2), run(1), run(4, 9), run(2, 1), run(3, 1)]
-    assert [(one["number"], level) for one, level in in_tree_order(runs)] == [(1, 0), (2, 1), (5, 2), (3, 1), (4, 0)]
+    assert [(one["number"], level) for one, level in tree_order(runs)] == [(1, 0), (2, 1), (5, 2), (3, 1), (4, 0)]
 
 
 def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
@@ -83,17 +84,17 @@ def test_the_table_has_a_word_for_every_state_and_fits_the_terminal() -> None:
 
 
 def test_show_prints_the_result_harmlessly() -> None:
-    lines = shown(run(1, kind="leaf", result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
+    lines = show_lines(run(1, kind="leaf", result="\x1b]0;x\x07done\n", dir="/h/runs/r1"), 160.0, 80)
     assert lines[-1] == "done"
     assert "files    /h/runs/r1" in lines
-    assert not any(line.startswith("files") for line in shown(run(2, kind="chain", dir="/h/runs/r2"), 160.0, 80))
+    assert not any(line.startswith("files") for line in show_lines(run(2, kind="chain", dir="/h/runs/r2"), 160.0, 80))
 
 
 @pytest.mark.req("S4-52")
 def test_show_always_says_where_the_agent_was_found() -> None:
     found = run(1, agent="reviewer", source="project-local", definition="/p/.claude/agents/reviewer.md")
-    assert "agent    reviewer (project-local, /p/.claude/agents/reviewer.md)" in shown(found, 160.0, 80)
-    assert "agent    make (PATH)" in shown(run(2, agent="make", source="PATH"), 160.0, 80)
+    assert "agent    reviewer (project-local, /p/.claude/agents/reviewer.md)" in show_lines(found, 160.0, 80)
+    assert "agent    make (PATH)" in show_lines(run(2, agent="make", source="PATH"), 160.0, 80)
 
 
 @pytest.mark.own_server

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from world import Bin, Hocket
 
-from hocket.cli.setup import LABEL, OURS, UNIT, agent_list, service_of, unit
+from hocket.cli.server import LABEL, OWN_MARK, UNIT, agent_list, service_of, unit
 from hocket.errors import HocketError
 from hocket.keeper import files
 from hocket.keeper.platform import wait_gone
@@ -102,7 +102,7 @@ def test_the_agent_of_launchd_abandons_its_group() -> None:
     assert told["RunAtLoad"] is True
     assert told["ProgramArguments"] == ["/usr/bin/python3", "-m", "hocket", "serve"]
     assert told["EnvironmentVariables"] == {"HOCKET_HOME": "/u/me/h"}
-    assert OURS in text
+    assert OWN_MARK in text
 
 
 def test_the_service_belongs_where_the_machine_looks_for_it() -> None:
@@ -145,11 +145,11 @@ def test_it_writes_the_unit_says_what_to_type_and_runs_nothing(
     told = lines_of(place.read_text())
     assert f"\nEnvironment=HOCKET_HOME={home}\n" in place.read_text()
     assert told["ExecStart"] == f"{sys.executable} -m hocket serve"
-    assert OURS in place.read_text().splitlines()[0]
+    assert OWN_MARK in place.read_text().splitlines()[0]
     assert not log.exists()
     again = json.loads(hocket("setup", "service", "--json").stdout)
     assert (again["path"], again["written"], again["enabled"]) == (str(place), False, False)
-    place.write_text(f"# {OURS}, an older one\n")
+    place.write_text(f"# {OWN_MARK}, an older one\n")
     assert json.loads(hocket("setup", "service", "--json").stdout)["written"] is True
     assert "KillMode=process" in place.read_text()
 

@@ -15,7 +15,7 @@ import pytest
 from cli.fake_claude import PROGRAM
 from world import Bin, Hocket
 
-from hocket.cli.talk import Exchange
+from hocket.cli.inbox import MessageExchange
 from hocket.client import Client
 
 pytestmark = pytest.mark.shared_server
@@ -38,7 +38,7 @@ SENT = make("input", kind="message", id="k", text="x")
 
 def outcome(*events: dict[str, Any], interrupting: bool = False, ahead: int = 0) -> tuple[bool, dict[str, Any] | None]:
     """Whether the events decide it, and what they decide; those that come before the message are said to be so."""
-    exchange = Exchange({"run": "me", "id": "k", "ahead": ahead}, interrupting)
+    exchange = MessageExchange({"run": "me", "id": "k", "ahead": ahead}, interrupting)
     for event in events if SENT in events else (SENT, *events):
         if exchange.add(event):
             return True, exchange.outcome
@@ -337,7 +337,7 @@ def test_several_who_ask_in_a_chain_are_told_apart_by_their_numbers(hocket: Hock
 
 
 @contextmanager
-def before_it_decides(home: Path, deed: Callable[[Client], object]) -> Iterator[None]:
+def before_it_decides(home: Path, tool_summary: Callable[[Client], object]) -> Iterator[None]:
     """Lets something happen after the next command has looked and before the server hears what it wants."""
     door, moved = home / "sock", home / "moved"
     door.rename(moved)
@@ -348,7 +348,7 @@ def before_it_decides(home: Path, deed: Callable[[Client], object]) -> Iterator[
             with near, socket.socket(socket.AF_UNIX) as far:
                 request = near.recv(65536)
                 if request.startswith(b"POST"):
-                    deed(Client(str(home / "another"), socket_path=str(moved)))
+                    tool_summary(Client(str(home / "another"), socket_path=str(moved)))
                 far.connect(str(moved))
                 far.sendall(request)
                 while piece := far.recv(65536):
@@ -425,7 +425,7 @@ def test_a_resumed_session_is_watched_up_to_its_first_pause(hocket: Hocket) -> N
     resumed = hocket("resume", first, "--session", "-p", "more")
     assert (resumed.returncode, resumed.stdout) == (0, "you said: more\n")
     number = hocket.number(2)
-    assert f'run {number} waits for more: hocket send {number} "…" --wait' in resumed.stderr
+    assert f'run {number} waits for a message: hocket send {number} "…" --wait' in resumed.stderr
     assert "○ idle" in hocket("ps").stdout
     assert hocket("resume", number).returncode == 2
 

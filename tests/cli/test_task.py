@@ -38,7 +38,7 @@ def record(number: int, begun: int, ended: int | None, **more: Any) -> dict[str,
     }
 
 
-def wish(**more: Any) -> dict[str, Any]:
+def question_text(**more: Any) -> dict[str, Any]:
     return {
         "id": "t1",
         "number": 7,
@@ -74,7 +74,7 @@ def test_nested_hand_offs_lie_below_the_one_that_made_them() -> None:
 
 
 def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
-    task = wish(
+    task = question_text(
         current_agent="qa",
         status={"type": "active", "message": "nearly"},
         source={"source_type": "chat", "user_id": "u1"},
@@ -119,7 +119,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
 
 
 def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
-    task = wish(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
+    task = question_text(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
     lines = story(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
     place = next(number for number, line in enumerate(lines) if "developer" in line)
     margin = " " * 6
@@ -131,7 +131,7 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
 
 
 def test_the_list_fits_the_terminal() -> None:
-    tasks = [wish(description="x" * 500, current_agent="qa", handoff_count=3)]
+    tasks = [question_text(description="x" * 500, current_agent="qa", handoff_count=3)]
     head, row = task_table(tasks, 120.0, 80)
     assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]
     assert row.startswith("7     ● active  qa     1:00 ago  3          xxx")
@@ -150,7 +150,7 @@ def everything(words: str) -> dict[str, Any]:
                reason="start_failed", run="r" + "x" * 15)
         for number in range(1, 9)
     ]  # fmt: skip
-    return wish(
+    return question_text(
         current_agent=words,
         description=f"{words}\n        {words}",
         status={"type": "failed", "message": words},
@@ -184,14 +184,16 @@ def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: st
 
 def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() -> None:
     said = "".join(chr(ord("a") + place % 26) for place in range(200))
-    lines = story(wish(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True)
+    lines = story(
+        question_text(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True
+    )
     place = next(number for number, line in enumerate(lines) if "code" in line)
     assert all(line.startswith(" " * 10) for line in lines[place:])  # its own indentation goes on
     assert "".join(line.strip() for line in lines[place:]) == f"code ={said}"
 
 
 def test_on_a_narrow_terminal_a_hand_off_still_tells_its_run() -> None:
-    lines = story(wish(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
+    lines = story(question_text(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
     place = lines.index("hand-offs")
     assert lines[place + 1] == "  1  developer  ✓ done"
     assert lines[-1].endswith("  0:12  run r1")

@@ -22,10 +22,10 @@ from cli.fake_claude import PROGRAM
 from rich.console import Console
 from world import Bin, Hocket
 
-from hocket.cli.box import Box
-from hocket.cli.format import harmless
-from hocket.cli.progress import Progress
-from hocket.cli.terminal import frame, question
+from hocket.cli.question_prompt import QuestionPrompt
+from hocket.cli.terminal import frame, question_block
+from hocket.views.run_view import RunView
+from hocket.views.text import strip_controls
 
 pytestmark = pytest.mark.shared_server
 
@@ -162,7 +162,7 @@ def test_steps_are_shown_live_and_stay_when_they_are_done(terminal: Start, hocke
     assert lines[3].split() == ["·", "loud", "-/1"]
     assert "^C detach · ^C^C stop" in lines[4]
     view.press(b"\x03")
-    view.wait_for("d detach, s stop, Enter to go on")
+    view.wait_for("d detach, s stop, Enter continue")
     view.press(b"\r")
     view.wait_for("^C detach · ^C^C stop")
     view.press(b"\x03")
@@ -197,7 +197,7 @@ def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket)
     view = terminal("run", "forever", "--plain")
     view.wait_for("hammering")
     view.press(b"\x03")
-    view.wait_for("d detach, s stop, Enter to go on")
+    view.wait_for("d detach, s stop, Enter continue")
     view.press(b"\r")
     view.wait_for(f"run {hocket.number()} goes on")
     view.press(b"\x03")
@@ -333,7 +333,9 @@ def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) 
 @pytest.mark.parametrize("gap", ["\n  | ", ""], ids=["its second line", "its first line"])
 def test_no_row_of_a_question_passes_for_a_line_of_ours(gap: str) -> None:
     passing = "20:04:36 planner allowed by you"
-    rows = question(f"? planner wants to run Bash: ls{gap}{'x' * 30}{' ' * 70}{passing}", "hocket answer 3", 80).plain
+    rows = question_block(
+        f"? planner wants to run Bash: ls{gap}{'x' * 30}{' ' * 70}{passing}", "hocket answer 3", 80
+    ).plain
     first, *others = rows.split("\n")
     assert passing in rows
     assert all(row.startswith("  ") and len(row) <= 80 for row in others), others
@@ -346,7 +348,7 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     view.wait_for("… more of it is above")
     view.wait_until(lambda: "^C detach" in view.text().splitlines()[-1], "the block does not end with its help")
     # Above the box, and maybe above the screen by now.
-    assert "the end of it" in " ".join(harmless(view.received.decode(errors="replace")).split())
+    assert "the end of it" in " ".join(strip_controls(view.received.decode(errors="replace")).split())
     assert "[a] allow once" in view.text()
 
 
@@ -393,7 +395,7 @@ def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
     view = asking(terminal, agent)
     assert not view.is_canonical()
     view.press(b"\x03")
-    view.wait_for("d detach, s stop, Enter to go on")
+    view.wait_for("d detach, s stop, Enter continue")
     view.press(b"d")
     assert view.end() == 3
     assert view.is_canonical()
@@ -410,11 +412,11 @@ def test_what_keys_do_after_ctrl_c_is_seen_and_what_the_box_would_do_is_not(
     view.wait_for("^C detach · ^C^C stop")
     assert "[d] deny…" in view.text()
     view.press(b"\x03")
-    view.wait_for("d detach, s stop, Enter to go on")
+    view.wait_for("d detach, s stop, Enter continue")
     view.wait_until(lambda: "[d] deny" not in view.text(), "two keys are offered")
     view.press(b"\r")
     view.wait_for("[d] deny…")
-    assert "Enter to go on" not in view.text()
+    assert "Enter continue" not in view.text()
     view.press(b"\x03d")
     assert view.end() == 3
 
@@ -458,7 +460,7 @@ def event(run: str, kind: str, ts: float = 0.0, /, **data: object) -> dict[str, 
     return {"ts": ts, "run": run, "type": kind, "data": data}
 
 
-def painted(progress: Progress, now: float, columns: int, offer: str = "") -> list[str]:
+def painted(progress: RunView, now: float, columns: int, offer: str = "") -> list[str]:
     console = Console(width=columns, file=io.StringIO(), no_color=True)
     console.print(frame(progress, now, columns, offer=offer))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
@@ -472,22 +474,22 @@ def test_no_letter_of_a_question_is_cut_off_whatever_its_width(columns: int) -> 
     progress.add(
         event("b", "question", id="q", kind="permission", tool="Bash", input={"command": f"echo {letters} end"})
     )
-    box = Box()
-    box.look(progress, 0.0)
+    prompt = QuestionPrompt()
+    prompt.update(progress, 0.0)
     console = Console(width=columns, file=io.StringIO(), no_color=True)
-    console.print(frame(progress, 1.0, columns, box=box.lines(columns, 99, 1.0)))
+    console.print(frame(progress, 1.0, columns, prompt=prompt.lines(columns, 99, 1.0)))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     assert "".join(one for one in text if one in letters) == letters
 
 
 def test_an_offer_is_never_cut_off() -> None:
-    lines = painted(spending(), 90.0, 24, "d detach, s stop, Enter to go on")
+    lines = painted(spending(), 90.0, 24, "d detach, s stop, Enter continue")
     assert [line.rstrip() for line in lines[-2:]] == ["d detach, s stop, Enter", "to go on"]
 
 
-def spending() -> Progress:
+def spending() -> RunView:
     """A chain that has used something: its second step is at work, with a helper."""
-    progress = Progress("r")
+    progress = RunView("r")
     steps = [{"agent": "planner", "iterations": 1}, {"agent": "builder", "iterations": 3}]
     for one in (
         event("r", "run.created", kind="chain", agent="c", number=42, steps=steps, budget_usd=5.0),
@@ -532,7 +534,7 @@ def test_a_long_name_moves_no_column_and_a_narrow_terminal_cuts_lines() -> None:
 
 
 def test_a_parked_chain_says_when_it_goes_on() -> None:
-    progress = Progress("r", [("builder", 3)])
+    progress = RunView("r", [("builder", 3)])
     progress.add({"ts": 0.0, "run": "r", "type": "parked", "data": {"until": 7000.0, "reason": "rate_limited"}})
     console = Console(width=80, file=io.StringIO(), no_color=True)
     console.print(frame(progress, 1000.0, 80))

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from hocket import config
-from hocket.cli.format import harmless
 from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, HomeError, PromptError
+from hocket.views.text import strip_controls
 
 EXIT_TIMED_OUT = 3
 EXIT_ASKS = 4
@@ -104,7 +104,7 @@ def print_result(text: str | None) -> None:
 
     Text before a carriage return becomes a line of its own: a result is data, so nothing of it is dropped.
     """
-    shown = harmless((text or "").replace("\r\n", "\n").replace("\r", "\n"))
+    shown = strip_controls((text or "").replace("\r\n", "\n").replace("\r", "\n"))
     write(shown if not shown or shown.endswith("\n") else shown + "\n")
 
 

@@ -247,6 +247,6 @@ def _write_json(value: Any) -> None:
 
 
 def _harmless(text: str) -> str:
-    from hocket.cli.format import harmless
+    from hocket.views.text import strip_controls
 
-    return harmless(text)
+    return strip_controls(text)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hocket.cli.format import NEEDS_YOU, duration, fit, one_line, painted, width
+from hocket.cli.format import NEEDS_YOU, display_width, paint, truncate
 from hocket.cli.story import STATES
+from hocket.views.text import duration, one_line
 
 Task = dict[str, Any]
 Card = list[tuple[str, str]]
@@ -77,7 +78,7 @@ def board(
 
 def _cell(pillar: Card, row: int, room: int, is_last: bool) -> Card:
     text, style = pillar[row] if row < len(pillar) else ("", "")
-    return [(text, style), ("" if is_last else " " * (room + GAP - width(text)), "")]
+    return [(text, style), ("" if is_last else " " * (room + GAP - display_width(text)), "")]
 
 
 def _stacked(
@@ -97,12 +98,12 @@ def _pillar(
 ) -> Card:
     """A column from top to bottom."""
     title = COLUMNS[name][0]
-    lines = [(fit(f"{title} {len(tasks)}", room), _BOLD)]
+    lines = [(truncate(f"{title} {len(tasks)}", room), _BOLD)]
     most = len(tasks) if everything else MOST_CARDS
     for task in tasks[:most]:
         lines += [*([("", "")] if len(lines) > 1 else []), *card(task, asked, now, room)]
     if len(tasks) > most:
-        lines += [("", ""), (fit(f"… {len(tasks) - most} more: --all", room), _DIM)]
+        lines += [("", ""), (truncate(f"… {len(tasks) - most} more: --all", room), _DIM)]
     return lines
 
 
@@ -112,24 +113,24 @@ def card(task: Task, asked: Mapping[str, float], now: float, room: int) -> Card:
     name = str(task["number"])
     inner = max(1, room - len(name) - 2)
     margin = " " * (len(name) + 2)
-    title = f"{name}  {fit(one_line(task['description']), inner)}"
+    title = f"{name}  {truncate(one_line(task['description']), inner)}"
     who, style = _who(task, state, asked, now, inner)
     lines = [(title, ""), (margin + who, style), *((margin + line, _DIM) for line in _counts(task, inner))]
-    return [(fit(line, room), style) for line, style in lines]
+    return [(truncate(line, room), style) for line, style in lines]
 
 
 def _who(task: Task, state: str, asked: Mapping[str, float], now: float, room: int) -> tuple[str, str]:
     """``● developer 0:34``: the name gives way before the time does."""
     if state in OVER:
         told = f"{_ENDS[state]} {duration(_age(task, now))}"
-        return told + (" ago" if width(told) + 4 <= room else ""), _STYLES[state]
+        return told + (" ago" if display_width(told) + 4 <= room else ""), _STYLES[state]
     agent = one_line(task["current_agent"] or "")
     if not agent:
         return f"{STATES[state][0]} no agent", _DIM
     since = asked[task["id"]] if state == ASKED else (task.get("current_since") or task["updated_at"]) / 1000
     taken = duration(now - since)
     glyph = NEEDS_YOU[0] if state == ASKED else STATES["active"][0]
-    return f"{glyph} {fit(agent, max(4, room - len(taken) - 3))} {taken}", _STYLES[
+    return f"{glyph} {truncate(agent, max(4, room - len(taken) - 3))} {taken}", _STYLES[
         ASKED if state == ASKED else "active"
     ]
 
@@ -139,9 +140,9 @@ def _counts(task: Task, room: int) -> list[str]:
     handed, queued = task["handoff_count"], task.get("queued") or 0
     told = [f"{handed} hand-off{'' if handed == 1 else 's'}", *([f"{queued} queued"] if queued else [])]
     together = " · ".join(told)
-    return [together] if width(together) <= room else told
+    return [together] if display_width(together) <= room else told
 
 
 def spelled(lines: Sequence[Card], colour: bool) -> list[str]:
     """The lines as text."""
-    return ["".join(painted(text, style, colour) for text, style in line).rstrip() for line in lines]
+    return ["".join(paint(text, style, colour) for text, style in line).rstrip() for line in lines]

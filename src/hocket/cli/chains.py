@@ -1,82 +1,81 @@
-"""``hocket chains``: the chains that have a name here. And what any chain would start, in lines, for ``--dry-run``.
-
-Never needs a server: it reads what the server would read.
-"""
+"""``chains worktrees``: the named chains of the configuration, what a chain starts, and the worktrees it leaves."""
 
 from __future__ import annotations
 
+import shlex
 import sys
+import time
 from typing import Any
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.format import duration, fit, harmless, one_line, table
-from hocket.cli.usage import JSON, Argument, Option, command
+from hocket.cli.format import STATUS_LABELS, format_table, truncate
+from hocket.cli.usage import COUNT, FLAG, JSON, Argument, ArgumentError, Option, command
+from hocket.config.settings import meant
 from hocket.errors import ConfigError
+from hocket.views.text import duration, one_line, strip_controls
 
 Row = dict[str, Any]
 
-SHOWN = 60
+MAX_CHARACTERS = 60
 LINE_END = "↵"
 
 
 @command(
     Argument("name", "[NAME]", required=False),
-    Option("--project", metavar="DIR", help="Look from this directory."),
+    Option("--project", metavar="DIR", help="Use the configuration of this directory."),
     JSON,
     examples=("hocket chains", "hocket chains ship", "hocket chains --project ../shop --json"),
 )
 def chains(name: str | None, project: str | None, as_json: bool) -> int:
-    """List the chains of the configuration files: their steps, where they are written, and what is wrong with them.
+    """List the chains of the configuration files: their steps and what is wrong with them.
 
-    NAME shows one of them in full. Ends with 1 when a file cannot be used, because the list is not complete then.
+    NAME shows one chain completely. Exits with 1 when a file cannot be used, because the list is incomplete then.
     """
     from hocket.workflows.named_chains import survey
 
     found = survey(access.directory(project), config.home(), config.caller_environment())
     if name is not None:
-        chain = _called(name, found)
+        chain = _find(name, found)
         access.write_json(chain) if as_json else _write(detail(chain))
         return 0
     if as_json:
         access.write_json(found)
     else:
         _write(listing(found["chains"], access.terminal_width()))
-        _tell_problems(found)
+        _report_problems(found)
     return 1 if found["problems"] else 0
 
 
-def _called(name: str, found: Row) -> Row:
-    """The chain of that name; the error tells which there are, and which files could not be read."""
+def _find(name: str, found: Row) -> Row:
+    """The chain of that name; the error lists the chains there are, and the files that could not be read."""
     chain: Row | None = next((chain for chain in found["chains"] if chain["name"] == name), None)
     if chain is not None:
         return chain
-    from hocket.config.settings import meant
-
     known = [chain["name"] for chain in found["chains"]]
     broken = "".join(f"\n  {problem['path']}: {problem['reason']}" for problem in found["problems"])
     unread = f". Files that cannot be read:{broken}" if broken else ""
     raise ConfigError(
-        f"there is no chain {name!r}. Available chains: {', '.join(known) or 'none'}{unread}", meant(name, known)
+        f"unknown chain {name!r}. Available chains: {', '.join(known) or 'none'}{unread}", meant(name, known)
     )
 
 
 def _write(lines: list[str]) -> None:
-    access.write("".join(f"{harmless(line)}\n" for line in lines))
+    access.write("".join(f"{strip_controls(line)}\n" for line in lines))
 
 
-def _tell_problems(found: Row) -> None:
+def _report_problems(found: Row) -> None:
     sys.stdout.flush()
     for problem in found["problems"]:
-        print(harmless(f"hocket: {problem['path']}: {problem['reason']}"), file=sys.stderr)
+        print(strip_controls(f"hocket: {problem['path']}: {problem['reason']}"), file=sys.stderr)
         if problem["hint"]:
-            print(harmless(f"hint: {problem['hint']}"), file=sys.stderr)
+            print(strip_controls(f"hint: {problem['hint']}"), file=sys.stderr)
     if not found["chains"] and not found["problems"]:
         looked = "".join(f"\n  {place}" for place in found["places"])
-        print(harmless(f"No chain has a name here. Looked for:{looked}"), file=sys.stderr)
+        print(strip_controls(f"No chains. Looked for:{looked}"), file=sys.stderr)
 
 
-# --- Chains with a name -------------------------------------------------------------------------------------
+# --- Named chains -------------------------------------------------------------------------------------------
 
 
 def listing(rows: list[Row], columns: int | None) -> list[str]:
@@ -85,9 +84,10 @@ def listing(rows: list[Row], columns: int | None) -> list[str]:
         return []
     cells = [["CHAIN", "STEPS", "DESCRIPTION"]]
     for row in rows:
-        said = f"✗ {fit(one_line(row['problem']), 2 * SHOWN)}" if row["problem"] else one_line(row["description"] or "")
-        cells.append([one_line(row["name"]), fit(one_line(_arrows(row["text"])), SHOWN), said or "-"])
-    return table(cells, columns)
+        problem = row["problem"] and f"✗ {truncate(one_line(row['problem']), 2 * MAX_CHARACTERS)}"
+        text = problem or one_line(row["description"] or "") or "-"
+        cells.append([one_line(row["name"]), truncate(one_line(_arrows(row["text"])), MAX_CHARACTERS), text])
+    return format_table(cells, columns)
 
 
 def _arrows(text: str) -> str:
@@ -95,7 +95,7 @@ def _arrows(text: str) -> str:
 
 
 def detail(row: Row) -> list[str]:
-    """All about one chain, and the line that runs it."""
+    """Everything about one chain, and the command that runs it."""
     facts = {
         "chain": row["name"],
         "about": row["description"],
@@ -104,7 +104,7 @@ def detail(row: Row) -> list[str]:
         "prompt": row["prompt"] and _shortened(row["prompt"]),
         "prompt file": row["prompt_file"],
         "gate": _gate(row["until"], row["gate_timeout"]),
-        "limits": limit_words(row),
+        "limits": limits_text(row),
         "marker": row["marker"],
         "mode": row["permission_mode"],
         "questions": row["on_question"],
@@ -112,7 +112,7 @@ def detail(row: Row) -> list[str]:
         "isolation": row["isolation"],
         "problem": row["problem"],
     }
-    lines = table([[name, one_line(str(value))] for name, value in facts.items() if value])
+    lines = format_table([[name, one_line(str(value))] for name, value in facts.items() if value])
     for step in row["steps"]:
         lines += ["", *_step_lines(step)]
     variables = "".join(f" {name}=…" for name in row["variables"])
@@ -120,16 +120,14 @@ def detail(row: Row) -> list[str]:
 
 
 def _step_lines(step: Row) -> list[str]:
-    import shlex
-
     times = f" up to {step['iterations']} times" if step["iterations"] else ""
-    together = " (at the same time)" if step["grouped"] else ""
+    together = " (in parallel)" if step["grouped"] else ""
     facts = {
         "args": shlex.join(step["args"]),
         "prompt": step["prompt"] and _shortened(step["prompt"]),
         "file": step["prompt_file"],
         "gate": step["until"],
-        "limits": limit_words(step, "a pass"),
+        "limits": limits_text(step, "per iteration"),
         "isolation": step["isolation"],
     }
     return [f"step {step['step']}: {step['agent']}{times}{together}", *_named(facts)]
@@ -142,23 +140,21 @@ def _named(facts: dict[str, Any]) -> list[str]:
 # --- What would be started ----------------------------------------------------------------------------------
 
 
-def described(steps: list[Row]) -> list[str]:
-    """What a chain or an agent would start, with nothing left to look up."""
-    import shlex
-
-    whole = limit_words(steps[0]["chain_limits"]) if steps else ""
-    lines = [f"the whole chain: {whole}"] if whole else []
+def step_details(steps: list[Row]) -> list[str]:
+    """What a chain or an agent would start, for ``--dry-run`` and ``--verbose``."""
+    whole = limits_text(steps[0]["chain_limits"]) if steps else ""
+    lines = [f"limits of the chain: {whole}"] if whole else []
     for step in steps:
-        lines.append(f"{_place(step, steps)}: {step['agent']}{_times(step)}")
+        lines.append(f"{_position(step, steps)}: {step['agent']}{_times(step)}")
         lines += _named(
             {
                 "found": _origin(step),
                 "program": step["path"],
                 "argv": shlex.join(_shortened(argument) for argument in step["argv"]),
                 "cwd": step["cwd"],
-                "worktree": step["repository"] and f"its own, of {step['repository']}",
+                "worktree": step["repository"] and f"of {step['repository']}",
                 "prompt": _shortened(step["prompt"] or ""),
-                "limits": limit_words(step["limits"], "a pass"),
+                "limits": limits_text(step["limits"], "per iteration"),
                 "gate": _gate(step["gate"], step["gate_timeout"]),
             }
         )
@@ -166,11 +162,11 @@ def described(steps: list[Row]) -> list[str]:
     return lines
 
 
-def _place(step: Row, steps: list[Row]) -> str:
+def _position(step: Row, steps: list[Row]) -> str:
     if step["member"] is None:
         return f"step {step['step']}"
     members = sum(one["step"] == step["step"] for one in steps)
-    return f"step {step['step']}, {step['member']} of {members} at the same time"
+    return f"step {step['step']}, {step['member']} of {members} in parallel"
 
 
 def _times(step: Row) -> str:
@@ -178,35 +174,104 @@ def _times(step: Row) -> str:
 
 
 def _origin(step: Row) -> str:
-    """Where the agent was found, since one name may mean several."""
+    """Where the agent was found."""
     return ", ".join(part for part in (step["source"], step["definition"]) if part)
 
 
 def _gate(command: str | None, seconds: float | None) -> str:
     from hocket.workflows.gates import TIMEOUT
 
-    return f"{one_line(command)}  (at most {_span(seconds or TIMEOUT)})" if command else ""
+    return f"{one_line(command)}  (at most {_seconds_text(seconds or TIMEOUT)})" if command else ""
 
 
-def limit_words(limits: Row, whole: str = "in all") -> str:
-    """The bounds that there are, in words; ``whole`` says what the time limit is for."""
-    words = {
+def limits_text(limits: Row, scope: str = "in total") -> str:
+    """The limits that are set; ``scope`` says what the time limit applies to."""
+    texts = {
         "budget_usd": lambda value: f"${value:.2f}",
         "budget_tokens": lambda value: f"{value} tokens",
-        "timeout": lambda value: f"{_span(value)} {whole}",
-        "idle_timeout": lambda value: f"{_span(value)} of silence",
+        "timeout": lambda value: f"{_seconds_text(value)} {scope}",
+        "idle_timeout": lambda value: f"{_seconds_text(value)} without output",
         "failures": lambda value: f"{value} failure{'s in a row' if value > 1 else ''}",
-        "no_progress": lambda value: f"{value} pass{'es' if value > 1 else ''} without progress",
+        "no_progress": lambda value: f"{value} iteration{'s' if value > 1 else ''} without progress",
     }
-    return " · ".join(words[name](limits[name]) for name in words if limits.get(name) is not None)
+    return " · ".join(texts[name](limits[name]) for name in texts if limits.get(name) is not None)
 
 
-def _span(seconds: float) -> str:
-    """As a duration, or in seconds where that would hide a part of them."""
+def _seconds_text(seconds: float) -> str:
+    """A duration, or seconds where a duration would drop a fraction."""
     return duration(seconds) if seconds == int(seconds) or seconds >= 60 else f"{seconds:g} s"
 
 
 def _shortened(text: str) -> str:
-    """The beginning of a text, on one line with its line ends visible. Programs get all of it with --json."""
-    line = " ".join(text[: 4 * SHOWN].rstrip().replace("\n", f" {LINE_END} ").split())
-    return line if len(line) <= SHOWN and len(text) <= 4 * SHOWN else f"{line[:SHOWN]}..."
+    """The beginning of a text on one line, with line ends visible; ``--json`` has all of it."""
+    line = " ".join(text[: 4 * MAX_CHARACTERS].rstrip().replace("\n", f" {LINE_END} ").split())
+    return line if len(line) <= MAX_CHARACTERS and len(text) <= 4 * MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
+
+
+# --- Worktrees ----------------------------------------------------------------------------------------------
+
+PRUNE = "prune"
+_DAY = 86400
+
+
+@command(
+    Argument("words", "[prune [RUN...]]", many=True, required=False),
+    Option("--older", kind=COUNT, metavar="DAYS", help="With prune: only of chains that ended at least DAYS ago."),
+    Option("--dry-run", kind=FLAG, help="With prune: list what would be removed, and remove nothing."),
+    JSON,
+    examples=("hocket worktrees", "hocket worktrees prune --dry-run", "hocket worktrees prune --older 7"),
+)
+def worktrees(words: tuple[str, ...], older: int | None, dry_run: bool, as_json: bool) -> None:
+    """List the git worktrees that steps of chains have left: run, branch, path and contents.
+
+    "prune" removes those that can be removed safely: without uncommitted changes and untracked files. It also removes
+    their branches where another branch has all of their commits.
+    """
+    if words and words[0] != PRUNE:
+        raise ArgumentError(f"unknown action {words[0]!r} (only prune)")
+    if not words and (older or dry_run):
+        raise ArgumentError("--older and --dry-run need prune")
+    client = access.connect(talk=not as_json)
+    if words:
+        body = {"runs": list(words[1:]), "older": (older or 0) * _DAY, "dry_run": dry_run}
+        rows: list[Row] = client.request("POST", "/api/worktrees/prune", body)
+    else:
+        rows = client.request("GET", "/api/worktrees")
+    if as_json:
+        access.write_json(rows)
+        return
+    access.write("".join(f"{strip_controls(line)}\n" for row in rows for line in _worktree_lines(row, time.time())))
+    sys.stdout.flush()
+    print(_prune_summary(rows, is_prune=bool(words), dry_run=dry_run), file=sys.stderr)
+
+
+def _worktree_lines(row: Row, now: float) -> list[str]:
+    """The run, the contents, the place, and why it is kept."""
+    ended = row["ended_at"]
+    ago = f" {duration(now - ended)} ago" if ended else ""
+    state = f"{STATUS_LABELS.get(row['status'], row['status'])}{ago}"
+    removed = "  removed" + (", with its branch" if row["branch_removed"] else "") if row["removed"] else ""
+    kept = [f"    kept: {one_line(row['why'])}"] if row["why"] else []
+    return [
+        f"{row['number']} {one_line(row['agent'])}  {state}  {_contents(row)}{removed}",
+        f"    {row['branch']} in {one_line(row['path'])}",
+        *kept,
+    ]
+
+
+def _contents(row: Row) -> str:
+    commits, files = row["commits"], row["uncommitted"]
+    text = "commits unknown" if commits is None else f"{commits} commit{'' if commits == 1 else 's'} not merged"
+    if files is None:
+        return f"{text}, uncommitted changes unknown"
+    return f"{text}, {files} file{'' if files == 1 else 's'} not committed" if files else text
+
+
+def _prune_summary(rows: list[Row], *, is_prune: bool, dry_run: bool) -> str:
+    if not rows:
+        return "No worktrees."
+    free = sum(row["why"] is None for row in rows)
+    if is_prune and not dry_run:
+        return f"{sum(row['removed'] for row in rows)} of {len(rows)} removed"
+    more = " · hocket worktrees prune" if free else ""
+    return f"{free} of {len(rows)} can be pruned safely{more}"

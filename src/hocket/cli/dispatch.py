@@ -92,9 +92,9 @@ def _tolerate_unencodable_text() -> None:
 
 def _sanitized(text: str) -> str:
     """Strip control characters, and indent further lines: no file name can pass for a message of ours."""
-    from hocket.cli.format import harmless
+    from hocket.views.text import strip_controls
 
-    first, *rest = harmless(text).split("\n")
+    first, *rest = strip_controls(text).split("\n")
     return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in rest)])
 
 

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 from hocket import __version__, config
 from hocket.cli import access
-from hocket.cli.format import one_line
 from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
 from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
+from hocket.views.text import one_line
 
 OLDEST_SQLITE = (3, 35, 0)
 FIXED_SQLITE = (3, 51, 3)
@@ -383,9 +383,9 @@ def check_environment(home: str) -> Look:
 
 
 def _restart() -> str:
-    from hocket.cli.setup import is_set_up
+    from hocket.cli.server import has_service
 
-    service = "hocket setup service && " if is_set_up() else ""
+    service = "hocket setup service && " if has_service() else ""
     return f"{service}hocket server stop && hocket ps"
 
 

@@ -1,6 +1,6 @@
 """``hocket handoff``: give a task to an agent, wait for it, print its final message alone.
 
-Agents call this from inside their own tools, so that whoever ends the call never ends the work: a signal detaches.
+Agents call this from their own tools, so a signal to the command detaches and never ends the work.
 """
 
 from __future__ import annotations
@@ -8,22 +8,21 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.format import harmless, one_line, uttered
+from hocket.cli.plain import PlainDisplay
+from hocket.cli.question_prompt import question_text, reply_commands, reply_to, with_reply
 from hocket.cli.usage import CWD, FLAG, JSON, SECONDS, Argument, ArgumentError, Option, command
-from hocket.cli.watch import Hands, Leave, Signals
+from hocket.cli.watch import ClientExit, Event, KeyboardControl, RunDisplay, SignalHandler, steady_view
 from hocket.client import ENDED, Client, quote
 from hocket.errors import NotFound, PromptError
+from hocket.views.run_view import RunView
+from hocket.views.text import one_line, strip_controls, terminal_output
 
-if TYPE_CHECKING:
-    from hocket.cli.progress import Progress
-    from hocket.cli.view import View
-
-Event = dict[str, Any]
 Record = dict[str, Any]
 
 DEFAULT_WAIT = 600.0
@@ -31,36 +30,41 @@ TICK_SECONDS = 0.25
 SETTLE_SECONDS = 5.0
 
 
-class Detaching(Signals):
-    """Signals that end this command and never the work. Only Ctrl-C on a terminal may ask for more than that."""
+class DetachingSignals(SignalHandler):
+    """Signals that end this command but not the work, except for Ctrl-C on a terminal."""
 
     def __init__(self, client: Client, on_terminal: bool) -> None:
         super().__init__(client, on_terminal)
-        self._on_terminal = on_terminal
-        self._leaving: int | None = None
-        self._known = False
+        self._exit_with: int | None = None
+        self._is_started = False
 
-    def watching(self, run: str) -> None:
-        self._known = True
-        if self._leaving is not None:
-            raise Leave(self._leaving)
-        super().watching(run)
+    def set_run(self, run: str) -> None:
+        self._is_started = True
+        if self._exit_with is not None:
+            raise ClientExit(self._exit_with)
+        super().set_run(run)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._on_terminal and number == signal.SIGINT:
+        if self.on_terminal and number == signal.SIGINT:
             super()._on_signal(number, frame)
-        elif self._known or self._leaving is not None:
-            raise Leave(128 + number)
+        elif self._is_started or self._exit_with is not None:
+            raise ClientExit(128 + number)
         else:
-            # The request may be under way. Once it is answered, it can be said which run goes on.
-            self._leaving = 128 + number
+            # The request may be under way. Its response names the run that continues.
+            self._exit_with = 128 + number
 
 
 @command(
     Argument("words", "[TASK] AGENT PROMPT|-", many=True, required=False),
-    Option("--timeout", kind=SECONDS, metavar="TIME", default=DEFAULT_WAIT, help="Wait no longer; 0 for no limit."),
-    Option("--detach", kind=FLAG, help="Print the run's number and come back at once."),
-    Option("--result", metavar="RUN", help="Wait for a hand-off that was made before, and print its result again."),
+    Option(
+        "--timeout",
+        kind=SECONDS,
+        metavar="TIME",
+        default=DEFAULT_WAIT,
+        help="Stop waiting after this time; 0 waits without limit.",
+    ),
+    Option("--detach", kind=FLAG, help="Print the run's number and exit; the run continues."),
+    Option("--result", metavar="RUN", help="Wait for an earlier hand-off and print its result."),
     CWD,
     JSON,
     examples=(
@@ -72,40 +76,40 @@ class Detaching(Signals):
     prose=True,
 )
 def handoff(words: tuple[str, ...], timeout: float, result: str | None, **options: Any) -> int:
-    """Hand a task to an agent, wait for it, and print its final message and nothing else. "-" reads the prompt
-    from standard input.
+    """Hand a task to an agent, wait for it, and print its final message alone. "-" reads the prompt from standard
+    input.
 
-    Without TASK it is the one in HOCKET_TASK; without that one is made of the prompt's first line. Ends with 0 when
-    the agent is done, 1 when it failed, 2 when it was refused, 3 when it still is at work after 10 minutes (--timeout)
-    and goes on, 4 when nobody answers it, 5 when its budget is used up.
+    TASK defaults to HOCKET_TASK; without either, a task is created from the first line of the prompt. Exits with 0 when
+    the agent is done, 1 when it failed, 2 when the hand-off was refused, 3 when the agent is still running after 10
+    minutes (--timeout) and continues, 4 when its question cannot be answered, 5 when its budget is used up.
     """
     deadline = time.monotonic() + timeout if timeout else None
     as_json = options["as_json"]
     client = access.connect(talk=not as_json)
     on_terminal = not as_json and config.caller().run is None and config.interactive(sys.stderr.isatty())
-    signals = Detaching(client, on_terminal)
+    signals = DetachingSignals(client, on_terminal)
     if not options["detach"]:
         signals.install()
-    made: dict[str, Any] = _known(client, words, result) if result else _make(client, words, options["cwd"])
+    made: dict[str, Any] = _existing(client, words, result) if result else _start(client, words, options["cwd"])
     if options["detach"]:
-        return _tell_made(client, made, as_json)
+        return _report_started(client, made, as_json)
     try:
-        signals.watching(made["run"])
-        is_over = _watched(client, made, deadline, signals, Teller(on_terminal, as_json))
+        signals.set_run(made["run"])
+        is_over = _watch(client, made, deadline, signals, QuestionNotices(on_terminal, as_json))
         return _report(client, made, is_over, as_json, signals)
-    except Leave as leave:
-        _tell_whereabouts(made)
-        return leave.code
+    except ClientExit as leaving:
+        _report_running(made)
+        return leaving.code
 
 
-# --- Making it ----------------------------------------------------------------------------------------------
+# --- Starting ----------------------------------------------------------------------------------------------
 
 
-def _make(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, Any]:
-    """Hand the task over: its id, that of the record, and that of the run."""
-    task, agent, given = _placed(words)
+def _start(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, Any]:
+    """Hand the task over; returns the ids of task, hand-off and run."""
+    task, agent, given = _parse_words(words)
     place = access.directory(cwd)
-    prompt = _text(given, place)
+    prompt = _read_prompt(given, place)
     ref = task or config.caller().task
     body = access.camel_keys({"agent_name": agent, "cwd" if cwd else "default_cwd": place})
     body |= {"prompt": prompt, "env": access.environment(place)}
@@ -120,36 +124,35 @@ def _make(client: Client, words: tuple[str, ...], cwd: str | None) -> dict[str, 
     return {"task": answer["data"]["id"], "handoff": meta["handoff"], "run": meta["run"], "agent": agent}
 
 
-def _placed(words: tuple[str, ...]) -> tuple[str | None, str, str]:
+def _parse_words(words: tuple[str, ...]) -> tuple[str | None, str, str]:
     """Task, agent and prompt."""
     if len(words) not in (2, 3):
         raise ArgumentError("give [TASK] AGENT PROMPT, with the prompt in quotes")
     task = words[0] if len(words) == 3 else None
     if not all(words[:-1]):
-        raise ArgumentError("the task and the agent have no name; inside an agent the task is in HOCKET_TASK")
+        raise ArgumentError("TASK and AGENT must not be empty; inside an agent HOCKET_TASK names the task")
     return task, words[-2], words[-1]
 
 
-def _text(given: str, place: str) -> str:
-    """The prompt itself, which has to say something."""
+def _read_prompt(given: str, place: str) -> str:
     prompt = access.pick_prompt(given, None, place) or ""
     if not prompt.strip():
         raise PromptError("the prompt is empty")
     return prompt
 
 
-def _known(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
-    """A hand-off that was made before, by its run."""
+def _existing(client: Client, words: tuple[str, ...], ref: str) -> dict[str, Any]:
+    """An earlier hand-off, by its run."""
     if words:
-        raise ArgumentError("--result takes a run and nothing else")
+        raise ArgumentError("--result takes no other arguments")
     run = client.run(ref)
     if run.get("task") is None:
-        raise NotFound(f"run {run['number']} is no hand-off", f"its result: hocket wait {run['number']}")
+        raise NotFound(f"run {run['number']} is not a hand-off", f"its result: hocket wait {run['number']}")
     record = client.request("GET", f"/api/tasks/{quote(run['task'])}/handoffs/{quote(run['id'])}")
     return {"task": run["task"], "handoff": record["id"], "run": run["id"], "agent": run["agent"]}
 
 
-def _tell_made(client: Client, made: dict[str, Any], as_json: bool) -> int:
+def _report_started(client: Client, made: dict[str, Any], as_json: bool) -> int:
     if as_json:
         access.write_json({name: made[name] for name in ("task", "handoff", "run")})
     else:
@@ -157,123 +160,119 @@ def _tell_made(client: Client, made: dict[str, Any], as_json: bool) -> int:
     return 0
 
 
-# --- Waiting for it -----------------------------------------------------------------------------------------
+# --- Waiting -----------------------------------------------------------------------------------------
 
 
-class Teller:
-    """What is said while it waits: all that happens on a terminal, elsewhere what waits for somebody and no more.
+class QuestionNotices:
+    """Prints open questions while a hand-off is waited for; on a terminal the display shows them.
 
-    Questions are told from the moment on at which nothing of the past is left to read: many have their answers.
+    Only from the moment when all past events are read, because most past questions have their answers.
     """
 
     def __init__(self, on_terminal: bool, silent: bool) -> None:
         self.on_terminal = on_terminal
-        self._silent = silent or on_terminal  # where all is shown, questions are
-        self._told: set[tuple[str, str]] = set()
+        self._silent = silent or on_terminal
+        self._printed: set[tuple[str, str]] = set()
         self.since = 0
-        """The number of the last event that was there before."""
+        """The number of the last event before the wait."""
 
-    def look(self, progress: Progress, event: Event | None) -> None:
-        """Tell of every open question once, with the line that answers it.
+    def update(self, view: RunView, event: Event | None) -> None:
+        """Print every open question once, with the command that answers it.
 
-        Not at once: where nobody is there to answer, the refusal is the event that comes next.
+        Not with the question's own event: an automatic denial would be the next one.
         """
         if self._silent or (event is not None and (event["seq"] <= self.since or event["type"] == "question")):
             return
-        for key, asked in progress.questions.items():
-            if key not in self._told:
-                self._told.add(key)
-                print(_asks(asked.who, asked.data, progress.reply_line(asked)), file=sys.stderr)
+        for key, question in view.questions.items():
+            if key not in self._printed:
+                self._printed.add(key)
+                print(_notice(question.asked_by, question.data, reply_to(view, question)), file=sys.stderr)
 
 
-def _asks(who: str, question: dict[str, Any], reply: str) -> str:
-    from hocket.cli.asking import wish, with_reply
-
-    return with_reply(f"hocket: {who} {wish(question)}", reply, "; ")
+def _notice(agent: str, question: dict[str, Any], reply: str) -> str:
+    return with_reply(f"hocket: {agent} {question_text(question)}", reply, "; ")
 
 
-def _watched(client: Client, made: dict[str, Any], deadline: float | None, signals: Signals, teller: Teller) -> bool:
-    """Whether the record was closed before the time was up. An agent that calls this hears the result alone."""
-    from hocket.cli.plain import PlainView
-    from hocket.cli.progress import Progress
-
+def _watch(
+    client: Client, made: dict[str, Any], deadline: float | None, signals: SignalHandler, notices: QuestionNotices
+) -> bool:
+    """Wait for the result; False if the time is up first."""
     run = client.run(made["run"])
-    progress = Progress(run["id"])
-    progress.number = made["number"] = run["number"]
-    made["runs"] = progress.leaves
-    teller.since = run["seq"]
-    view = PlainView(quiet=not teller.on_terminal)
-    if teller.on_terminal:
-        client.notice = view.say
+    view = steady_view(run["id"])
+    view.number = made["number"] = run["number"]
+    made["runs"] = view.processes
+    notices.since = run["seq"]
+    display = PlainDisplay(quiet=not notices.on_terminal)
+    if notices.on_terminal:
+        client.notice = display.say
         if run["status"] not in ENDED:
-            view.say(f"run {run['number']}: waiting for {harmless(str(made['agent']))}")
-    return _follow(client, progress, view, teller, made["handoff"], deadline, signals)
+            display.say(f"run {run['number']}: waiting for {strip_controls(str(made['agent']))}")
+    return _follow(client, view, display, notices, made["handoff"], deadline, signals)
 
 
 def _follow(
     client: Client,
-    progress: Progress,
-    view: View,
-    teller: Teller,
+    view: RunView,
+    display: RunDisplay,
+    notices: QuestionNotices,
     record: str,
     deadline: float | None,
-    signals: Signals,
+    signals: SignalHandler,
 ) -> bool:
-    with view, Hands(client, view, signals) as hands:
-        for event in client.follow_ticking(progress.root, TICK_SECONDS):
+    with display, KeyboardControl(client, display, signals) as keyboard:
+        for event in client.follow_ticking(view.root, TICK_SECONDS):
             if event is None:
-                view.idle(progress)
+                display.idle(view)
             else:
-                progress.add(event)
-                view.show(progress, event)
+                view.add(event)
+                display.show(view, event)
                 if closes(event, record):
                     return True
-            teller.look(progress, event)
-            hands.look(progress)
+            notices.update(view, event)
+            keyboard.poll(view)
             if deadline is not None and time.monotonic() > deadline:
                 return False
     return True
 
 
 def closes(event: Event, record: str) -> bool:
-    """Whether this is the moment at which the record has its result."""
+    """True for the event with which the hand-off has its result."""
     data = event["data"]
     return event["type"] == "task.changed" and data.get("handoff") == record and "status" in data
 
 
-def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, signals: Signals) -> int:
+def _report(client: Client, made: dict[str, Any], is_over: bool, as_json: bool, signals: SignalHandler) -> int:
     record = _record(client, made, is_over)
     if as_json:
         access.write_json(record)
     if record["status"] not in ENDED:
         asked = _open_questions(client, made)
-        state = "waits for an answer" if asked else "is still at work"
+        state = "waits for an answer" if asked else "is still running"
         print(f"hocket: {made['agent']} {state}", file=sys.stderr)
-        _tell_whereabouts(made)
+        _report_running(made)
         for line in asked:
             print(line, file=sys.stderr)
         return access.EXIT_TIMED_OUT
     if record["status"] == "done":
         if not as_json:
-            give(record["output"])
+            print_message(record["output"])
         return 0
-    # The reason is talk: whoever reads standard output alone must not take it for a final message.
-    print(f"hocket: {made['agent']} {uttered(str(record['output']))}", file=sys.stderr)
+    # To standard error, so that the reason is not taken for a final message.
+    print(f"hocket: {made['agent']} {terminal_output(str(record['output']))}", file=sys.stderr)
     return signals.exit_code(record["status"], access.exit_code(record["status"], record.get("reason")))
 
 
 def _open_questions(client: Client, made: dict[str, Any]) -> list[str]:
-    """What it or anybody below it waits for, with the line that answers it."""
-    from hocket.cli.asking import reply_lines
-
+    """The open questions of the run and of those below it, with the commands that answer them."""
     asked = [one for one in client.request("GET", "/api/inbox") if one["run"] in {made["run"], *made["runs"]}]
     return [
-        _asks(one_line(str(one["agent"])), one, reply) for one, reply in zip(asked, reply_lines(asked), strict=True)
+        _notice(one_line(str(one["agent"])), one, reply)
+        for one, reply in zip(asked, reply_commands(asked), strict=True)
     ]
 
 
 def _record(client: Client, made: dict[str, Any], is_over: bool) -> Record:
-    """The record as it stands; once its run is over, as it was closed."""
+    """The record; once its run has ended, in its final state."""
     path = f"/api/tasks/{quote(made['task'])}/handoffs/{quote(made['handoff'])}"
     deadline = time.monotonic() + SETTLE_SECONDS
     while True:
@@ -283,8 +282,8 @@ def _record(client: Client, made: dict[str, Any], is_over: bool) -> Record:
         time.sleep(0.05)
 
 
-def give(text: str) -> None:
-    """A final message: as it is for a program, without anything that a terminal would obey for a person."""
+def print_message(text: str) -> None:
+    """Print a final message: unchanged for a program, without control characters on a terminal."""
     if sys.stdout.isatty():
         access.print_result(text)
         return
@@ -294,10 +293,7 @@ def give(text: str) -> None:
     sys.stdout.buffer.flush()
 
 
-def _tell_whereabouts(made: dict[str, Any]) -> None:
-    """It goes on, and the result is there whenever somebody asks."""
-    from contextlib import suppress
-
+def _report_running(made: dict[str, Any]) -> None:
     name = made.get("number") or made["run"]
-    with suppress(OSError):  # whoever ended this may have closed the stream as well
-        print(f"hocket: run {name} goes on; its result: hocket handoff --result {name}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # the stream may have been closed with the terminal
+        print(f"hocket: run {name} continues; its result: hocket handoff --result {name}", file=sys.stderr, flush=True)

@@ -1,138 +1,258 @@
-"""Append-only lines for pipes, files and continuous integration: no cursor, nothing rewritten, colour if forced."""
+"""A run as plain lines: the append-only log for pipes, files and continuous integration, and the summary at the end."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from hocket.cli.format import clock, duration, one_line, painted
-from hocket.cli.steady import steady_now, wall_time
-from hocket.cli.words import ALERT, ASIDE, NOTICE, THOUGHT, WAYS, parking, tone_of
+from hocket.cli.format import (
+    NEEDS_YOU,
+    STATUS_LABELS,
+    cost_text,
+    exact_cost,
+    format_table,
+    paint,
+    truncate,
+)
+from hocket.cli.question_prompt import question_text, reply_to, with_reply
+from hocket.cli.watch import Event, steady_now, wall_time
 from hocket.client import type_in
+from hocket.views.event_text import ALERT, ASIDE, NOTICE, THOUGHT, parking, text_of, tone_of
+from hocket.views.run_view import RunView, StepView, is_parallel
+from hocket.views.text import duration, one_line, time_of_day
 
-if TYPE_CHECKING:
-    from hocket.cli.progress import Progress
-
+AGENT_COLUMNS = 24
 HEARTBEAT_SECONDS = 30.0
-FATES = {"fail": "nobody is to be asked (--on-question fail), so the run ends", "deny": ""}
-"""In the place of the command that answers a question. What was denied has its own line, which says by whom and why."""
-_UNREAD = frozenset({b"session", b"usage"})
-"""What makes no line, nor a difference to the summary: that has what the end of a run says it has used."""
+AUTOMATIC_ANSWERS = {"fail": "not answered (--on-question fail): the run ends", "deny": ""}
+"""In place of the reply command. A denial has a line of its own."""
+_IGNORED = frozenset({b"session", b"usage"})
+"""Events without a line; the end of a run repeats its usage."""
 _COLOURS = {ASIDE: "2", THOUGHT: "2;3", NOTICE: "33", ALERT: "1;33"}
-"""Of lines, where somebody wants colours in them; what agents say has none."""
+"""By tone; the output of agents has none."""
 
 
-def lines_of(progress: Progress, event: dict[str, Any], verbose: bool = False) -> list[str]:
-    """What one event adds to the log, the event being part of ``progress`` already."""
-    if event["type"] == "run.started" and event["run"] != progress.root and progress.step_of(event["run"]):
-        # Of a chain it is worth a line: what begins may say nothing for long.
-        return [f"{clock(event['ts'])} {progress.named_speaker(event)} begins"]
+# --- Lines of the log ---------------------------------------------------------------------------------------
+
+
+def lines_of(view: RunView, event: Event, verbose: bool = False) -> list[str]:
+    """What an event adds to the log. The view has the event already."""
+    if event["type"] == "run.started" and event["run"] != view.root and view.step_of(event["run"]):
+        return [f"{time_of_day(event['ts'])} {view.speaker_of(event)} begins"]  # it may be silent for long
     if event["type"] == "question":
-        return _question_lines(progress, event)
-    way = WAYS.get(event["type"])
-    if way is None or (way.tone == THOUGHT and not verbose):
+        question = with_reply(*question_with_reply(view, event))
+        return [f"{time_of_day(event['ts'])} {line}" for line in question.split("\n")]
+    if tone_of(event) == THOUGHT and not verbose:
         return []
-    if event["type"] == "run.ended" and event["run"] not in progress.leaves:
+    if event["type"] == "run.ended" and event["run"] not in view.processes:
         return []
-    if event["type"] == "run.created" and event["run"] not in progress.asked_anew:
+    if event["type"] == "run.created" and event["run"] not in view.new_prompts:
         return []
-    said = way.words(event["data"])
-    head = f"{clock(event['ts'])} {progress.named_speaker(event)}"
-    return [] if said is None else [f"{head} {line}".rstrip() for line in said.split("\n")]
+    text = text_of(event, view.answered.data if view.answered else None)
+    head = f"{time_of_day(event['ts'])} {view.speaker_of(event)}"
+    return [] if text is None else [f"{head} {line}".rstrip() for line in text.split("\n")]
 
 
-def _question_lines(progress: Progress, event: dict[str, Any]) -> list[str]:
-    from hocket.cli.asking import with_reply
-
-    return [f"{clock(event['ts'])} {line}" for line in with_reply(*question_of(progress, event)).split("\n")]
-
-
-def question_of(progress: Progress, event: dict[str, Any]) -> tuple[str, str]:
-    """What is asked, by whom, and the command that answers it, or what becomes of it if nobody is to."""
-    from hocket.cli.asking import wish
-
-    asked = progress.questions.get((event["run"], event["data"]["id"]))
-    what = f"? {progress.named_speaker(event)} {wish(event['data'])}"
-    return what, progress.reply_line(asked) if asked is not None else FATES[progress.fate_of(event)]
+def question_with_reply(view: RunView, event: Event) -> tuple[str, str]:
+    """A question with its agent, and the command that answers it or what happens instead."""
+    question = view.questions.get((event["run"], event["data"]["id"]))
+    text = f"? {view.speaker_of(event)} {question_text(event['data'])}"
+    return text, reply_to(view, question) if question is not None else AUTOMATIC_ANSWERS[view.automatic_answer(event)]
 
 
-def heartbeat(progress: Progress, now: float) -> str:
-    """Who is at work though nothing is heard, or what is waited for."""
-    if progress.parked is not None:
-        return f"{progress.name} … still {parking(progress.parked, wall_time(now))}"
-    working = progress.at_work()
-    who = ", ".join(progress.speaker(step.run) for step in working if step.run) or progress.name
-    state = "still waits for an answer" if any(step.asks for step in working) else "still running"
-    if any(step.gate for step in working) and all(step.gate or step.asks for step in working):
-        state = f"{state}: {next(step.gate for step in working if step.gate)}"
-    begun = [step.started_at for step in working if step.started_at is not None]
-    since = min(begun, default=progress.started_at)
-    return f"{who} … {state}, {duration(None if since is None else now - since)}"
+def heartbeat(view: RunView, now: float) -> str:
+    """Which agents are running without output, or what the chain waits for."""
+    if view.parked is not None:
+        return f"{view.name} … still {parking(view.parked, wall_time(now))}"
+    active = view.active_steps()
+    agents = ", ".join(view.speaker(step.run) for step in active if step.run) or view.name
+    state = "still waiting for an answer" if any(step.question for step in active) else "still running"
+    if any(step.gate for step in active) and all(step.gate or step.question for step in active):
+        state = f"{state}: {next(step.gate for step in active if step.gate)}"
+    begun = [step.started_at for step in active if step.started_at is not None]
+    since = min(begun, default=view.started_at)
+    return f"{agents} … {state}, {duration(None if since is None else now - since)}"
 
 
-class PlainView:
+class PlainDisplay:
     """Writes to standard error, so that standard output carries the result alone."""
 
     tick = 1.0
-    box = None
+    prompt = None
 
     def __init__(self, quiet: bool, verbose: bool = False, folding: bool = False, colour: bool = False) -> None:
         self._quiet = quiet
         self.colour = colour
         self._verbose = verbose
-        self._unread = _UNREAD if verbose else _UNREAD | {b"thinking"}
+        self._ignored = _IGNORED if verbose else _IGNORED | {b"thinking"}
         self._folding = folding
-        """Whether whoever shows the log later can fold away what lies between two lines made for that."""
+        """True if the log is shown by a program that folds ``::group::`` sections."""
         self._fold = ""
-        self._spoke_at = time.monotonic()
+        self._written_at = time.monotonic()
 
-    def __enter__(self) -> PlainView:
+    def __enter__(self) -> PlainDisplay:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._begin_fold("")
 
-    def unread(self, text: bytes) -> bool:
-        """Whether an event makes no difference: some never do, and a tool that has done its work is no news."""
+    def ignores(self, text: bytes) -> bool:
+        """True for events without a line: some types, and tools that finished without an error."""
         kind = type_in(text)
-        return kind in self._unread or (kind == b"tool.finished" and b'"error":false' in text)
+        return kind in self._ignored or (kind == b"tool.finished" and b'"error":false' in text)
 
-    def show(self, progress: Progress, event: dict[str, Any]) -> None:
-        """One event has been added."""
-        if event["type"] == "run.started" and (step := progress.step_of(event["run"])) is not None:
-            self._begin_fold(", ".join(one_line(one.agent) for one in progress.beside(step)))
-        lines = lines_of(progress, event, self._verbose)
+    def show(self, view: RunView, event: Event) -> None:
+        """Write the lines of an event."""
+        if event["type"] == "run.started" and (step := view.step_of(event["run"])) is not None:
+            self._begin_fold(", ".join(one_line(one.agent) for one in view.group_of(step)))
+        lines = lines_of(view, event, self._verbose)
         if lines:
             if self.colour:
                 style = _COLOURS.get(tone_of(event) or "", "")
-                lines = [painted(line, style) for line in lines]
+                lines = [paint(line, style) for line in lines]
             self.say("\n".join(lines))
 
     def _begin_fold(self, title: str) -> None:
-        """The lines of one step, or of all that work at the same time, belong together."""
+        """Begin the section of a step, or of all that run in parallel."""
         if not self._folding or title == self._fold:
             return
         ends = ["::endgroup::"] if self._fold else []
         self._fold = title
         self.say("\n".join([*ends, *([f"::group::{title}"] if title else [])]))
 
-    def idle(self, progress: Progress) -> None:
-        """Nothing came for a moment."""
-        if time.monotonic() - self._spoke_at < HEARTBEAT_SECONDS:
-            return
-        self.say(f"{clock(time.time())} {heartbeat(progress, steady_now())}")
+    def idle(self, view: RunView) -> None:
+        """Write a heartbeat if nothing was written for a while."""
+        if time.monotonic() - self._written_at >= HEARTBEAT_SECONDS:
+            self.say(f"{time_of_day(time.time())} {heartbeat(view, steady_now())}")
 
-    def note(self, text: str) -> None:
-        """Lines that are written once have no footer."""
+    def set_footer(self, text: str) -> None:
+        """A log has no footer."""
 
-    def offer(self, progress: Progress, text: str) -> None:
-        """What keys do now."""
-        self.say(text or f"{progress.name} goes on")
+    def offer_keys(self, view: RunView, text: str) -> None:
+        """Write what keys do now."""
+        self.say(text or f"{view.name} continues")
 
     def say(self, text: str) -> None:
-        """Talk, unless asked to be quiet."""
-        self._spoke_at = time.monotonic()
+        """Write a message, unless quiet."""
+        self._written_at = time.monotonic()
         if not self._quiet:
-            sys.stderr.write(f"{text}\n")  # in one piece, where printing would take two
+            sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
+
+
+# --- The summary --------------------------------------------------------------------------------------------
+
+
+def summary(view: RunView, now: float, columns: int | None = None) -> list[str]:
+    """The last lines of a run: its steps, how it ended, and what to type next."""
+    has_usage = any(step.cost is not None or step.tokens is not None for step in view.steps)
+    rows = [_step_cells(step, now, group_bracket(view, step), has_usage) for step in view.steps]
+    lines = format_table(rows, columns) if rows else []
+    name = str(view.number or view.root)
+    if view.ended is None:
+        return [*lines, *continues(view)]
+    data = view.ended["data"]
+    taken = duration(None if view.started_at is None else view.end_time(view.ended) - view.started_at)
+    used = cost_text(data)
+    if used and data.get("cost_usd") is not None and any(step.tokens and step.cost is None for step in view.steps):
+        used += ", some of it unpriced"
+    parts = [STATUS_LABELS.get(data["status"], data["status"]), f"run {name}", data.get("reason"), taken, used]
+    lines.append("  ".join(part for part in parts if part))
+    if data.get("error"):
+        lines.append(f"  {one_line(str(data['error']))}")
+    lines += [f"  {line}" for line in worktree_lines(data.get("steps") or [], name)]
+    again = f" · hocket resume {name}" if view.steps and data["status"] != "done" else ""
+    lines.append(f"  hocket show {name} · hocket logs {name}{again}")
+    return lines
+
+
+def _step_cells(step: StepView, now: float, bracket: str, has_usage: bool) -> list[str]:
+    elapsed = step.elapsed(now)
+    used = [
+        f"{step.tokens} tokens" if step.tokens is not None else "-",
+        exact_cost(step.cost, step.tokens, step.estimated) or "-",
+    ]
+    return [
+        NEEDS_YOU if step.question else STATUS_LABELS.get(step.status, "· " + step.status),
+        bracket + truncate(one_line(step.agent), AGENT_COLUMNS),
+        f"{step.iteration}/{step.maximum}",
+        step.reason or "-",
+        duration(elapsed) if elapsed is not None else "-",
+        *(used if has_usage else []),
+    ]
+
+
+def group_bracket(view: RunView, step: StepView) -> str:
+    """The bracket that joins the members of a group in a list; empty for a chain without groups."""
+    if all(one.group is None for one in view.steps):
+        return ""
+    if step.group is None:
+        return "  "
+    members = [one for one in view.steps if is_parallel(one, step)]
+    return "┌ " if step is members[0] else "└ " if step is members[-1] else "│ "
+
+
+def continues(view: RunView) -> list[str]:
+    """How to come back to a run that continues, and what it needs."""
+    name = str(view.number or view.root)
+    if view.parked is not None:
+        waits = f"run {name} {parking(view.parked, time.time())}, then continues by itself"
+        return [f"{waits}: hocket wait {name} · hocket stop {name}"]
+    if any(step.status == "waiting" and not step.question for step in view.steps):
+        return [f'run {name} waits for a message: hocket send {name} "…" --wait · hocket stop {name}']
+    asking = [f"{step.agent} needs you: {reply_to(view, step.question)}" for step in view.steps if step.question]
+    return [*asking, f"run {name} continues: hocket wait {name} · hocket logs -f {name} · hocket stop {name}"]
+
+
+def chain_line(view: RunView) -> str:
+    """``planner → (reviewer, qa:3)``."""
+    line = ""
+    for step, before, after in zip(view.steps, [None, *view.steps], [*view.steps[1:], None], strict=False):
+        joined, joins = before is not None and is_parallel(before, step), after is not None and is_parallel(step, after)
+        text = f"{step.agent}:{step.maximum}" if step.maximum > 1 else step.agent
+        opening = ", " if joined else f"{' → ' if before else ''}{'(' if joins else ''}"
+        line += f"{opening}{text}{')' if joined and not joins else ''}"
+    return line
+
+
+# --- Worktrees that steps left ------------------------------------------------------------------------------
+
+
+def worktree_lines(steps: list[dict[str, Any]], run: str) -> list[str]:
+    """What the steps of a chain left in worktrees, and commands that merge or prune it without losing anything."""
+    left = [step for step in steps if step.get("repository")]
+    lines = [line for step in left for line in _worktree_lines(step)]
+    return [*lines, f"    hocket worktrees prune {run}"] if any(step.get("worktree") for step in left) else lines
+
+
+def _worktree_lines(step: dict[str, Any]) -> list[str]:
+    where = f", in {step['worktree']}" if step.get("worktree") else ""
+    branch, head = step.get("branch"), step.get("head")
+    on = f" on {branch}" if branch else f" on no branch ({head[:12]})" if head and step.get("commits") else ""
+    work = _work(step) if on else _work(step).removesuffix(",")
+    line = f"{step['agent']}: {work}{on}{where}"
+    more = [f"besides: {step['besides']}" if step.get("besides") else "", " · ".join(_git_commands(step))]
+    return [one_line(line), *(f"    {one_line(part)}" for part in more if part)]
+
+
+def _git_commands(step: dict[str, Any]) -> Iterator[str]:
+    git = shlex.join(["git", "-C", str(step["repository"])])
+    folder, branch, head = str(step.get("worktree") or ""), step.get("branch"), step.get("head")
+    if branch is None and head and step.get("commits") != 0:
+        # Commits on no branch would be lost with the folder, so a branch comes first.
+        branch = f"hocket/{folder.rpartition('/')[2]}"
+        yield f"{git} branch {shlex.join([branch, head])}"
+    if branch and step.get("commits") != 0:
+        yield f"{git} merge {shlex.quote(branch)}"
+    if branch and not folder:
+        yield f"{git} branch -d {shlex.quote(branch)}"
+
+
+def _work(step: dict[str, Any]) -> str:
+    commits, left = step.get("commits"), step.get("uncommitted")
+    done = "commits unknown" if commits is None else f"{commits} commit{'s' if commits != 1 else ''}"
+    if left is None:
+        return f"{done}, uncommitted changes unknown,"
+    return f"{done}, {left} file{'s' if left != 1 else ''} not committed," if left else done

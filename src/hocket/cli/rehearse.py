@@ -1,21 +1,40 @@
-"""``hocket rehearse``: a chain as it is, its Claude agents played by a script. No account, no network, no cent.
+"""``hocket rehearse``: run a chain with scripted Claude agents, without an account, a network or cost.
 
-Also the two tools around scripts: ``--record`` makes one of a run, ``--serve`` plays one to a CLI that somebody else
-starts. Who plays, and where, is in ``players``, ``private`` and ``casting``.
+Also the two tools around scripts: ``--record`` makes a script from a run, ``--serve`` serves a scripted model to a CLI.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from hocket import config
+from hocket.catalog.discovery import discover
+from hocket.catalog.fields import read_definition
+from hocket.catalog.file_probe import Look
+from hocket.catalog.sources import project_roots
 from hocket.cli import access
+from hocket.cli.plain import PlainDisplay, summary
+from hocket.cli.run import request_body
+from hocket.cli.temp_home import (
+    API_KEY,
+    TempHome,
+    real_environment,
+    scripted_environment,
+    share_agents,
+    share_configuration,
+    sub_agents,
+    temp_environment,
+    temp_home,
+    without_account,
+)
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -35,30 +54,39 @@ from hocket.cli.usage import (
     Option,
     command,
 )
+from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client import Client
+from hocket.config.loading import load as load_config
 from hocket.errors import UsageError
-
-if TYPE_CHECKING:
-    from hocket.cli.casting import Role
-    from hocket.cli.private import Place
-    from hocket.cli.view import View
-    from hocket.cli.watch import Signals
-    from hocket.model import BoundChain
+from hocket.keeper.files import read_spec
+from hocket.model import BoundChain, Spec, Step
+from hocket.rehearsal import Script, ScriptedModel, Uncovered, load, record, uncovered_in
+from hocket.rehearsal.conversation_counts import conversations_in
+from hocket.rehearsal.steps import When
+from hocket.workflows.bind import StartRequest, bind
 
 SCRIPT = "rehearsal.yaml"
 FOOTER = "rehearsal  ·  ^C stop"
-TOGETHER = ("record", "serve")
-BELONGS = {"output": "record", "force": "record", "port": "serve"}
+SCRIPT_TOOLS = ("record", "serve")
+TOOL_OPTIONS = {"output": "record", "force": "record", "port": "serve"}
+CLAUDE = "claude"
+DEFINITIONS = "--agents"
+PROMPT_CHARACTERS = 200
+DEFAULT_ITERATIONS = 2
+"""How often the built-in script repeats a loop: enough to see that it is one."""
 
 
 @command(
     CHAIN_WORDS,
     Option("--chain", name="chain_name", metavar="NAME", help="Rehearse a chain of the configuration."),
-    Option("--script", metavar="FILE", help=f"What the agents say and do; without it {SCRIPT} of the project."),
+    Option("--script", metavar="FILE", help=f"Script of the agents (default: {SCRIPT} of the project)."),
     Option(
-        "--real", name="is_real", kind=FLAG, help="The installed Claude CLI and its tools; only the model is played."
+        "--real",
+        name="is_real",
+        kind=FLAG,
+        help="Use the installed Claude CLI and its tools; only the model is scripted.",
     ),
-    Option("--keep", kind=FLAG, help="Keep the folder in which it took place, and print it."),
+    Option("--keep", kind=FLAG, help="Keep the temporary folder and print its path."),
     PROMPT,
     PROMPT_FILE,
     CWD,
@@ -67,15 +95,17 @@ BELONGS = {"output": "record", "force": "record", "port": "serve"}
     MARKER,
     ASKING,
     *BOUNDS,
-    Option("-v", "--verbose", kind=FLAG, help="Show all they say, and what they think."),
+    Option("-v", "--verbose", kind=FLAG, help="Show all output, and the thinking of agents."),
     QUIET,
     PLAIN,
     JSON,
-    Option("--record", metavar="RUN", help="Print the script that says again what a Claude run said."),
-    Option("-o", "--output", metavar="FILE", help="With --record: write it to a new file."),
-    Option("--force", kind=FLAG, help="With -o: the file may be there already."),
-    Option("--serve", metavar="FILE", help="Be the model of a script for a CLI that you start, until Ctrl-C."),
-    Option("--port", kind=PORT, default=0, metavar="N", help="With --serve: where; 0 is any."),
+    Option("--record", metavar="RUN", help="Print a script that repeats what a Claude run said."),
+    Option("-o", "--output", metavar="FILE", help="With --record: write the script to a new file."),
+    Option("--force", kind=FLAG, help="With -o: overwrite an existing file."),
+    Option("--serve", metavar="FILE", help="Serve the scripted model to a CLI that you start, until Ctrl-C."),
+    Option(
+        "--port", kind=PORT, default=0, metavar="N", help="With --serve: listen on this port; 0 takes any free one."
+    ),
     examples=(
         'hocket rehearse "planner:3 -> builder" -p "Expire old sessions"',
         "hocket rehearse --chain ship --script calm.yaml --real",
@@ -85,239 +115,312 @@ BELONGS = {"output": "record", "force": "record", "port": "serve"}
     passing=True,
 )
 def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
-    """Play a chain through with no account, no network and no cent: a script says what its Claude agents do.
+    """Run a chain without an account, a network or cost: a script says what its Claude agents do.
 
-    It happens in a temporary folder with a server of its own. Plain programs of the chain, and the gate, run for real.
-    Ends with the chain's own exit code, but with 1 when the script did not cover what an agent was asked.
+    It uses a temporary home with a server of its own. Plain programs of the chain, and the gate, run for real. Exits
+    with the chain's code, but with 1 when the script does not cover a request of an agent.
     """
-    given = [f"--{name}" for name in TOGETHER if options[name] is not None]
+    given = [f"--{name}" for name in SCRIPT_TOOLS if options[name] is not None]
     if len(given) > 1 or (given and (words or options["chain_name"])):
-        raise ArgumentError(f"{given[-1]} stands alone")
-    for name, tool in BELONGS.items():
+        raise ArgumentError(f"{given[-1]} cannot be combined with a chain or another tool")
+    for name, tool in TOOL_OPTIONS.items():
         if options[name] and options[tool] is None:
-            raise ArgumentError(f"--{name} belongs to --{tool}")
+            raise ArgumentError(f"--{name} needs --{tool}")
     if options["record"] is not None:
-        return _record(options["record"], options["output"], options["force"])
+        return _record_script(options["record"], options["output"], options["force"])
     if options["serve"] is not None:
-        return _serve(options["serve"], access.directory(cwd), options["port"])
+        return _serve_model(options["serve"], access.directory(cwd), options["port"])
     return _rehearse(words, access.directory(cwd), options)
 
 
 # --- A rehearsal --------------------------------------------------------------------------------------------
 
 
-class Plan(NamedTuple):
+class Rehearsal(NamedTuple):
     """A chain to be rehearsed, before anything has started."""
 
     request: dict[str, Any]
     chain: BoundChain
-    cast: list[Role]
+    roles: list[Role]
     script: Path
-    name: str
-    """What people call the script."""
+    script_name: str
 
 
 def _rehearse(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> int:
-    from hocket.cli.private import environment, private_place, share_configuration
-
     before, users_home = config.process_environment(), config.home()
-    with private_place("rehearsal", options["keep"]) as place:
+    with temp_home("rehearsal", options["keep"]) as place:
         share_configuration(place, users_home)
-        # Which program it is does not matter yet, but there must be one for a chain to be put together.
-        config.take_on(environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable}))
-        plan = _plan(place, words, cwd, options)
+        # Binding needs a program for every agent; which one does not matter yet.
+        config.take_on(temp_environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable}))
+        rehearsal = _prepare(place, words, cwd, options)
         if not (options["as_json"] or options["quiet"]):
-            _announce(plan, options["is_real"], place)
+            _announce(rehearsal, options["is_real"], place)
         state = place.folder("state")
-        with _players(place, plan, before, options["is_real"], state):
-            code = _watch({**plan.request, "env": access.environment(cwd)}, options)
-        code = _review(plan, state, code, options)
+        with _scripted_agents(place, rehearsal, before, options["is_real"], state):
+            code = _watch({**rehearsal.request, "env": access.environment(cwd)}, options)
+        code = _check_script(rehearsal, state, code, options)
     if options["keep"]:
-        print(f"kept {place.root}  look inside with: HOCKET_HOME={place.home} hocket ps -a", file=sys.stderr)
+        print(f"kept {place.root}; list its runs: HOCKET_HOME={place.home} hocket ps -a", file=sys.stderr)
     return code
 
 
-def _plan(place: Place, words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> Plan:
-    from hocket.cli.casting import roles, usual_script
-    from hocket.cli.run import request_body
-    from hocket.config.loading import load
-    from hocket.model import BoundChain
-    from hocket.workflows.bind import StartRequest, bind
-
-    # A worktree would lie in the rehearsal's own home, and go with it.
+def _prepare(place: TempHome, words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> Rehearsal:
+    # A worktree would lie in the temporary home, and go with it.
     request = request_body(words, cwd, options) | {"isolation": "none"}
-    request["on_question_default"] = "deny"  # a rehearsal goes on by itself unless somebody says otherwise
-    chain = bind(StartRequest(**request), load(cwd, config.home()))
+    request["on_question_default"] = "deny"  # so that a rehearsal needs no person
+    chain = bind(StartRequest(**request), load_config(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
-    cast = roles(chain)
-    found = _script(options["script"], cwd)
-    if found is not None:
-        return Plan(request, chain, cast, found, str(found))
-    usual = place.root / "script.json"
-    usual.write_text(json.dumps(usual_script(cast)), encoding="utf-8")
-    return Plan(request, chain, cast, usual, "the built-in script")
+    roles = roles_of(chain)
+    script = _find_script(options["script"], cwd)
+    if script is not None:
+        return Rehearsal(request, chain, roles, script, str(script))
+    built_in = place.root / "script.json"
+    built_in.write_text(json.dumps(default_script(roles)), encoding="utf-8")
+    return Rehearsal(request, chain, roles, built_in, "the built-in script")
 
 
-def _script(given: str | None, cwd: str) -> Path | None:
-    """The one that was asked for, else the project's; None where there is none."""
-    from hocket.catalog.file_probe import Look
-    from hocket.catalog.sources import project_roots
-
+def _find_script(given: str | None, cwd: str) -> Path | None:
+    """The given script, else the project's; None if there is none."""
     if given is not None:
         return Path(cwd, given)
     return next((path for folder in project_roots(Look(), cwd, {}) if (path := Path(folder, SCRIPT)).exists()), None)
 
 
-def _announce(plan: Plan, is_real: bool, place: Place) -> None:
-    from hocket.cli.casting import programs
-
-    player = "the installed CLI, its tools run for real; the model is" if is_real else "its agents are"
-    print(f"rehearsal: {player} played by {plan.name}", file=sys.stderr)
-    if outside := programs(plan.chain):
-        print(f"rehearsal: runs for real: {', '.join(outside)}", file=sys.stderr)
-    if any(step.spec.on_question == "ask" for step in plan.chain.steps):
-        print(f"rehearsal: questions are answered with HOCKET_HOME={place.home} hocket answer …", file=sys.stderr)
+def _announce(rehearsal: Rehearsal, is_real: bool, place: TempHome) -> None:
+    scripted = "the installed CLI and its tools run for real, the model is" if is_real else "agents are"
+    print(f"rehearsal: {scripted} scripted by {rehearsal.script_name}", file=sys.stderr)
+    if programs := real_programs(rehearsal.chain):
+        print(f"rehearsal: runs for real: {', '.join(programs)}", file=sys.stderr)
+    if any(step.spec.on_question == "ask" for step in rehearsal.chain.steps):
+        print(f"rehearsal: to answer questions: HOCKET_HOME={place.home} hocket answer …", file=sys.stderr)
 
 
 @contextmanager
-def _players(place: Place, plan: Plan, before: Mapping[str, str], is_real: bool, state: Path) -> Iterator[None]:
-    """From here on, the environment leads every Claude agent to the script."""
-    from hocket.cli import players
-    from hocket.cli.private import environment
-
+def _scripted_agents(
+    place: TempHome, rehearsal: Rehearsal, before: Mapping[str, str], is_real: bool, state: Path
+) -> Iterator[None]:
+    """Set the environment that gives every Claude agent the script."""
+    cwd = rehearsal.request["cwd"]
     if not is_real:
-        cwds = {step.spec.cwd for step in plan.chain.steps}
-        found = players.sub_agents(cwds, access.environment(plan.request["cwd"]), config.home())
-        config.take_on(environment(place, before, players.scripted(place, plan.script, state, found)))
+        cwds = {step.spec.cwd for step in rehearsal.chain.steps}
+        found = sub_agents(cwds, access.environment(cwd), config.home())
+        config.take_on(temp_environment(place, before, scripted_environment(place, rehearsal.script, state, found)))
         yield
         return
-    from hocket.rehearsal import ScriptedModel, load
-
-    model = ScriptedModel(load(plan.script), state=state, agents={role.agent: role.definition for role in plan.cast})
-    # Starting a server forks, which is better done before there are threads.
+    agents = {role.agent: role.definition for role in rehearsal.roles}
+    model = ScriptedModel(load(rehearsal.script), state=state, agents=agents)
+    # Start the server now, because it forks, which has to happen before there are threads.
     access.connect(talk=False).request("GET", "/api/health")
-    players.share_agents(place, plan.request["cwd"], before)
+    share_agents(place, cwd, before)
     with model:
-        config.take_on(environment(place, players.without_account(before), players.real(place, model.url, before)))
+        config.take_on(temp_environment(place, without_account(before), real_environment(place, model.url, before)))
         yield
 
 
 def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
-    """As ``hocket run`` does, but nobody can leave a rehearsal and find it again."""
-    from hocket.cli.watch import Leave, Signals, stream_json
-
+    """Watch as ``hocket run`` does, but without detaching: a rehearsal ends with its command."""
     client = access.connect(talk=False)
-    signals = Signals(client, on_terminal=False)
+    signals = SignalHandler(client, on_terminal=False)
     signals.install()
     try:
         started = client.request("POST", "/api/runs", request)
-        signals.watching(started["id"])
+        signals.set_run(started["id"])
         if options["as_json"]:
             last = stream_json(client, started["id"], access.write_json, sys.stdout.flush)
         else:
             last = _show(client, started["id"], signals, options)
-    except Leave as leave:
-        return leave.code
+    except ClientExit as leaving:
+        return leaving.code
     data = last["data"]
     return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
-def _show(client: Client, run: str, signals: Signals, options: dict[str, Any]) -> dict[str, Any]:
-    from hocket.cli.progress import Progress, summary
-    from hocket.cli.steady import steady_now
-    from hocket.cli.watch import watch
-
-    progress = Progress(run)
-    view = _view(options)
-    view.note(FOOTER)
-    last = watch(client, progress, view, signals)
+def _show(client: Client, run: str, signals: SignalHandler, options: dict[str, Any]) -> dict[str, Any]:
+    view = steady_view(run)
+    display = _display(options)
+    display.set_footer(FOOTER)
+    last = watch(client, view, display, signals)
     access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not options["quiet"]:
-        # The last line says how to look at a run later, and there is no later.
-        print("\n".join(summary(progress, steady_now())[:-1]), file=sys.stderr)
+        # Without the last line, whose commands would look for the run in the user's home.
+        print("\n".join(summary(view, steady_now())[:-1]), file=sys.stderr)
     return last
 
 
-def _view(options: dict[str, Any]) -> View:
+def _display(options: dict[str, Any]) -> RunDisplay:
     if not options["quiet"] and config.interactive(sys.stdout.isatty(), options["plain"]):
-        from hocket.cli.terminal import LiveView
+        from hocket.cli.terminal import LiveDisplay
 
-        return LiveView(options["verbose"], config.colour_wanted(True))
-    from hocket.cli.plain import PlainView
-
-    return PlainView(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
+        return LiveDisplay(options["verbose"], config.colour_wanted(True))
+    return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
-def _review(plan: Plan, state: Path, code: int, options: dict[str, Any]) -> int:
-    """What the rehearsal has shown about the script itself."""
-    from hocket.cli.casting import complaint, unused
-    from hocket.rehearsal import load, uncovered_in
-    from hocket.rehearsal.conversation_counts import conversations_in
-
+def _check_script(rehearsal: Rehearsal, state: Path, code: int, options: dict[str, Any]) -> int:
+    """Report requests that the script does not cover, which is an error, and rules that were not used."""
     if uncovered := list(dict.fromkeys(uncovered_in(state))):
-        print("\n".join(complaint(uncovered, plan.name)), file=sys.stderr)
+        print("\n".join(uncovered_report(uncovered, rehearsal.script_name)), file=sys.stderr)
         return 1
-    idle = unused(load(plan.script), conversations_in(state))
-    if idle and plan.name == str(plan.script) and not (options["as_json"] or options["quiet"]):
-        print(f"hint: never needed: {', '.join(idle)}", file=sys.stderr)
+    unused = unused_rules(load(rehearsal.script), conversations_in(state))
+    is_users = rehearsal.script_name == str(rehearsal.script)
+    if unused and is_users and not (options["as_json"] or options["quiet"]):
+        print(f"hint: unused rules: {', '.join(unused)}", file=sys.stderr)
     return code
+
+
+# --- Roles --------------------------------------------------------------------------------------------------
+
+
+class Role(NamedTuple):
+    """One scripted step of a chain."""
+
+    agent: str
+    """The name by which the script knows it."""
+    definition: str
+    prompt: str
+    iterations: int
+    """How often it speaks before it says the marker; 0 for a step without a loop."""
+    marker: str
+
+
+def roles_of(chain: BoundChain) -> list[Role]:
+    """The scripted steps of a chain."""
+    return [_role(step) for step in chain.steps if step.spec.provider == CLAUDE]
+
+
+def real_programs(chain: BoundChain) -> list[str]:
+    """What runs for real: plain programs, and the gate."""
+    gate = [f"the gate ({chain.until})"] if chain.until else []
+    return list(dict.fromkeys([*(step.agent for step in chain.steps if step.spec.provider != CLAUDE), *gate]))
+
+
+def _role(step: Step) -> Role:
+    name, definition = _definition(step.spec)
+    iterations = min(DEFAULT_ITERATIONS, step.iterations) if step.loop else 0
+    return Role(name, definition, step.spec.prompt or "", iterations, step.spec.marker)
+
+
+def _definition(spec: Spec) -> tuple[str, str]:
+    """The name and the prompt in the definition file of a step; the bare CLI has no such file."""
+    for option, value in pairwise(spec.argv):
+        if option == DEFINITIONS and (content := spec.files.get(value.rpartition("/")[2])):
+            for name, fields in json.loads(content).items():
+                return name, str(fields.get("prompt") or "")
+    return CLAUDE, ""
+
+
+def default_script(roles: Sequence[Role]) -> dict[str, Any]:
+    """A script for any chain: each agent repeats its prompt, and a loop ends by its marker."""
+    rules: list[dict[str, Any]] = []
+    spoken: dict[str, int] = {}
+    for role in roles:
+        for number in range(1, max(role.iterations, 1) + 1):
+            spoken[role.agent] = spoken.get(role.agent, 0) + 1
+            steps: list[Any] = [{"say": _introduction(role, number)}]
+            when = {"agent": role.agent, "pass": spoken[role.agent]}
+            rules.append({"when": when, "do": [*steps, "marker"] if number == role.iterations else steps})
+    # A gate that fails repeats the loop; then only the marker is left to say.
+    rules += [{"when": {"agent": role.agent}, "do": ["marker"]} for role in roles if role.iterations]
+    markers = {role.marker for role in roles}
+    return {"version": 1, "rules": rules, "default": "fail", **({"marker": markers.pop()} if len(markers) == 1 else {})}
+
+
+def _introduction(role: Role, number: int) -> str:
+    prompt = role.prompt if len(role.prompt) <= PROMPT_CHARACTERS else role.prompt[:PROMPT_CHARACTERS] + "…"
+    turn = f", iteration {number}" if role.iterations else ""
+    return f"I am {role.agent}{turn}. My prompt: {prompt}"
+
+
+def uncovered_report(uncovered: Sequence[Uncovered], script: str) -> list[str]:
+    """The requests without a rule, and rules that would cover them."""
+    count = "a request" if len(uncovered) == 1 else f"{len(uncovered)} requests"
+    return [
+        f"✗ the script does not cover {count}: {script}",
+        *(f"  {_request(request)}" for request in uncovered),
+        "add to its rules:",
+        *(line for request in uncovered for line in _rule(request)),
+    ]
+
+
+def _request(request: Uncovered) -> str:
+    turn = f"wake {request.woken}" if request.woken else f"turn {request.turn}"
+    return f"agent {request.agent}, {turn}, pass {request.passage}, last message {_quoted(request.last)}"
+
+
+def _rule(request: Uncovered) -> list[str]:
+    """A rule in YAML, with the conditions that distinguish this request from the first one of its agent."""
+    when = {"agent": _quoted(request.agent)}
+    if request.woken:
+        when["woken"] = str(request.woken)
+    elif request.turn > 1:
+        when["turn"] = str(request.turn)
+    if request.passage > 1:
+        when["pass"] = str(request.passage)
+    conditions = ", ".join(f"{key}: {value}" for key, value in when.items())
+    return [f"  - when: {{{conditions}}}", "    do:", '      - say: "…"']
+
+
+def _quoted(text: str) -> str:
+    """A JSON string, which is valid YAML and has no control characters; plain words stay as they are."""
+    return text if text.isascii() and text.replace("-", "").replace("_", "").isalnum() else json.dumps(text)
+
+
+def unused_rules(script: Script, conversations: Mapping[str, int]) -> list[str]:
+    """Rules that cannot have matched: their agent never ran, or not as often as they require."""
+    return [
+        f"rule {number} ({_condition(rule.when)})"
+        for number, rule in enumerate(script.rules, 1)
+        if rule.when.agent is not None and conversations.get(rule.when.agent, 0) < (rule.when.passage or 1)
+    ]
+
+
+def _condition(when: When) -> str:
+    return f"{when.agent}, pass {when.passage}" if when.passage else f"{when.agent}"
 
 
 # --- Scripts ------------------------------------------------------------------------------------------------
 
 
-def _record(ref: str, output: str | None, force: bool) -> int:
-    from hocket.rehearsal import record
-
+def _record_script(ref: str, output: str | None, force: bool) -> int:
     client = access.connect()
     run = client.run(ref)
-    if run["provider"] != "claude":
-        raise UsageError(f"run {run['number']} is no Claude agent's", _recordable(run))
+    if run["provider"] != CLAUDE:
+        raise UsageError(f"run {run['number']} is not a Claude run", _recordable(run))
     raw = b"".join(client.output(run["id"]))
     recording = record(raw.split(b"\n"), _name_in_script(run))
     if output is None:
         access.write(recording.script)
     else:
-        _write_new(Path(output), recording.script, force)
+        _write_file(Path(output), recording.script, force)
     for note in recording.notes:
         print(f"rehearsal: {note}", file=sys.stderr)
     return 0
 
 
 def _recordable(run: dict[str, Any]) -> str | None:
-    found = [str(child["number"]) for child in run["children"] if child["provider"] == "claude"]
-    return f"name one of those below it: {', '.join(found)}" if found else None
+    found = [str(child["number"]) for child in run["children"] if child["provider"] == CLAUDE]
+    return f"its Claude runs: {', '.join(found)}" if found else None
 
 
 def _name_in_script(run: dict[str, Any]) -> str:
-    """The name in the agent's definition, which need not be what the run was asked for by."""
-    from hocket.cli.casting import CLAUDE
-    from hocket.keeper.files import read_spec
-
+    """The name in the agent's definition, which may differ from the one the run was started by."""
     argv = (read_spec(run["dir"]) or {}).get("argv", [])
     return str(argv[argv.index("--agent") + 1]) if "--agent" in argv else CLAUDE
 
 
-def _write_new(path: Path, text: str, force: bool) -> None:
+def _write_file(path: Path, text: str, force: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
         with open(os.open(path, flags, 0o666), "w", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise UsageError(f"{path} is there already", "give another name, or --force to write over it") from None
+        raise UsageError(f"{path} exists already", "give another name, or --force to overwrite it") from None
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     print(f"wrote {path}", file=sys.stderr)
 
 
-def _serve(file: str, cwd: str, port: int) -> int:
-    import signal
-
-    from hocket.cli.casting import complaint
-    from hocket.cli.players import KEY
-    from hocket.rehearsal import ScriptedModel, load
-
+def _serve_model(file: str, cwd: str, port: int) -> int:
     script = load(Path(cwd, file))
     names = {rule.when.agent for rule in script.rules if rule.when.agent}
     try:
@@ -328,24 +431,20 @@ def _serve(file: str, cwd: str, port: int) -> int:
         signal.signal(number, signal.default_int_handler)
     with model:
         try:
-            print(f"export ANTHROPIC_BASE_URL={model.url}\nexport ANTHROPIC_API_KEY={KEY}", flush=True)
-            print("the model of the script, until Ctrl-C", file=sys.stderr, flush=True)
+            print(f"export ANTHROPIC_BASE_URL={model.url}\nexport ANTHROPIC_API_KEY={API_KEY}", flush=True)
+            print("serving the scripted model until Ctrl-C", file=sys.stderr, flush=True)
             signal.pause()
         except KeyboardInterrupt:
             print(f"{model.requests} requests", file=sys.stderr)
     if model.uncovered:
-        print("\n".join(complaint(model.uncovered, file)), file=sys.stderr)
+        print("\n".join(uncovered_report(model.uncovered, file)), file=sys.stderr)
     return 1 if model.uncovered else 0
 
 
 def _definitions(names: set[str], cwd: str) -> dict[str, str]:
-    """The texts by which the model knows who is asking, of those agents that are defined here."""
-    from hocket.catalog.discovery import discover
-    from hocket.catalog.fields import read_definition
-    from hocket.config.loading import load
-
+    """The system prompts by which the model recognises the agents that are defined here."""
     env, home = access.environment(cwd), config.home()
-    catalog = discover(cwd, env, home, load(cwd, home))
+    catalog = discover(cwd, env, home, load_config(cwd, home))
     found = {name: entry for name in sorted(names) for entry in catalog.find(name)[:1]}
     return {
         name: str(read_definition(entry.path, stem=name).fields.get("prompt") or "") for name, entry in found.items()

@@ -28,7 +28,8 @@ from hocket.catalog.report import (
     summary,
     trust_line,
 )
-from hocket.cli.format import fit, harmless, one_line, painted, width, wrapped
+from hocket.cli.format import display_width, paint, truncate, wrap
+from hocket.views.text import one_line, strip_controls
 
 Table = Mapping[str, Any]
 Agent = Mapping[str, Any]
@@ -63,7 +64,7 @@ class Page(NamedTuple):
     shown: Callable[[str], str] = str
 
     def paint(self, text: str, style: str | None) -> str:
-        return painted(text, style, self.colour)
+        return paint(text, style, self.colour)
 
     def told(self, text: str) -> str:
         """A sentence of ours, on one line, its paths written as all others are."""
@@ -71,7 +72,7 @@ class Page(NamedTuple):
 
     def wrapped(self, text: str, indent: int) -> list[str]:
         """The lines of a text that is to stand so far to the right; one line where there is no width."""
-        return [text] if self.columns is None else wrapped(text, max(16, self.columns - indent))
+        return [text] if self.columns is None else wrap(text, max(16, self.columns - indent))
 
 
 def listing(table: Table, page: Page) -> list[str]:
@@ -109,9 +110,9 @@ def _agents(agents: Sequence[Agent], page: Page) -> list[str]:
     lines = [page.paint(_row([*_padded([column.head for column in columns], widths), told]), DIM)]
     for agent in agents:
         cells = _padded([column.cell(agent) for column in columns], widths)
-        painted = [page.paint(cell, _style_of(place, cell)) for place, cell in enumerate(cells)]
-        last = fit(one_line(agent["description"])[: 4 * PIPE_TEXT], room) if room else ""
-        lines.append(_row([*painted, last] if last else [*painted[:-1], painted[-1].rstrip()]))
+        paint = [page.paint(cell, _style_of(place, cell)) for place, cell in enumerate(cells)]
+        last = truncate(one_line(agent["description"])[: 4 * PIPE_TEXT], room) if room else ""
+        lines.append(_row([*paint, last] if last else [*paint[:-1], paint[-1].rstrip()]))
     return lines
 
 
@@ -140,12 +141,12 @@ def _left(columns: Sequence[Column], agents: Sequence[Agent], total: int) -> int
 
 
 def _width_of(column: Column, agents: Sequence[Agent]) -> int:
-    return min(column.limit, max(width(text) for text in [column.head, *map(column.cell, agents)]))
+    return min(column.limit, max(display_width(text) for text in [column.head, *map(column.cell, agents)]))
 
 
 def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    fitting = [fit(cell, wide) for cell, wide in zip(cells, widths, strict=True)]
-    return [cell + " " * (wide - width(cell)) for cell, wide in zip(fitting, widths, strict=True)]
+    fitting = [truncate(cell, wide) for cell, wide in zip(cells, widths, strict=True)]
+    return [cell + " " * (wide - display_width(cell)) for cell, wide in zip(fitting, widths, strict=True)]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -164,7 +165,7 @@ def _name(agent: Agent, limit: int) -> str:
     """The name, and what to type instead where that cannot be typed; if only one of them fits, what to type."""
     name, address = one_line(agent["name"]), agent["address"]
     both = name if name == address else f"{name} ({address})"
-    return both if width(both) <= limit else address
+    return both if display_width(both) <= limit else address
 
 
 def _source(agent: Agent) -> str:
@@ -215,7 +216,7 @@ def _needing_trust(told: str, agents: Sequence[Agent], page: Page) -> list[str]:
     for agent in agents:
         lines += _marked("◆", one_line(agent["name"]), page.told("; ".join(agent["needs_trust"])), page)
         # To be typed as it stands, so it is never cut.
-        lines.append(f"    {harmless(typable(trust_line(agent) or ''))}")
+        lines.append(f"    {strip_controls(typable(trust_line(agent) or ''))}")
     return lines
 
 
@@ -269,7 +270,7 @@ def _named_together(problems: Sequence[Problem], page: Page) -> str:
 def _marked(mark: str, head: str, text: str, page: Page) -> list[str]:
     """``✗ head  text``, the text below the head where there is no room beside it."""
     glyph = page.paint(mark, _STYLES[mark])
-    if page.columns is None or 4 + width(head) + width(text) <= page.columns:
+    if page.columns is None or 4 + display_width(head) + display_width(text) <= page.columns:
         return [f"{glyph} {head}  {text}"]
     return [f"{glyph} {head}", *(f"    {line}" for line in page.wrapped(text, 4))]
 
@@ -349,25 +350,27 @@ def _candidate_lines(candidate: Mapping[str, Any], page: Page) -> list[str]:
     head = f"{mark} {word:<8}  {candidate['source']:<13}  "
     where = one_line(at(candidate, page.shown))
     text = page.told(candidate["reason"] or _NOTES.get(verdict, ""))
-    if page.columns is None or len(head) + width(where) + 2 + width(text) <= page.columns:
+    if page.columns is None or len(head) + display_width(where) + 2 + display_width(text) <= page.columns:
         return [page.paint(head, style) + f"{where}  {text}".rstrip()]
-    below = [f"    {line}" for line in page.wrapped(where, 4)] if len(head) + width(where) > page.columns else []
+    below = (
+        [f"    {line}" for line in page.wrapped(where, 4)] if len(head) + display_width(where) > page.columns else []
+    )
     first = page.paint(head.rstrip() if below else head, style) + ("" if below else where)
     return [first, *below, *(f"    {line}" for line in page.wrapped(text, 4) if line)]
 
 
 def _property_lines(fields: Sequence[Mapping[str, Any]], page: Page) -> list[str]:
     names = [field["field"].replace("_", " ") for field in fields]
-    indent = max(map(width, names)) + 2
+    indent = max(map(display_width, names)) + 2
     lines: list[str] = []
     for name, field in zip(names, fields, strict=True):
         value, origin = _value(field), _origin(field, page)
         room = PIPE_TEXT if page.columns is None else max(16, page.columns - indent)
         head = page.paint(one_line(name).ljust(indent), DIM)
-        if page.columns is None or width(value) + 2 + width(origin) <= room:
-            lines.append(f"{head}{fit(value, room)}  {page.paint(origin, DIM)}")
+        if page.columns is None or display_width(value) + 2 + display_width(origin) <= room:
+            lines.append(f"{head}{truncate(value, room)}  {page.paint(origin, DIM)}")
         else:
-            lines.append(f"{head}{fit(value, room)}")
+            lines.append(f"{head}{truncate(value, room)}")
             lines += [" " * indent + page.paint(line, DIM) for line in page.wrapped(origin, indent)]
     return lines
 
@@ -394,4 +397,4 @@ def _origin(field: Mapping[str, Any], page: Page) -> str:
         return f"({field['origin']})"
     where = one_line(at(field, page.shown))
     before = field["instead_of"]
-    return f"({where}, instead of {fit(one_line(_written(before)), 40)})" if before is not None else f"({where})"
+    return f"({where}, instead of {truncate(one_line(_written(before)), 40)})" if before is not None else f"({where})"

@@ -1,12 +1,17 @@
-"""``hocket run``: start a chain, watch it to its end, end with its exit code."""
+"""``hocket run``: start a chain, watch it to its end, exit with its code."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 from hocket import config
+from hocket.chain.variables import join, substitute
 from hocket.cli import access
+from hocket.cli.chains import step_details
+from hocket.cli.format import paint_status
+from hocket.cli.plain import PlainDisplay, continues, summary
 from hocket.cli.usage import (
     ASKING,
     BOUNDS,
@@ -22,15 +27,13 @@ from hocket.cli.usage import (
     QUIET,
     TIMEOUT,
     UNTIL,
+    ArgumentError,
     Option,
     command,
 )
+from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client import Client
-
-if TYPE_CHECKING:
-    from hocket.cli.progress import Progress
-    from hocket.cli.view import View
-    from hocket.cli.watch import Signals
+from hocket.views.run_view import RunView
 
 EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
 
@@ -43,7 +46,7 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
     CWD,
     Option("--dry-run", kind=FLAG, help="Show what would be started, and start nothing."),
     Option("-v", "--verbose", kind=FLAG, help="Show each step's program, arguments and directory."),
-    Option("--detach", kind=FLAG, help="Print the run's number and leave it to the server."),
+    Option("--detach", kind=FLAG, help="Print the run's number and exit; the run continues."),
     UNTIL,
     TIMEOUT,
     MARKER,
@@ -63,32 +66,30 @@ EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions
 )
 def run(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     """Run a chain: agents joined by "->", each with an optional ":N" that repeats it up to N times; those in
-    parentheses, "(a, b:3)", work at the same time.
+    parentheses, "(a, b:3)", run in parallel.
 
-    The result goes to standard output, everything else to standard error. A chain's text may be given as one
-    word or several; NAME=value sets a variable of the chain.
+    The result goes to standard output, everything else to standard error. The text of a chain may be one word or
+    several; NAME=value sets a variable of the chain.
     """
     request = request_body(words, access.directory(cwd), options)
-    request["on_question_default"] = "ask" if options["detach"] or _somebody_watches(options) else "deny"
+    request["on_question_default"] = "ask" if options["detach"] or _is_watched(options) else "deny"
     if options["dry_run"]:
         return _dry_run(request, options["as_json"])
     if options["verbose"] and not options["as_json"]:
-        for line in _described(_bound(request, starting=True)):
+        for line in step_details(_bound_steps(request, starting=True)):
             print(line, file=sys.stderr)
     return start_and_watch("/api/runs", request, options)
 
 
 def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The body of the start, of ``rehearse`` too. Only what was given is in it."""
-    dsl, variables = _joined(words)
+    """The body of a start request, with only the options that were given."""
+    dsl, variables = join(words)
     if bool(dsl) == bool(options["chain_name"]):
-        from hocket.cli.usage import ArgumentError
-
-        both = f"give --chain or a chain's text, not both: {dsl!r}"
+        both = f"give --chain or the text of a chain, not both: {dsl!r}"
         raise ArgumentError(both if dsl else f"nothing to run\n  {EXAMPLE}")
     file = options["prompt_file"]
-    prompt = access.pick_prompt(options["prompt"], file and _substituted(file, variables), cwd)
-    # Text that was not typed for us is nobody's template: what looks like a variable in it is none.
+    prompt = access.pick_prompt(options["prompt"], file and substitute(file, variables), cwd)
+    # A prompt from a file or from standard input is not a template: what looks like a variable stays as it is.
     literal = prompt != options["prompt"] and any(mark in (prompt or "") for mark in ("${", "{{"))
     body = {
         "dsl": dsl or None,
@@ -108,32 +109,17 @@ def request_body(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> d
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _joined(words: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """The chain's text and its variables. Telling them apart takes regular expressions, which most runs never need."""
-    if not any("=" in word for word in words):
-        return " ".join(words), {}
-    from hocket.chain.variables import join
-
-    return join(words)
-
-
-def _substituted(file: str, variables: dict[str, str]) -> str:
-    from hocket.chain.variables import substitute
-
-    return substitute(file, variables)
-
-
 def _dry_run(request: dict[str, Any], as_json: bool) -> int:
-    steps = _bound(request, starting=False)
+    steps = _bound_steps(request, starting=False)
     if as_json:
         access.write_json(steps)
     else:
-        access.write("".join(f"{line}\n" for line in _described(steps)))
+        access.write("".join(f"{line}\n" for line in step_details(steps)))
     return 0
 
 
-def _bound(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
-    """Each step with nothing left to look up, found here; for a run by the server, which knows what it may start."""
+def _bound_steps(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
+    """Every step with its agent resolved: here, or for a run by the server, which knows what the run may start."""
     if (client := access.connect_as_run(starting)) is not None:
         steps: list[dict[str, Any]] = client.request("POST", "/api/plans", request)
         return steps
@@ -144,23 +130,15 @@ def _bound(request: dict[str, Any], *, starting: bool) -> list[dict[str, Any]]:
     return describe(bind(StartRequest(**request), load(cwd, config.home())))
 
 
-def _described(steps: list[dict[str, Any]]) -> list[str]:
-    from hocket.cli.chains import described
-
-    return described(steps)
-
-
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:
-    """Start a run by a POST and watch it to its end; the exit code. ``resume`` does the same with other words.
+    """Start a run by a POST, watch it to its end, and return the exit code; ``resume`` uses it as well.
 
-    The options that count are ``as_json quiet plain verbose detach``, and ``session``: such a run is watched until
-    it has nothing more to do, because it does not end.
+    Reads the options ``as_json quiet plain verbose detach`` and ``session``: a session is watched up to its first
+    pause, because it does not end.
     """
-    from hocket.cli.watch import Leave, Signals
-
     as_json, quiet = options["as_json"], options["quiet"]
     client = access.connect(talk=not as_json and not quiet)
-    signals = Signals(client, on_terminal=_somebody_watches(options))
+    signals = SignalHandler(client, on_terminal=_is_watched(options))
     if not options["detach"]:
         signals.install()
     try:
@@ -169,93 +147,69 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
             access.write_json({"run": started["id"]}) if as_json else access.write(f"run {started['number']}\n")
             return 0
         id = client.start_followed(path, body)
-        signals.watching(id)
+        signals.set_run(id)
         session = options.get("session", False)
         if as_json:
-            return _report_json(client, id, signals, session)
-        return _report(client, id, signals, _view(_is_live(options), options), quiet, session)
-    except Leave as leave:
-        return leave.code
+            return _exit_code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
+        return _watch(client, id, signals, _display(_is_live(options), options), quiet, session)
+    except ClientExit as leaving:
+        return leaving.code
 
 
 def _is_live(options: dict[str, Any]) -> bool:
-    """Whether there is a terminal to repaint."""
+    """True if there is a terminal to repaint."""
     silent = options["as_json"] or options["quiet"]
     return not silent and config.interactive(sys.stdout.isatty(), options["plain"])
 
 
-def _somebody_watches(options: dict[str, Any]) -> bool:
-    """Whether a person sees what happens. The result may go into a file; it is where the talk goes that counts."""
+def _is_watched(options: dict[str, Any]) -> bool:
+    """True if a person sees the messages, even if the result goes to a file."""
     silent = options["as_json"] or options["quiet"]
     return _is_live(options) or (not silent and config.interactive(sys.stderr.isatty()))
 
 
-def _report_json(client: Client, id: str, signals: Signals, session: bool) -> int:
-    from hocket.cli.watch import stream_json
-
-    return _code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
-
-
-def _code(last: dict[str, Any], signals: Signals) -> int:
-    """What the last event means to a script: the run's end, or that of a session's turn."""
+def _exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
+    """The exit code for the last event: the end of a run, or of a session's turn."""
     data = last["data"]
     if last["type"] == "turn.ended":
         return 1 if data.get("is_error") else 0
     return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
-def _view(live: bool, options: dict[str, Any]) -> View:
+def _display(live: bool, options: dict[str, Any]) -> RunDisplay:
     if live:
-        from hocket.cli.terminal import LiveView
+        from hocket.cli.terminal import LiveDisplay
 
         answering = sys.stdin is not None and sys.stdin.isatty()
-        return LiveView(options["verbose"], config.colour_wanted(True), keys=answering)
-    from hocket.cli.plain import PlainView
-
-    # Not for a terminal's sake: there, whoever asks for plain lines wants no more than letters.
-    return PlainView(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
+        return LiveDisplay(options["verbose"], config.colour_wanted(True), keys=answering)
+    # --plain on a terminal means no colours either, unless they are forced.
+    return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
-def _report(
+def _watch(
     client: Client,
     id: str,
-    signals: Signals,
-    view: View,
+    signals: SignalHandler,
+    display: RunDisplay,
     quiet: bool,
     session: bool,
 ) -> int:
-    from hocket.cli.progress import Progress
-    from hocket.cli.watch import Leave, watch
-
-    progress = Progress(id)
-    client.notice = None if quiet else view.say
+    view = steady_view(id)
+    client.notice = None if quiet else display.say
     try:
-        last = watch(client, progress, view, signals, session)
-    except Leave:
-        _say_where_it_is(progress)
+        last = watch(client, view, display, signals, session)
+    except ClientExit:
+        with suppress(OSError):  # the terminal may have hung up
+            print("\n".join(continues(view)), file=sys.stderr, flush=True)
         raise
     access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not quiet:
-        # A live view on standard output says nothing about where standard error goes.
-        _summarise(progress, view.colour if sys.stderr.isatty() else config.colour_wanted(False))
-    return _code(last, signals)
+        # A live display on standard output says nothing about where standard error goes.
+        _print_summary(view, display.colour if sys.stderr.isatty() else config.colour_wanted(False))
+    return _exit_code(last, signals)
 
 
-def _say_where_it_is(progress: Progress) -> None:
-    from contextlib import suppress
-
-    from hocket.cli.progress import whereabouts
-
-    with suppress(OSError):  # a terminal that hung up cannot be told
-        print("\n".join(whereabouts(progress)), file=sys.stderr, flush=True)
-
-
-def _summarise(progress: Progress, colour: bool) -> None:
-    from hocket.cli.format import tinted
-    from hocket.cli.progress import summary
-    from hocket.cli.steady import steady_now
-
-    lines = summary(progress, steady_now(), access.terminal_width(sys.stderr))
-    told = (tinted(line) if colour else line for line in lines)
-    sys.stderr.write("".join(f"{line}\n" for line in told))  # in one piece, where printing would take two for each
+def _print_summary(view: RunView, colour: bool) -> None:
+    lines = summary(view, steady_now(), access.terminal_width(sys.stderr))
+    sys.stderr.write("".join(f"{paint_status(line) if colour else line}\n" for line in lines))

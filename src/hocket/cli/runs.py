@@ -1,29 +1,30 @@
-"""``spawn ps show wait stop``: the life of runs. On the hot path: no framework, no typing, no asyncio."""
+"""``spawn ps show wait stop logs``: the life of runs."""
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import sys
 import time
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from hocket.chain.parse import parse
 from hocket.cli import access
 from hocket.cli.format import (
-    cost,
-    duration,
+    cost_text,
     elapsed,
-    fit,
-    harmless,
-    moment,
-    one_line,
-    price,
+    format_table,
+    short_cost,
+    short_count,
     since_of,
-    spelled,
-    state_word,
-    table,
-    tokens_of,
-    uttered,
+    status_label,
+    truncate,
 )
+from hocket.cli.plain import AGENT_COLUMNS, lines_of, worktree_lines
+from hocket.cli.question_prompt import details, headline, reply_commands
 from hocket.cli.usage import (
     AGENTS,
     ASKING,
@@ -38,27 +39,29 @@ from hocket.cli.usage import (
     SINCE,
     SPENDING,
     Argument,
+    ArgumentError,
     Option,
     command,
 )
+from hocket.cli.watch import FLUSH_SECONDS, Event, steady_view, wait_for_end
 from hocket.client import ENDED, Client, quote
 from hocket.errors import ChainSyntaxError, HocketError
-
-Run = dict[str, Any]
+from hocket.views.event_text import parking
+from hocket.views.run_tree import Run, tree_order
+from hocket.views.text import date_and_time, duration, escape_invisible, one_line, strip_controls, terminal_output
 
 STATUSES = ("starting", "running", "waiting", "done", "failed", "stopped", "lost")
-AGENT_COLUMNS = 24
-PROMPT_LINES, PROMPT_LETTERS = 6, 480
-"""How much of a prompt ``show`` prints: six lines of a terminal with 80 columns."""
-PIPE_LAST = 200
-"""How much of a last line is shown where no terminal limits it."""
+PROMPT_LINES, PROMPT_CHARACTERS = 6, 480
+"""How much of a prompt ``show`` prints: six lines of 80 columns."""
+LAST_CHARACTERS = 200
+"""How much of the last output ``ps`` prints where no terminal limits it."""
 
 
 @command(
     Argument("agent", completes=AGENTS),
     PROMPT,
     CWD,
-    Option("--timeout", kind=SECONDS, metavar="TIME", help="End it after 90, 90s, 10m, 2h."),
+    Option("--timeout", kind=SECONDS, metavar="TIME", help="Time limit: 90, 90s, 10m, 2h."),
     *SPENDING,
     SESSION,
     ASKING,
@@ -71,7 +74,7 @@ PIPE_LAST = 200
     passing=True,
 )
 def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
-    """Start one agent and print the run's number. It goes on whatever happens to this terminal."""
+    """Start one agent and print the run's number. It continues without this terminal."""
     place = access.directory(cwd)
     body = {
         "agent": agent,
@@ -93,16 +96,12 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
 
 
 def _chain_hint(text: str) -> str | None:
-    """Where a chain was meant, what starts one and comes back as well."""
-    import shlex
-
-    from hocket.chain.parse import parse
-
+    """The command for a chain, if the text is one."""
     try:
         parse(text)
     except ChainSyntaxError:
         return None
-    return f"this starts one agent; for a chain: hocket run --detach {shlex.quote(text)}"
+    return f"spawn starts one agent; for a chain: hocket run --detach {shlex.quote(text)}"
 
 
 FILTERS = (
@@ -110,14 +109,14 @@ FILTERS = (
     Option("--agent", metavar="NAME", completes=AGENTS, help="List only runs of this agent or chain."),
     Option("--project", metavar="DIR", help="List only runs that work in this directory or below it."),
     Option("--since", kind=SINCE, metavar="TIME", help="List only runs created since: 2h, 3d, 2026-03-01, 14:30."),
-    Option("--limit", kind=COUNT, metavar="N", help="List only the newest N runs; without it 1000."),
+    Option("--limit", kind=COUNT, metavar="N", help="List only the newest N runs (default 1000)."),
 )
 
 
 @command(
-    Option("-a", "--all", name="everything", kind=FLAG, help="Also the runs that have ended."),
+    Option("-a", "--all", name="everything", kind=FLAG, help="List ended runs too."),
     *FILTERS,
-    Option("--before", kind=COUNT, metavar="N", help="Only runs with smaller numbers than this."),
+    Option("--before", kind=COUNT, metavar="N", help="List only runs with a smaller number."),
     JSON,
     examples=(
         "hocket ps",
@@ -128,7 +127,7 @@ FILTERS = (
     ),
 )
 def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> None:
-    """List the runs that have not ended, the processes of a chain below it. The newest thousand at a time."""
+    """List the runs that have not ended, the processes of a chain below it, up to a thousand at a time."""
     query = {"all": int(everything), **_query(filters), "before": before}
     given = "&".join(f"{name}={quote(str(value))}" for name, value in query.items() if value is not None)
     answer = access.connect().exchange("GET", f"/api/runs?{given}")
@@ -140,15 +139,15 @@ def ps(everything: bool, before: int | None, as_json: bool, **filters: Any) -> N
     else:
         print(_nothing_listed(everything, filters), file=sys.stderr)
     if not as_json and (older := answer["meta"].get("next")) is not None:
-        print(f"There are older ones: {_ps_line(everything, filters)} --before {older}", file=sys.stderr)
+        print(f"Older runs: {_ps_line(everything, filters)} --before {older}", file=sys.stderr)
     if not as_json and access.was_restarted():
-        from hocket.cli.setup import tell_restart
+        from hocket.cli.server import report_restart
 
-        tell_restart()
+        report_restart()
 
 
 def _query(filters: dict[str, Any]) -> dict[str, Any]:
-    """The filters as the server takes them: a real directory, and a point in time."""
+    """The filters as the server expects them: a real path, and a Unix time."""
     project, since = filters["project"], filters["since"]
     return {
         **filters,
@@ -158,18 +157,16 @@ def _query(filters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nothing_listed(everything: bool, filters: dict[str, Any]) -> str:
-    """What to say in the place of a table, and the command that may help."""
+    """The message for an empty list, with a command that may help."""
     if any(value is not None for value in filters.values()):
-        ended = "" if everything or filters["status"] else f" Ended runs, too: {_ps_line(True, filters)}"
-        return f"No run matches.{ended}"
-    nothing = "No run yet." if everything else "Nothing is running. Ended runs: hocket ps -a."
+        ended = "" if everything or filters["status"] else f" Ended runs: {_ps_line(True, filters)}"
+        return f"No matching runs.{ended}"
+    nothing = "No runs yet." if everything else "No active runs. Ended runs: hocket ps -a."
     return f'{nothing} Start one: hocket run "planner -> builder:3"'
 
 
 def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
     """The command that lists the same runs."""
-    import shlex
-
     words = [f"--{name} {shlex.quote(str(value))}" for name, value in filters.items() if value is not None]
     return " ".join(["hocket ps", *(["-a"] if everything else []), *words])
 
@@ -177,35 +174,34 @@ def _ps_line(everything: bool, filters: dict[str, Any]) -> str:
 def ps_table(runs: list[Run], now: float, columns: int | None) -> list[str]:
     """The lines of ``ps``."""
     rows = [["RUN", "AGENT", "STEP", "STATE", "ELAPSED", "TOK", "COST", "LAST"]]
-    rows += [_ps_row(run, level, now) for run, level in in_tree_order(runs)]
-    return table(rows, columns)
+    rows += [_ps_row(run, depth, now) for run, depth in tree_order(runs)]
+    return format_table(rows, columns)
 
 
-def _ps_row(run: Run, level: int, now: float) -> list[str]:
-    indent = "  " * level
-    # Nothing may be left out of what is to be allowed; of a line that was written over only the end was meant.
-    said_last = _to_judge if run.get("needs_you") else uttered
+def _ps_row(run: Run, depth: int, now: float) -> list[str]:
+    # An open question is shown completely escaped, since it may be answered from what is seen here.
+    clean = _escaped if run.get("needs_you") else terminal_output
     last = run.get("last") or run.get("error") or ""
     if not last and run["status"] in ENDED:
         last = _outcome(run)
     return [
-        f"{indent}{run.get('number', '?')}",
-        fit(one_line(str(run["agent"])), AGENT_COLUMNS),
+        f"{'  ' * depth}{run.get('number', '?')}",
+        truncate(one_line(str(run["agent"])), AGENT_COLUMNS),
         _step(run),
-        state_word(run),
+        status_label(run),
         duration(elapsed(run, now)),
-        tokens_of(run.get("tokens")) or "-",
-        price(run.get("cost_usd")) or "-",
-        fit(one_line(said_last(str(last))), PIPE_LAST),
+        short_count(run.get("tokens")) or "-",
+        short_cost(run.get("cost_usd")) or "-",
+        truncate(one_line(clean(str(last))), LAST_CHARACTERS),
     ]
 
 
-def _to_judge(text: str) -> str:
-    return " ".join(map(spelled, text.split("\n")))
+def _escaped(text: str) -> str:
+    return " ".join(map(escape_invisible, text.split("\n")))
 
 
 def _step(run: Run) -> str:
-    """As the chain is written, so that ``resume --from`` means the same."""
+    """The step as numbered in the chain's text, which is what ``resume --from`` takes, and the iteration."""
     step, iteration = run.get("step"), run.get("iteration")
     shown = "" if step is None else str(run.get("stage") or step + 1)
     return f"{shown} ·{iteration}" if iteration and shown else shown
@@ -218,25 +214,9 @@ def _outcome(run: Run) -> str:
     return "" if reason in ("single_run", run["status"]) else reason
 
 
-def in_tree_order(runs: list[Run]) -> list[tuple[Run, int]]:
-    """Every run behind its parent, with how deep it lies among those that are listed."""
-    listed = {run["id"] for run in runs}
-    below: dict[str | None, list[Run]] = {}
-    for run in sorted(runs, key=lambda run: run.get("number") or 0):
-        parent = run.get("parent")
-        below.setdefault(parent if parent in listed else None, []).append(run)
-    ordered: list[tuple[Run, int]] = []
-    waiting = [(run, 0) for run in reversed(below.get(None, []))]
-    while waiting:
-        run, level = waiting.pop()
-        ordered.append((run, level))
-        waiting += [(child, level + 1) for child in reversed(below.get(run["id"], []))]
-    return ordered
-
-
 @command(
     REF,
-    Option("--full", kind=FLAG, help="Print the whole prompt, not only its head."),
+    Option("--full", kind=FLAG, help="Print the complete prompt."),
     JSON,
     examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --json"),
 )
@@ -246,109 +226,88 @@ def show(ref: str, full: bool, as_json: bool) -> None:
     if as_json:
         access.write_json(run)
     else:
-        access.write("".join(f"{line}\n" for line in shown(run, time.time(), access.terminal_width(), full)))
+        access.write("".join(f"{line}\n" for line in show_lines(run, time.time(), access.terminal_width(), full)))
 
 
-def shown(run: Run, now: float, columns: int | None, full: bool = False) -> list[str]:
+def show_lines(run: Run, now: float, columns: int | None, full: bool = False) -> list[str]:
     """The lines of ``show``."""
-    lines = table([[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None])
-    lines += _prompt(run, full) + _asked(run) + _trees(run)
+    lines = format_table(
+        [[name, one_line(str(value))] for name, value in _facts(run, now).items() if value is not None]
+    )
+    lines += _prompt_lines(run, full) + _question_lines(run) + _worktree_section(run)
     children = run.get("children") or []
     if children:
         lines += ["", *ps_table(children, now, columns)]
     if run.get("result"):
-        lines += ["", uttered(str(run["result"])).rstrip("\n")]
+        lines += ["", terminal_output(str(run["result"])).rstrip("\n")]
     return lines
 
 
-def _prompt(run: Run, full: bool) -> list[str]:
-    """What was asked; the head of it, unless all is wanted, with the command that prints the rest."""
-    text = harmless(str(run.get("prompt") or "")).strip("\n")
+def _prompt_lines(run: Run, full: bool) -> list[str]:
+    """The prompt; unless ``full`` its beginning, with the command that prints all of it."""
+    text = strip_controls(str(run.get("prompt") or "")).strip("\n")
     if not text.strip():
         return []
-    head = text if full else "\n".join(text[:PROMPT_LETTERS].split("\n")[:PROMPT_LINES])
-    more = f"… {len(text)} characters in all: hocket show {run.get('number')} --full"
+    head = text if full else "\n".join(text[:PROMPT_CHARACTERS].split("\n")[:PROMPT_LINES])
+    more = f"… {len(text)} characters in total: hocket show {run.get('number')} --full"
     return ["", "prompt", *(f"  {line}".rstrip() for line in [*head.split("\n"), *([] if head == text else [more])])]
 
 
-def _trees(run: Run) -> list[str]:
-    steps = [step for step in run.get("steps") or () if step.get("repository")]
-    if not steps:
-        return []
-    from hocket.cli.trees import tree_lines
-
-    return ["", *tree_lines(steps, str(run.get("number") or run["id"]))]
+def _worktree_section(run: Run) -> list[str]:
+    lines = worktree_lines(run.get("steps") or [], str(run.get("number") or run["id"]))
+    return ["", *lines] if lines else []
 
 
 def _facts(run: Run, now: float) -> dict[str, Any]:
     return {
         "run": f"{run.get('number')}  {run['id']}",
         "agent": _agent(run),
-        "state": " ".join(word for word in (state_word(run), run.get("reason")) if word),
+        "state": " ".join(word for word in (status_label(run), run.get("reason")) if word),
         "exit code": run.get("exit_code"),
         "error": run.get("error"),
-        "started": moment(run.get("started_at") or run.get("created_at")),
-        "ended": moment(run["ended_at"]) if run.get("ended_at") else None,
+        "started": date_and_time(run.get("started_at") or run.get("created_at")),
+        "ended": date_and_time(run["ended_at"]) if run.get("ended_at") else None,
         "elapsed": duration(elapsed(run, now)),
-        "cost": cost(run),
+        "cost": cost_text(run),
         "parent": run.get("parent"),
         "resumes": run.get("resumed_from"),
         "session": run.get("session_id"),
         "transcript": run.get("transcript"),
         "cwd": run.get("cwd"),
         "pid": run.get("pid") if run["status"] not in ENDED else None,
-        "files": run.get("dir") if run.get("kind") == "leaf" else None,  # no other kind has a process to write any
+        "files": run.get("dir") if run.get("kind") == "leaf" else None,
     }
 
 
 def _agent(run: Run) -> str:
-    """Its name and where it was found, since one name may mean several."""
+    """Its name and where it was found."""
     name, source = one_line(str(run["agent"])), run.get("source")
     definition = f", {run['definition']}" if run.get("definition") else ""
     return one_line(f"{name} ({source}{definition})") if source else name
 
 
-def _asked(run: Run) -> list[str]:
-    """Every open question of the run or, of a chain, of those below it: in full, with the command that answers it."""
+def _question_lines(run: Run) -> list[str]:
+    """Every open question of the run and of those below it, complete, with the command that answers it."""
     questions = run.get("questions") or []
-    if not questions:
-        return []
-    from hocket.cli.asking import headline, reply_lines
-
     lines = []
-    for question, reply in zip(questions, reply_lines(questions), strict=True):
+    for question, reply in zip(questions, reply_commands(questions), strict=True):
         lines += ["", f"? {headline(question)}", *details(question), f"    {reply}"]
     return lines
 
 
-def details(question: dict[str, Any]) -> list[str]:
-    """Several questions by line; what a tool would be given, whole: a shortened command is nothing to be allowed."""
-    from hocket.cli.asking import argument_lines, wants_words, wish
-
-    given = question.get("input")
-    if wants_words(question):
-        asked = harmless(str(question.get("text") or "")).split("\n")
-        return [f"  {line}" for line in asked] if len(asked) > 1 else []
-    if not isinstance(given, dict):
-        return wish(question, most=None).split("\n")[1:]
-    return argument_lines(given, head="  ")
-
-
 @command(
     REF,
-    Option("--timeout", kind=SECONDS, metavar="TIME", help="Give up waiting; the run goes on."),
+    Option("--timeout", kind=SECONDS, metavar="TIME", help="Stop waiting after this time; the run continues."),
     JSON,
     examples=("hocket wait 42", "hocket wait 42 --timeout 10m --json"),
 )
 def wait(ref: str, timeout: float | None, as_json: bool) -> int:
-    """Wait until a run has ended and print its result. Ends with its exit code, or 3 when time is up."""
-    from hocket.cli.watch import wait_for_end
-
+    """Wait until a run has ended and print its result. Exits with the run's code, or with 3 when the time is up."""
     client = access.connect(talk=not as_json)
     run = client.run(ref)
     if run["status"] not in ENDED:
         if not wait_for_end(client, run["id"], timeout):
-            print(f"hocket: run {run.get('number')} has not ended; {_going_on(client.run(run['id']))}", file=sys.stderr)
+            print(f"hocket: run {run.get('number')} has not ended; {_state(client.run(run['id']))}", file=sys.stderr)
             return access.EXIT_TIMED_OUT
         run = client.run(run["id"])
     if as_json:
@@ -358,12 +317,10 @@ def wait(ref: str, timeout: float | None, as_json: bool) -> int:
     return access.exit_code(run["status"], run.get("reason"))
 
 
-def _going_on(run: Run) -> str:
+def _state(run: Run) -> str:
     if run["status"] != "waiting" or not run.get("parked_until"):
-        return "it goes on"
-    from hocket.cli.words import parking
-
-    return f"it {parking({**run, 'until': run['parked_until']}, time.time())}, then goes on by itself"
+        return "it continues"
+    return f"it {parking({**run, 'until': run['parked_until']}, time.time())}, then continues by itself"
 
 
 @command(
@@ -372,13 +329,13 @@ def _going_on(run: Run) -> str:
     examples=("hocket stop 42", "hocket stop 42 43 --json"),
 )
 def stop(refs: tuple[str, ...], as_json: bool) -> int:
-    """Stop runs with every process they started, and come back when all of it is gone."""
+    """Stop runs with every process they started, and wait until all of them are gone."""
     client = access.connect()
     return max(_stop_one(client, ref, as_json) for ref in refs)
 
 
 def _stop_one(client: Client, ref: str, as_json: bool) -> int:
-    """One run that cannot be stopped does not keep the others from it."""
+    """Stop one run; an error is printed and does not keep the others from being stopped."""
     try:
         stopped = client.request("POST", f"/api/runs/{quote(ref)}/stop", {})
     except HocketError as error:
@@ -394,4 +351,102 @@ def _stop_one(client: Client, ref: str, as_json: bool) -> int:
 def _stop_line(ref: str, stopped: dict[str, Any]) -> str:
     survivors = stopped["survivors"]
     left = f"; still alive: {', '.join(map(str, survivors))}" if survivors else ""
-    return f"{ref}  {state_word(stopped)}  {stopped.get('reason') or ''}".rstrip() + left
+    return f"{ref}  {status_label(stopped)}  {stopped.get('reason') or ''}".rstrip() + left
+
+
+# --- Logs ---------------------------------------------------------------------------------------------------
+
+
+@command(
+    REF,
+    Option("-f", "--follow", kind=FLAG, help="Continue until the run has ended."),
+    Option("-n", "--lines", kind=COUNT, metavar="N", help="Print only the last N lines, or with --json events."),
+    Option("--raw", kind=FLAG, help="Print the agent's standard output, byte for byte."),
+    Option("--err", kind=FLAG, help="Print standard error instead."),
+    Option("-v", "--verbose", kind=FLAG, help="Print the thinking of agents too."),
+    JSON,
+    examples=("hocket logs -f 42", "hocket logs -f -n 20 42", "hocket logs 42 --raw > out.txt"),
+)
+def logs(ref: str, follow: bool, lines: int | None, raw: bool, err: bool, verbose: bool, as_json: bool) -> None:
+    """Print the prompt and the output of a run; for a chain those of all its processes, in order."""
+    if raw and as_json:
+        raise ArgumentError("give --raw or --json, not both")
+    client = access.connect(talk=not as_json)
+    if raw:
+        _write_raw(client, ref, "err" if err else "out", follow, lines)
+    elif as_json:
+        _write_events(client, ref, follow, lines, lambda event: [json.dumps(event)])
+    else:
+        _write_log(client, ref, follow, lines, err, verbose)
+
+
+def _write_raw(client: Client, ref: str, stream: str, follow: bool, lines: int | None) -> None:
+    sys.stdout.flush()
+    skipped: dict[str, int] = {}
+    """How many bytes of each process are covered by the last lines."""
+    if lines is not None:
+        end = b""
+        for leaf in _leaves(client, ref, False):
+            for piece in client.output(leaf, stream):
+                skipped[leaf] = skipped.get(leaf, 0) + len(piece)
+                end = last_lines(end + piece, lines)
+        _write_bytes(end)
+    for leaf in _leaves(client, ref, follow) if follow or lines is None else ():
+        for piece in client.output(leaf, stream, follow, skipped.get(leaf, 0)):
+            _write_bytes(piece)
+
+
+def _write_bytes(piece: bytes) -> None:
+    sys.stdout.buffer.write(piece)
+    sys.stdout.buffer.flush()
+
+
+def last_lines(text: bytes, count: int) -> bytes:
+    """The last ``count`` lines of a text; the very last need not end with a newline."""
+    at = len(text) - text.endswith(b"\n")
+    for _ in range(count):
+        at = text.rfind(b"\n", 0, at)
+        if at < 0:
+            return text
+    return text[at + 1 :]
+
+
+def _leaves(client: Client, ref: str, follow: bool) -> Iterator[str]:
+    """The processes of a run, in the order of their start."""
+    run = client.run(ref)
+    if run["kind"] == "leaf":
+        yield run["id"]
+        return
+    for event in client.follow(run["id"], follow=follow):
+        if event["type"] == "run.created" and event["data"].get("kind") == "leaf":
+            yield event["run"]
+
+
+def _write_log(client: Client, ref: str, follow: bool, lines: int | None, err: bool, verbose: bool) -> None:
+    view = steady_view(client.run(ref)["id"])
+
+    def log_lines(event: Event) -> list[str]:
+        view.add(event)
+        return [] if err and event["type"] != "raw" else lines_of(view, event, verbose)
+
+    _write_events(client, view.root, follow, lines, log_lines)
+
+
+def _write_events(
+    client: Client, ref: str, follow: bool, lines: int | None, lines_for: Callable[[Event], list[str]]
+) -> None:
+    """Write the lines of each event; with ``lines`` only the last of those that are there already."""
+    after = 0
+    if lines is not None:
+        last: deque[str] = deque(maxlen=lines)
+        for event in client.follow(ref, follow=False):
+            last.extend(lines_for(event))
+            after = event["seq"]
+        access.write("".join(f"{line}\n" for line in last))
+        sys.stdout.flush()
+    for later in client.follow_ticking(ref, FLUSH_SECONDS, after, follow) if follow or lines is None else ():
+        if later is None:
+            sys.stdout.flush()
+            continue
+        for line in lines_for(later):
+            access.write(f"{line}\n")

@@ -1,44 +1,52 @@
-"""``serve``, and the background server seen from outside: ``server status`` and ``stop`` never start one."""
+"""``serve server setup``: the server in the foreground, in the background, and as a service that starts at login.
+
+``server status`` and ``server stop`` never start a server. The files of ``setup service`` are the only ones that Hocket
+writes outside its home and the projects it works in.
+"""
 
 from __future__ import annotations
 
+import os
+import plistlib
+import shutil
 import sys
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from hocket import config
 from hocket.cli import access
-from hocket.cli.usage import FLAG, JSON, PORT, Group, Option, command
+from hocket.cli.usage import FLAG, JSON, PORT, ArgumentError, Group, Option, command
 from hocket.client.startup import lock_held, read_lock, wait_unlocked
-from hocket.errors import HocketError, ServerUnreachable
+from hocket.errors import Conflict, HocketError, ProgramNotFound, ServerUnreachable
+from hocket.keeper.machine_restart import take_note
+from hocket.keeper.platform import wait_gone
+from hocket.keeper.programs import run_tool
+from hocket.sessions.home import locked, prepare
 
-LEAVING_SECONDS = 30.0
-ASK_AGAIN_SECONDS = 1.0
+STOP_SECONDS = 30.0
+STOP_RETRY_SECONDS = 1.0
 
 
 @command(
-    Option("--port", kind=PORT, metavar="N", help="Loopback port; 0 takes any free one."),
-    Option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on."),
-    Option("--allow-remote", kind=FLAG, help="Permit an address that other machines can reach."),
+    Option("--port", kind=PORT, metavar="N", help="Listen on this port; 0 takes any free one."),
+    Option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen on this address."),
+    Option("--allow-remote", kind=FLAG, help="Allow an address that other machines can reach."),
     examples=("hocket serve", "hocket serve --port 0"),
 )
 def serve(port: int | None, host: str, allow_remote: bool) -> int:
     """Run the server in the foreground. Commands start one in the background when they need it."""
-    from pathlib import Path
-
-    from hocket.sessions.home import locked, prepare
-
     home = Path(config.home())
     prepare(home)
-    # Before anything heavy is imported: when many clients start a server at once, all but one end here.
+    # Lock before the heavy imports: when many clients start a server at once, all but one end here.
     with locked(home) as lock:
-        from hocket.api.server import serve as serve_here
+        from hocket.api.server import serve as run_server
 
-        return serve_here(home, lock, port, host, allow_remote)
+        return run_server(home, lock, port, host, allow_remote)
 
 
 def status_of(home: str) -> dict[str, Any]:
-    """What is known about the server of a home, from its lock and from itself."""
+    """The state of the server of a home, from its lock and its own report."""
     found: dict[str, Any] = {
         "running": lock_held(home),
         "pid": None,
@@ -61,60 +69,352 @@ def status_of(home: str) -> dict[str, Any]:
 
 @command(JSON, examples=("hocket server status --json",))
 def status(as_json: bool) -> None:
-    """Say whether a server is running, and where."""
+    """Show whether the server is running, and where."""
     found = status_of(config.home())
     if as_json:
         access.write_json(found)
     elif not found["running"]:
-        access.write("not running; the next command that needs it starts it\n")
+        access.write("not running; started by the next command that needs it\n")
     else:
         access.write(
             f"running  pid {found['pid']}  version {found['version']}  live runs {found['runs_live']}\n"
             f"socket   {found['socket']}\nurl      {found['url']}\nhome     {found['home']}\n"
         )
     if "error" in found and not as_json:
-        print(f"hocket: it does not answer: {found['error']}", file=sys.stderr)
+        print(f"hocket: the server does not respond: {found['error']}", file=sys.stderr)
 
 
 @command(JSON, examples=("hocket server stop",))
 def stop(as_json: bool) -> None:
-    """Stop the server. Its runs go on, and the next server takes them over."""
+    """Stop the server. Its runs continue, and the next server adopts them."""
     home = config.home()
     was = lock_held(home)
     holder = read_lock(home) if was else {}
     pid = holder.get("pid")
-    deadline = time.monotonic() + LEAVING_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     while was:
-        _ask_to_leave()
-        if _is_gone(home, holder, ASK_AGAIN_SECONDS):
+        _request_stop()
+        if _is_gone(home, holder, STOP_RETRY_SECONDS):
             break
         if time.monotonic() > deadline:
-            raise HocketError(f"the server (pid {pid}) does not leave", "look into server.log in HOCKET_HOME")
+            raise HocketError(f"the server (pid {pid}) does not stop", "see server.log in HOCKET_HOME")
     if as_json:
         access.write_json({"stopped": was, "pid": pid})
     else:
         access.write(f"stopped  pid {pid}\n" if was else "no server was running\n")
 
 
-def _ask_to_leave() -> None:
+def _request_stop() -> None:
     try:
         access.connect(starting=False).request("POST", "/api/server/stop", {})
     except ServerUnreachable:
-        return  # it went before it could answer, or has only begun to come up
+        return  # it ended before it could respond, or is still starting
 
 
 def _is_gone(home: str, holder: dict[str, Any], seconds: float) -> bool:
-    """Waits so long for it. The process counts: somebody may have started another server, which has the lock by now."""
-    from hocket.keeper.platform import wait_gone
-
+    """Wait for the end of the process, because another server may hold the lock by now."""
     if "start_time" in holder:
         return wait_gone({holder["pid"]: holder["start_time"]}, seconds)
     return wait_unlocked(home, seconds)
 
 
 server = Group(
-    "Look at the background server, or stop it. Runs live on without it.",
+    "Show or stop the background server. Runs continue without it.",
     {"status": status, "stop": stop},
     "hocket server status",
     "hocket server stop",
+)
+
+
+# --- The service --------------------------------------------------------------------------------------------
+
+OWN_MARK = "Written by `hocket setup service`"
+"""Files with this line may be rewritten and removed."""
+NOTE = f"{OWN_MARK}, which also removes it. Without this line the file counts as yours and is left alone."
+UNIT = "hocket.service"
+TARGET = "default.target"
+LABEL = "hocket.server"
+TOOL_SECONDS = 30.0
+_TOOL_OUTPUT = 4096
+
+
+class Service(NamedTuple):
+    """The service that starts the server at login, on one kind of machine."""
+
+    path: str
+    text: str
+    tool: str
+    """The program that enables it."""
+    enable: tuple[tuple[str, ...], ...]
+    disable: tuple[tuple[str, ...], ...]
+    """Commands for after the file is removed."""
+    link: str | None
+    """The link that enabling it creates."""
+    more: tuple[str, ...] = ()
+    """Optional further commands."""
+
+
+def service_of(platform: str, environ: dict[str, str], python: str) -> Service:
+    """The service for this user, Python and home."""
+    return _launchd(environ, python) if platform == "darwin" else _systemd(environ, python)
+
+
+def path_of(platform: str, environ: dict[str, str]) -> str:
+    """The path of the service file."""
+    if platform == "darwin":
+        return os.path.join(config.home_directory(environ), "Library", "LaunchAgents", f"{LABEL}.plist")
+    return os.path.join(os.path.dirname(config.config_directory(environ)), "systemd", "user", UNIT)
+
+
+def _systemd(environ: dict[str, str], python: str) -> Service:
+    path = path_of("linux", environ)
+    tool = ("systemctl", "--user")
+    return Service(
+        path,
+        unit(python, config.home(environ), _service_environment(environ)),
+        "systemctl",
+        ((*tool, "daemon-reload"), (*tool, "enable", UNIT)),
+        ((*tool, "daemon-reload"),),
+        os.path.join(os.path.dirname(path), f"{TARGET}.wants", UNIT),
+        ("loginctl enable-linger   starts it at boot, before you log in",),
+    )
+
+
+def _launchd(environ: dict[str, str], python: str) -> Service:
+    path = path_of("darwin", environ)
+    domain = f"gui/{os.getuid()}"
+    return Service(
+        path,
+        agent_list(python, config.home(environ), _service_environment(environ)),
+        "launchctl",
+        (("launchctl", "bootstrap", domain, path),),
+        (("launchctl", "bootout", f"{domain}/{LABEL}"),),
+        None,
+    )
+
+
+def _service_environment(environ: dict[str, str]) -> dict[str, str]:
+    """The variables the server needs; at login those of a shell's start-up files are not set."""
+    home, bare = config.home(environ), {"HOME": config.home_directory(environ)}
+    found = {} if home == config.home(bare) else {"HOCKET_HOME": home}
+    if config.config_directory(environ) != config.config_directory(bare):
+        found["XDG_CONFIG_HOME"] = os.path.dirname(config.config_directory(environ))
+    return found | config.program_places(environ)
+
+
+# --- What is written ----------------------------------------------------------------------------------------
+
+
+def unit(python: str, home: str, environment: dict[str, str]) -> str:
+    """The systemd unit.
+
+    Keepers live in the server's control group, so only the server itself may be killed with it, and an agent that runs
+    out of memory must not take the server along. A server that refuses to start (another one runs, the home cannot be
+    used) is retried a few times only, because any command starts one too. The working directory must not be writable by
+    others, because Python imports modules from it.
+    """
+    lines = [f"Environment={_quoted(f'{name}={value}')}" for name, value in environment.items()]
+    return "\n".join(
+        [
+            f"# {NOTE}",
+            "[Unit]",
+            "Description=Hocket server",
+            "StartLimitIntervalSec=120",
+            "StartLimitBurst=4",
+            "",
+            "[Service]",
+            f"ExecStart={_quoted(python)} -m hocket serve",
+            f"WorkingDirectory=-{_one_line(home).replace('%', '%%')}",
+            *lines,
+            "KillMode=process",
+            "OOMPolicy=continue",
+            "Restart=on-failure",
+            "RestartSec=5",
+            "",
+            "[Install]",
+            f"WantedBy={TARGET}",
+            "",
+        ]
+    )
+
+
+def _quoted(word: str) -> str:
+    """One word of a line of a unit, quoted if needed."""
+    escaped = _one_line(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if set(escaped) & set(" \t\"'\\;") else escaped
+
+
+def _one_line(word: str) -> str:
+    if not word.isprintable():
+        raise HocketError(f"a service file cannot contain {word!r}", "correct PATH, HOCKET_HOME or HOCKET_CLAUDE")
+    return word
+
+
+def agent_list(python: str, home: str, environment: dict[str, str]) -> str:
+    """The launchd agent. Abandoning the process group keeps the keepers alive when the server ends."""
+    log = os.path.join(home, "server.log")
+    content: dict[str, Any] = {
+        "Label": LABEL,
+        "ProgramArguments": [python, "-m", "hocket", "serve"],
+        "WorkingDirectory": home,
+        "EnvironmentVariables": environment,
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": 60,
+        "AbandonProcessGroup": True,
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    head, body = plistlib.dumps(content).decode().split("<plist", 1)
+    return f"{head}<!-- {NOTE} -->\n<plist{body}"
+
+
+# --- The command --------------------------------------------------------------------------------------------
+
+
+@command(
+    Option("--enable", kind=FLAG, help="Enable the service, instead of printing how."),
+    Option("--remove", kind=FLAG, help="Remove the service."),
+    Option("--print", name="only_print", kind=FLAG, help="Print the file and write nothing."),
+    JSON,
+    examples=("hocket setup service", "hocket setup service --enable", "hocket setup service --remove"),
+)
+def service(enable: bool, remove: bool, only_print: bool, as_json: bool) -> int:
+    """Start the server when you log in, so that chains continue after a restart of the machine.
+
+    Writes a systemd user unit, or on macOS a launchd agent, and prints how to enable it.
+    """
+    if remove + enable + only_print > 1:
+        raise ArgumentError("give only one of --enable, --remove and --print")
+    environ = config.process_environment()
+    wanted = service_of(sys.platform, environ, sys.executable)
+    if only_print:
+        access.write_json({"path": wanted.path, "text": wanted.text}) if as_json else access.write(wanted.text)
+        return 0
+    if remove:
+        return _remove_service(wanted, as_json)
+    _check_tool(wanted, environ)
+    access.make_home()
+    done = {"path": wanted.path, "written": _write_service(wanted.path, wanted.text), "enabled": False}
+    if enable:
+        _run_commands(wanted.enable, environ)
+        done["enabled"] = True
+    _report_service(done, wanted, as_json)
+    return 0
+
+
+def has_service() -> bool:
+    """True if a service file exists, written by Hocket or by the user."""
+    return os.path.lexists(path_of(sys.platform, config.process_environment()))
+
+
+def report_restart() -> None:
+    """Print, once, that a restart of the machine ended runs, and how chains can survive the next one."""
+    runs = take_note(config.home())
+    if not runs:
+        return
+    lost = f"{runs} {'run was' if runs == 1 else 'runs were'} lost"
+    print(f"hocket: the machine was restarted, and {lost}: hocket ps -a", file=sys.stderr)
+    if not has_service():
+        print("hint: to continue chains after a restart: hocket setup service", file=sys.stderr)
+
+
+def _check_tool(wanted: Service, environ: dict[str, str]) -> None:
+    if _found(wanted.tool, environ) is None:
+        raise ProgramNotFound(
+            f"{wanted.tool} is not installed, so {wanted.path} would have no effect",
+            f"start `{sys.executable} -m hocket serve` at boot in another way (cron: @reboot); "
+            "until then any hocket command starts the server",
+        )
+
+
+def _found(tool: str, environ: dict[str, str]) -> str | None:
+    return shutil.which(tool, path=environ.get("PATH"))
+
+
+def _write_service(path: str, text: str) -> bool:
+    """Write the file atomically; False if it was up to date."""
+    if _own_text(path) == text:
+        return False
+    temporary = f"{path}.new"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise HocketError(f"cannot write {path}: {error.strerror}") from error
+    return True
+
+
+def _own_text(path: str) -> str | None:
+    """The text of a file that Hocket wrote; None if there is none. Raises if it is not Hocket's."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read()
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            return None
+        text = ""
+    except OSError as error:
+        raise HocketError(f"cannot read {path}: {error.strerror}") from error
+    if os.path.islink(path) or OWN_MARK not in text:
+        raise Conflict(
+            f"{path} was not written by Hocket",
+            "move it away, or see the file that would be written: hocket setup service --print",
+        )
+    return text
+
+
+def _run_commands(commands: tuple[tuple[str, ...], ...], environ: dict[str, str]) -> None:
+    for words in commands:
+        program = _found(words[0], environ) or words[0]
+        done = run_tool([program, *words[1:]], "/", environ, TOOL_SECONDS, _TOOL_OUTPUT)
+        if done.code != 0:
+            output = " ".join(done.output.decode(errors="replace").split())
+            why = f"no result within {TOOL_SECONDS:.0f} s" if done.timed_out else output or f"exit code {done.code}"
+            raise HocketError(f"{' '.join(words)}: {why}", "the file is written; enable it when this works")
+
+
+def _report_service(done: dict[str, Any], wanted: Service, as_json: bool) -> None:
+    following = [] if done["enabled"] else [" ".join(words) for words in wanted.enable]
+    if as_json:
+        access.write_json({**done, "next": following})
+        return
+    lines = [f"{'wrote' if done['written'] else 'unchanged'}  {wanted.path}"]
+    if done["enabled"]:
+        lines.append("enabled; the server starts with your next login")
+    else:
+        lines += ["to start the server with your next login:", *(f"  {line}" for line in following)]
+    if wanted.more:
+        lines += ["optional:", *(f"  {line}" for line in wanted.more)]
+    access.write("".join(f"{line}\n" for line in lines))
+
+
+def _remove_service(wanted: Service, as_json: bool) -> int:
+    was = _own_text(wanted.path) is not None
+    if was:
+        if wanted.link is not None and _links_to(wanted.link, wanted.path):
+            os.unlink(wanted.link)
+        os.unlink(wanted.path)
+    following = [" ".join(words) for words in wanted.disable] if was else []
+    if as_json:
+        access.write_json({"path": wanted.path, "removed": was, "next": following})
+    elif was:
+        lines = (f"removed  {wanted.path}", "to make it effective at once:", *(f"  {line}" for line in following))
+        access.write("".join(f"{line}\n" for line in lines))
+    else:
+        access.write("no service to remove\n")
+    return 0
+
+
+def _links_to(link: str, path: str) -> bool:
+    return os.path.islink(link) and os.path.realpath(link) == os.path.realpath(path)
+
+
+setup = Group(
+    "Set up this machine for Hocket.",
+    {"service": service},
+    "hocket setup service",
+    "hocket setup service --remove",
 )

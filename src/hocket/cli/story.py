@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from hocket.cli.format import WORDS, clock, duration, fit, moment, one_line, table, uttered, width, wrapped
+from hocket.cli.format import STATUS_LABELS, display_width, format_table, truncate, wrap
 from hocket.client import ENDED
+from hocket.views.text import date_and_time, duration, one_line, terminal_output, time_of_day
 
 Task = dict[str, Any]
 Record = dict[str, Any]
@@ -34,21 +35,21 @@ def task_table(tasks: list[Task], now: float, columns: int | None) -> list[str]:
         [
             str(one["number"]),
             STATES.get(one["status"]["type"], one["status"]["type"]),
-            fit(one_line(one["current_agent"] or ""), 24),
+            truncate(one_line(one["current_agent"] or ""), 24),
             f"{duration(now - one['updated_at'] / 1000)} ago",
             str(one["handoff_count"]),
-            fit(one_line(one["description"]), 200),
+            truncate(one_line(one["description"]), 200),
         ]
         for one in tasks
     ]
     while columns is not None and len(rows[0]) > 3 and _room_left(rows, columns) < ROOM:
         rows = [[*row[:-2], row[-1]] for row in rows]
-    return table(rows, columns)
+    return format_table(rows, columns)
 
 
 def _room_left(rows: list[list[str]], columns: int) -> int:
     """What the last column has, beside the others."""
-    return columns - sum(2 + max(width(cell) for cell in cells) for cells in list(zip(*rows, strict=True))[:-1])
+    return columns - sum(2 + max(display_width(cell) for cell in cells) for cells in list(zip(*rows, strict=True))[:-1])
 
 
 # --- The story of one ---------------------------------------------------------------------------------------
@@ -73,8 +74,8 @@ def _facts(task: Task, columns: int | None) -> list[str]:
         "task": f"{task['number']}  {task['id']}",
         "state": word + (f"  {one_line(status['message'])}" if status.get("message") else ""),
         "agent": one_line(task["current_agent"] or ""),
-        "made": moment(task["created_at"] / 1000),
-        "changed": moment(task["updated_at"] / 1000),
+        "made": date_and_time(task["created_at"] / 1000),
+        "changed": date_and_time(task["updated_at"] / 1000),
         "source": one_line(" ".join(str(value) for value in (task.get("source") or {}).values())),
         "session": one_line(task.get("session_id") or ""),
         "cwd": one_line(task.get("cwd") or ""),
@@ -98,7 +99,7 @@ def _section(title: str, lines: list[str]) -> list[str]:
 
 
 def _indented(text: str, margin: int, columns: int | None) -> list[str]:
-    lines = uttered(text).strip("\n").split("\n")
+    lines = terminal_output(text).strip("\n").split("\n")
     return [piece for line in lines for piece in set_in(line, margin, columns)]
 
 
@@ -109,7 +110,7 @@ def set_in(line: str, margin: int, columns: int | None) -> list[str]:
     line = line.expandtabs()
     bare = line.lstrip(" ")
     left = " " * (margin + min(len(line) - len(bare), max(0, columns // 2 - margin)))
-    return [f"{left}{piece}".rstrip() for piece in wrapped(bare, max(1, columns - len(left)))]
+    return [f"{left}{piece}".rstrip() for piece in wrap(bare, max(1, columns - len(left)))]
 
 
 def _parted(parts: list[str], margin: int, hanging: int, columns: int | None) -> list[str]:
@@ -117,11 +118,11 @@ def _parted(parts: list[str], margin: int, hanging: int, columns: int | None) ->
     lines: list[str] = []
     for part in parts:
         joined = f"{lines[-1]}  {part}" if lines else f"{' ' * margin}{part}"
-        if not lines or columns is None or width(joined) <= columns:
+        if not lines or columns is None or display_width(joined) <= columns:
             lines[-1:] = [joined]
         else:
             lines.append(f"{' ' * hanging}{part}")
-    return lines if columns is None else [fit(line, columns) for line in lines]
+    return lines if columns is None else [truncate(line, columns) for line in lines]
 
 
 def _planned(task: Task, columns: int | None) -> list[str]:
@@ -174,23 +175,23 @@ def _handoffs(
 def _headline(record: Record, now: float) -> list[str]:
     """``developer``, ``✓ done``, ``2026-01-01 05:40:01``, ``0:12``, ``run r01j…``."""
     begun, ended = record["started_at"] / 1000, record["completed_at"]
-    state = WORDS.get(record["status"], str(record["status"]))
+    state = STATUS_LABELS.get(record["status"], str(record["status"]))
     is_over = record["status"] in ENDED
     reason = record.get("reason")
     why = f" ({reason})" if is_over and record["status"] != "done" and reason not in (None, record["status"]) else ""
     taken = duration((now if ended is None else ended / 1000) - begun)
     away = " (elsewhere)" if record.get("elsewhere") else ""
     run = [f"run {record['run']}{away}"] if record.get("run") else []
-    return [one_line(record["agent_name"]), f"{state}{why}", moment(begun), taken, *run]
+    return [one_line(record["agent_name"]), f"{state}{why}", date_and_time(begun), taken, *run]
 
 
 def _said(text: str, margin: int, columns: int | None, whole: bool) -> list[str]:
     if whole:
         return _indented(text, margin, columns)
     lines = [line.expandtabs() for line in _indented(text, margin, None) if line]
-    shown = [fit(line, SHORT_WIDTH if columns is None else columns) for line in lines[:SHORT_LINES]]
+    shown = [truncate(line, SHORT_WIDTH if columns is None else columns) for line in lines[:SHORT_LINES]]
     cut = len(lines) > SHORT_LINES or shown != lines
-    more = fit(f"{' ' * margin}… (-v shows all of it)", columns or SHORT_WIDTH)
+    more = truncate(f"{' ' * margin}… (-v shows all of it)", columns or SHORT_WIDTH)
     return [*shown, more] if cut else shown
 
 
@@ -205,10 +206,10 @@ def queue_lines(items: list[dict[str, Any]], columns: int | None) -> list[str]:
     """What waits, the next first."""
     if not items:
         return []
-    rows = [[one["id"], one_line(one["agent_name"] or "-"), fit(one_line(one["prompt"]), 200)] for one in items]
+    rows = [[one["id"], one_line(one["agent_name"] or "-"), truncate(one_line(one["prompt"]), 200)] for one in items]
     if columns is None or _room_left(rows, columns) >= ROOM:
-        return table(rows, columns)
-    below = [(_parted(row[:-1], 0, 2, columns), fit(f"  {row[-1]}", columns)) for row in rows]
+        return format_table(rows, columns)
+    below = [(_parted(row[:-1], 0, 2, columns), truncate(f"  {row[-1]}", columns)) for row in rows]
     return [line for head, prompt in below for line in (*head, prompt)]
 
 
@@ -221,12 +222,12 @@ def history_lines(events: list[dict[str, Any]], columns: int | None = None) -> l
     day = ""
     for event in events:
         ts = event["timestamp"] / 1000
-        today = moment(ts).split(" ")[0]
+        today = date_and_time(ts).split(" ")[0]
         if today != day:
             lines.append(today)
             day = today
-        told = fit(one_line(happened(event["event_type"], event["data"])), 400)
-        lines += _behind(f"  {clock(ts)}", 12, told, columns)
+        told = truncate(one_line(happened(event["event_type"], event["data"])), 400)
+        lines += _behind(f"  {time_of_day(ts)}", 12, told, columns)
     return lines
 
 

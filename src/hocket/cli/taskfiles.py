@@ -14,11 +14,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.cli import access
-from hocket.cli.format import harmless, one_line
 from hocket.cli.usage import ArgumentError
 from hocket.client import Client
 from hocket.errors import BadDirectory, HocketError, UsageError
 from hocket.input_limits import MAX_ATTACHMENT
+from hocket.views.text import one_line, strip_controls
 
 TASK_FILE, ATTACHMENTS = "task.json", "attachments"
 MAX_TASK_FILE = 64 * 1024 * 1024
@@ -134,7 +134,7 @@ def take_over(client: Client, places: tuple[str, ...], as_json: bool) -> int:
         try:
             task = _take(client, path)
         except HocketError as error:
-            print(f"hocket: {one_line(path)}: {harmless(error.message)}", file=sys.stderr)
+            print(f"hocket: {one_line(path)}: {strip_controls(error.message)}", file=sys.stderr)
             code = 2
             continue
         taken.append(task)

@@ -20,7 +20,7 @@ from hocket.catalog.fields import read_definition
 from hocket.catalog.files import AGENTS, is_claude_agent_path
 from hocket.catalog.resolve import Sight, resolve
 from hocket.cli import access
-from hocket.cli.format import moment, one_line, spelled, table
+from hocket.cli.format import format_table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.config.loading import load
 from hocket.config.settings import Config, approval, edge_command, meant
@@ -41,6 +41,7 @@ from hocket.trust.approvals import (
 from hocket.trust.check import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
 from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder, pins_of
 from hocket.trust.privileges import mode_with, own_permission_mode
+from hocket.views.text import date_and_time, escape_invisible, one_line
 from hocket.workflows.git import Git
 
 DECLINED = 1
@@ -304,10 +305,10 @@ def _as_json(found: Sequence[Explanation], approved: Sequence[tuple[Explanation,
 def shown(one: Explanation) -> str:
     """An explanation for a person to read, with nothing in it that a terminal would obey or that looks like ours."""
     # A line end within a hook's command could begin a line that says something else.
-    told = "".join(f"{' ' * depth}{spelled(line)}\n" for depth, line in _lines(one))
+    told = "".join(f"{' ' * depth}{escape_invisible(line)}\n" for depth, line in _lines(one))
     if one.against is None:
         return told
-    difference = "".join(f"    {spelled(line)}\n" for line in one.diff) or "    no difference\n"
+    difference = "".join(f"    {escape_invisible(line)}\n" for line in one.diff) or "    no difference\n"
     return f"{told}  compared with {one_line(one.against)}:\n{difference}"
 
 
@@ -423,8 +424,8 @@ def _list(desk: Desk, as_json: bool) -> int:
     if not rows:
         access.write("nothing is approved\n")
     else:
-        cells = [[row.state, row.kind, moment(row.at), one_line(row.path)] for row in rows]
-        access.write("".join(f"{line}\n" for line in table([["STATE", "KIND", "SINCE", "PATH"], *cells])))
+        cells = [[row.state, row.kind, date_and_time(row.at), one_line(row.path)] for row in rows]
+        access.write("".join(f"{line}\n" for line in format_table([["STATE", "KIND", "SINCE", "PATH"], *cells])))
     return 0
 
 

@@ -30,11 +30,11 @@ from hocket.catalog.entries import (
 )
 from hocket.catalog.fields import normalise_model
 from hocket.catalog.sources import name_at, names_in
-from hocket.cli.format import one_line
 from hocket.cli.mirror import CLAUDE_FOLDER, Mirror
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
+from hocket.views.text import one_line
 
 SHARED = (MANAGED, PROJECT, GLOBAL, PLUGIN)
 """The sources that the CLI knows as well."""

@@ -1,225 +1,387 @@
-"""Watching a run: events, a clock, keys and signals, brought together in the main thread.
+"""Watching a run: its events, a steady clock, keys and signals, brought together in the main thread.
 
-Only what is the same for every view is here; what is drawn belongs to ``plain`` and ``terminal``.
+What is drawn belongs to the displays in ``plain`` and ``terminal``.
 """
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
+import select
 import signal
+import termios
 import threading
 import time
+import tty
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from hocket.cli.question_prompt import QuestionPrompt
 from hocket.client import Client, type_in
-
-if TYPE_CHECKING:
-    from hocket.cli.box import Box
-    from hocket.cli.keys import Keys
-    from hocket.cli.progress import Progress
-    from hocket.cli.view import View
-    from hocket.errors import HocketError
+from hocket.errors import HocketError, ServerUnreachable
+from hocket.views.run_view import RunView
 
 Event = dict[str, Any]
 
-ASKING = "d detach, s stop, Enter to go on"
+KEY_OFFER = "d detach, s stop, Enter continue"
 DETACHED = 3
-"""As for a wait that timed out: nothing is complete, and the work goes on."""
+"""The exit code of a timed-out wait: nothing is complete, and the work continues."""
 STOPPING = "stopping, please wait"
-PATIENCE = 2
-"""So many more signals while a stop is under way, and the client leaves without waiting for it."""
+MAX_FURTHER_SIGNALS = 2
+"""After this many more signals during a stop the client exits without waiting for it."""
 FLUSH_SECONDS = 5.0
-HANDS_TICK = 0.25
-"""So often, in seconds, keys and Ctrl-C are looked for where somebody sits at a terminal."""
-UNENDED = "following ends with the run's own end and with nothing else"
+KEYS_TICK = 0.25
+"""How often, in seconds, keys and Ctrl-C are polled on a terminal."""
+SEND_ATTEMPTS = 600
+NOT_ENDED = "the event stream ended before the run"
 
 
-class Errand:
-    """A POST in a thread of its own: a stop, or an answer."""
+class RunDisplay(Protocol):
+    """Shows a watched run."""
 
-    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        self.key = os.urandom(16).hex()
-        self.trouble: HocketError | None = None
-        # A signal handler may call this while the main thread imports a module, so nothing is imported here.
-        threading.Thread(target=self._post, args=(client.without_start(), path, body), daemon=True).start()
+    colour: bool
+    tick: float
+    """How often, in seconds, ``idle`` is called while nothing happens."""
 
-    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
-        from hocket.cli.errand import insist
+    @property
+    def prompt(self) -> QuestionPrompt | None:
+        """Answers questions by keys, if the display does that."""
 
-        self.trouble = insist(client, path, body, self.key)
+    def __enter__(self) -> RunDisplay: ...
+    def __exit__(self, *_: object) -> None: ...
+    def ignores(self, text: bytes) -> bool:
+        """True if an event, as sent by the server, changes nothing here once the run's end is shown."""
+
+    def show(self, view: RunView, event: Event) -> None: ...
+    def idle(self, view: RunView) -> None: ...
+    def say(self, text: str) -> None: ...
+    def set_footer(self, text: str) -> None: ...
+    def offer_keys(self, view: RunView, text: str) -> None: ...
 
 
-class Leave(Exception):
-    """The client ends while the run goes on."""
+# --- A clock that is never set ------------------------------------------------------------------------------
+
+NOTICEABLE_SECONDS = 1.0
+"""A larger difference between the two clocks means that the time of day was set, a smaller one that it drifted."""
+_OFFSET = time.time() - time.monotonic()
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+def steady_now() -> float:
+    """The time of day as if it had not been set since this process started, so that differences are durations."""
+    return time.monotonic() + _OFFSET
+
+
+def wall_time(steady: float) -> float:
+    """The time of day, as it is set now, for a steady time."""
+    return steady + _clock_change()
+
+
+def steady_time(event: Event) -> float:
+    """When an event happened, in steady time.
+
+    The start and the end of a run carry a reading of the machine's monotonic clock, which is exact within one boot.
+    """
+    data = event["data"]
+    if data.get("clock") is not None and data.get("boot") is not None and data["boot"] == _boot_id():
+        return float(data["clock"]) + _OFFSET
+    return float(event["ts"]) - _clock_change()
+
+
+def steady_view(root: str) -> RunView:
+    """A run view whose times are comparable with ``steady_now``."""
+    return RunView(root, time_of=steady_time)
+
+
+def _clock_change() -> float:
+    """By how much the time of day was set since this process started."""
+    change = time.time() - steady_now()
+    return change if abs(change) > NOTICEABLE_SECONDS else 0.0
+
+
+@cache
+def _boot_id() -> str | None:
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+# --- Signals ------------------------------------------------------------------------------------------------
+
+
+class ClientExit(Exception):
+    """The client exits while the run continues."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-class Signals:
-    """What SIGINT, SIGTERM and SIGHUP mean while a run is watched."""
+class BackgroundPost:
+    """A POST in a thread of its own: a stop, or an answer. It is retried until the server accepts or refuses it."""
+
+    def __init__(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        self.key = os.urandom(16).hex()
+        self.error: HocketError | None = None
+        # A signal handler may call this while the main thread imports a module, so nothing is imported here.
+        # The main thread restarts a lost server: a thread must not fork.
+        threading.Thread(target=self._run, args=(client.without_start(), path, body), daemon=True).start()
+
+    def _run(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        try:
+            self._post(client, path, body)
+        except HocketError as error:
+            self.error = error
+        except Exception as error:  # noqa: BLE001 - the main thread learns of a failure only here
+            self.error = HocketError(f"the request could not be sent: {str(error) or type(error).__name__}")
+
+    def _post(self, client: Client, path: str, body: dict[str, Any]) -> None:
+        for _ in range(SEND_ATTEMPTS - 1):
+            with suppress(ServerUnreachable):
+                client.request("POST", path, body, self.key)
+                return
+            time.sleep(0.1)
+        client.request("POST", path, body, self.key)
+
+
+class SignalHandler:
+    """What SIGINT, SIGTERM and SIGHUP do while a run is watched."""
 
     def __init__(self, client: Client, on_terminal: bool) -> None:
         self._client = client
         self.on_terminal = on_terminal
         self._run: str | None = None
-        self._errand: Errand | None = None
-        """The stop, once it was asked for."""
+        self._stop: BackgroundPost | None = None
         self._further = 0
-        self.asking = False
+        self.is_offering = False
+        """True while Ctrl-C has offered to detach or stop."""
         self.code: int | None = None
-        """130 or 143 once this client has asked for the end."""
+        """130 or 143 once this client has asked for a stop."""
 
     def install(self) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
-        # Under nohup a hang-up means nothing, and that is to stay so.
+        # nohup ignores SIGHUP, and that has to stay so.
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             signal.signal(signal.SIGHUP, self._on_signal)
 
-    def watching(self, run: str) -> None:
-        """From now on there is something to stop; a signal that came earlier counts."""
+    def set_run(self, run: str) -> None:
+        """Name the run to stop; a signal that came earlier takes effect now."""
         self._run = run
         if self.code is not None:
-            self._begin_stop()
+            self._send_stop()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
-            raise Leave(128 + number)
-        if self._errand is not None or (self.code is not None and self._run is None):
+            raise ClientExit(128 + number)
+        if self._stop is not None or (self.code is not None and self._run is None):
             self._further += 1
-            if self._further >= PATIENCE:
-                raise Leave(128 + number)
-        elif number == signal.SIGINT and self.on_terminal and not self.asking and self._run is not None:
-            self.asking = True
+            if self._further >= MAX_FURTHER_SIGNALS:
+                raise ClientExit(128 + number)
+        elif number == signal.SIGINT and self.on_terminal and not self.is_offering and self._run is not None:
+            self.is_offering = True
         else:
             self.stop(128 + number)
 
     def stop(self, code: int) -> None:
-        """Ask for the end of the run, once. Its own ``run.ended`` says when that has come."""
-        self.asking = False
+        """Ask for the end of the run, once. Its ``run.ended`` tells when it has ended."""
+        self.is_offering = False
         self.code = self.code or code
         if self._run is not None:
-            self._begin_stop()
+            self._send_stop()
 
-    def _begin_stop(self) -> None:
-        if self._errand is None:
-            # In a thread: a handler that waits for the answer would keep the last events from being shown.
-            self._errand = Errand(self._client, f"/api/runs/{self._run}/stop", {})
+    def _send_stop(self) -> None:
+        if self._stop is None:
+            # In a thread, because the last events have to be shown while the server stops the run.
+            self._stop = BackgroundPost(self._client, f"/api/runs/{self._run}/stop", {})
 
     @property
-    def trouble(self) -> HocketError | None:
+    def error(self) -> HocketError | None:
         """Why the run cannot be stopped."""
-        return self._errand.trouble if self._errand is not None else None
+        return self._stop.error if self._stop is not None else None
 
     def exit_code(self, status: str, code: int) -> int:
-        """The run's own code, unless it ended because this client was told to end it."""
+        """The run's own exit code, unless it was stopped by a signal to this client."""
         return self.code if status == "stopped" and self.code is not None else code
 
 
+# --- Keys ---------------------------------------------------------------------------------------------------
+
+
+class Keyboard:
+    """Single keys from the controlling terminal, since standard input may be a file with the prompt."""
+
+    def __init__(self) -> None:
+        self._terminal: int | None = None
+        self._before: list[Any] | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._parser = KeyParser()
+
+    def pressed(self) -> list[str]:
+        """The keys since the last call, without those that send escape sequences.
+
+        The first call opens the terminal and keeps what was typed before: no key may get lost between an offer on the
+        screen and this call.
+        """
+        if self._terminal is None:
+            self._open()
+        if self._terminal is None or not self._take():
+            return []
+        has_more = bool(select.select([self._terminal], [], [], 0)[0])
+        return self._parser.keys(self._decoder.decode(os.read(self._terminal, 4096)) if has_more else "")
+
+    def _open(self) -> None:
+        try:
+            self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            self._before = termios.tcgetattr(self._terminal)
+        except (OSError, termios.error):
+            self.close()
+
+    def _take(self) -> bool:
+        """Set character mode if we are in the foreground; a shell that suspended us has its own settings."""
+        if self._terminal is None or not _is_foreground(self._terminal):
+            return False
+        try:
+            if termios.tcgetattr(self._terminal)[3] & termios.ICANON:
+                tty.setcbreak(self._terminal, termios.TCSADRAIN)
+        except termios.error:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Restore the terminal's settings."""
+        if self._terminal is None:
+            return
+        try:
+            if self._before is not None and _is_foreground(self._terminal):
+                termios.tcsetattr(self._terminal, termios.TCSADRAIN, self._before)
+        except (OSError, termios.error):
+            pass  # the terminal is gone, and its settings with it
+        os.close(self._terminal)
+        self._terminal = self._before = None
+
+
+class KeyParser:
+    """Splits terminal input into keys. Escape sequences are dropped, also those that arrive in several pieces."""
+
+    def __init__(self) -> None:
+        self._unfinished = ""
+
+    def keys(self, piece: str) -> list[str]:
+        """The keys in the next piece; an empty one means that nothing more has arrived."""
+        text = self._unfinished + piece
+        begun = re.search("(?:\x1b(?:\\[[0-?]*[ -/]*|O)?)?\\Z", text)
+        # An escape with nothing after it is the Escape key.
+        self._unfinished = begun[0] if begun and (piece or begun[0] != "\x1b") else ""
+        whole = text.removesuffix(self._unfinished)
+        return list(re.sub("\x1b(?:\\[[0-?]*[ -/]*[@-~]|O.|[^\x1b])", "", whole))
+
+
+def _is_foreground(terminal: int) -> bool:
+    """A background process would be stopped for reading or setting the terminal."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+
+
+class KeyboardControl:
+    """Applies keys: to the offer that the first Ctrl-C makes, and to the question prompt."""
+
+    def __init__(
+        self, client: Client, display: RunDisplay, signals: SignalHandler, keyboard: Keyboard | None = None
+    ) -> None:
+        self._client = client
+        self._display = display
+        self._signals = signals
+        self._keyboard = keyboard or Keyboard()
+        self._is_offered = False
+        self._answer: BackgroundPost | None = None
+        """The last answer that was sent."""
+
+    def __enter__(self) -> KeyboardControl:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._keyboard.close()
+
+    def poll(self, view: RunView) -> None:
+        """Handle what was pressed since the last call."""
+        signals, prompt = self._signals, self._display.prompt
+        self._update_offer(view)
+        if self._is_offered or (prompt is not None and prompt.question is not None and signals.code is None):
+            keys = self._keyboard.pressed()
+            # Ctrl-C discards earlier input, so if it came meanwhile, these keys are meant for its offer.
+            self._update_offer(view)
+            if self._is_offered:
+                for key in keys:
+                    self._handle_offer(key.lower())
+            elif prompt is not None and signals.code is None:
+                self._answer_question(prompt, view, keys)
+        else:
+            self._keyboard.close()
+        if signals.error:
+            raise signals.error
+
+    def _update_offer(self, view: RunView) -> None:
+        signals = self._signals
+        if signals.is_offering != self._is_offered:
+            self._is_offered = signals.is_offering
+            self._display.offer_keys(view, KEY_OFFER if self._is_offered else STOPPING if signals.code else "")
+
+    def _handle_offer(self, key: str) -> None:
+        if key == "d":
+            raise ClientExit(DETACHED)
+        if key == "s":
+            self._signals.stop(128 + signal.SIGINT)
+        elif key in ("\r", "\n"):
+            self._signals.is_offering = False
+
+    def _answer_question(self, prompt: QuestionPrompt, view: RunView, keys: list[str]) -> None:
+        if prompt.is_sending and self._answer is not None and self._answer.error is not None:
+            prompt.fail(self._answer.error.message)
+        reply = prompt.press(keys, view, time.monotonic())
+        if reply is not None and prompt.question is not None:
+            self._answer = BackgroundPost(self._client, f"/api/runs/{prompt.question.run}/answer", reply)
+            prompt.sent_keys.add(self._answer.key)
+
+
+# --- Following ----------------------------------------------------------------------------------------------
+
+
 def is_last(event: Event, run: str, session: bool) -> bool:
-    """Whether nothing more is to be waited for: the run's end, or a session's first pause."""
+    """True for the run's end, and for a session's first pause."""
     if event["run"] != run:
         return False
     return event["type"] == "run.ended" or (session and event["type"] == "turn.ended" and bool(event["data"]["idle"]))
 
 
-class Hands:
-    """Whoever sits at the terminal: what they say to the offer that the first Ctrl-C makes, and to questions."""
-
-    def __init__(self, client: Client, view: View, signals: Signals) -> None:
-        self._client = client
-        self._view = view
-        self._signals = signals
-        self._keys: Keys | None = None
-        """Made when the first key is wanted, which most runs never do."""
-        self._offered = False
-        self._errand: Errand | None = None
-        """The last answer that was given."""
-
-    def __enter__(self) -> Hands:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._let_go()
-
-    def look(self, progress: Progress) -> None:
-        """Whenever something has happened, and whenever nothing does."""
-        signals, box = self._signals, self._view.box
-        self._offer(progress)
-        if self._offered or (box is not None and box.asked is not None and signals.code is None):
-            keys = self._pressed()
-            # Ctrl-C may have come meanwhile. The terminal forgets what was typed before it, so these are meant for it.
-            self._offer(progress)
-            if self._offered:
-                for key in keys:
-                    obey(key.lower(), signals)
-            elif box is not None and signals.code is None:
-                self._answer(box, progress, keys)
-        else:
-            self._let_go()
-        if signals.trouble:
-            raise signals.trouble
-
-    def _offer(self, progress: Progress) -> None:
-        signals = self._signals
-        if signals.asking != self._offered:
-            self._offered = signals.asking
-            self._view.offer(progress, ASKING if self._offered else STOPPING if signals.code else "")
-
-    def _pressed(self) -> list[str]:
-        if self._keys is None:
-            from hocket.cli.keys import Keys
-
-            self._keys = Keys()
-        return self._keys.pressed()
-
-    def _let_go(self) -> None:
-        if self._keys is not None:
-            self._keys.close()
-
-    def _answer(self, box: Box, progress: Progress, keys: list[str]) -> None:
-        if box.sending and self._errand is not None and self._errand.trouble is not None:
-            box.failed(self._errand.trouble.message)
-        reply = box.press(keys, progress, time.monotonic())
-        if reply is not None and box.asked is not None:
-            self._errand = Errand(self._client, f"/api/runs/{box.asked.run}/answer", reply)
-            box.own.add(self._errand.key)
-
-
-def watch(client: Client, progress: Progress, view: View, signals: Signals, session: bool = False) -> Event:
-    """Show a run up to its end, a session up to its first pause; returns the event that tells of it."""
-    tick = min(view.tick, HANDS_TICK) if signals.on_terminal else view.tick
-    # What a session has used so far is told at its pause; what a run has used, its end tells.
-    unread = None if session else view.unread
-    with view, Hands(client, view, signals) as hands:
-        for burst in client.follow_bursts(progress.root, tick, skipped=unread):
+def watch(client: Client, view: RunView, display: RunDisplay, signals: SignalHandler, session: bool = False) -> Event:
+    """Show a run up to its end, a session up to its first pause; returns the last event."""
+    tick = min(display.tick, KEYS_TICK) if signals.on_terminal else display.tick
+    # A session's usage is reported at its pause, which unlike a run's end does not repeat the totals.
+    skipped = None if session else display.ignores
+    with display, KeyboardControl(client, display, signals) as keyboard:
+        for burst in client.follow_bursts(view.root, tick, skipped=skipped):
             for event in burst:
-                progress.add(event)
-                view.show(progress, event)
-                if is_last(event, progress.root, session):
+                view.add(event)
+                display.show(view, event)
+                if is_last(event, view.root, session):
                     return event
             if not burst:
-                view.idle(progress)
-            hands.look(progress)
-    raise AssertionError(UNENDED)
-
-
-def obey(key: str, signals: Signals) -> None:
-    """What a key means while the offer stands."""
-    if key == "d":
-        raise Leave(DETACHED)
-    if key == "s":
-        signals.stop(128 + signal.SIGINT)
-    elif key in ("\r", "\n"):
-        signals.asking = False
+                display.idle(view)
+            keyboard.poll(view)
+    raise AssertionError(NOT_ENDED)
 
 
 def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
-    """Wait until a run has ended; false when the time is up first."""
+    """Wait until a run has ended; False if the time is up first."""
     deadline = None if seconds is None else time.monotonic() + seconds
     tick = None if seconds is None else min(0.1, max(seconds, 0.001))
     bursts = client.follow_bursts(run, tick, skipped=lambda text: type_in(text) != b"run.ended")
@@ -229,12 +391,12 @@ def wait_for_end(client: Client, run: str, seconds: float | None) -> bool:
 def stream_json(
     client: Client, run: str, write: Callable[[Any], None], flush: Callable[[], None], session: bool = False
 ) -> Event:
-    """Every event as it comes; returns the last one."""
+    """Write every event as it comes, flushing once per burst; returns the last one."""
     for burst in client.follow_bursts(run, FLUSH_SECONDS):
         for event in burst:
             write(event)
             if is_last(event, run, session):
                 flush()
                 return event
-        flush()  # once per burst: a call for each of many thousand lines would take longer than all else
-    raise AssertionError(UNENDED)
+        flush()
+    raise AssertionError(NOT_ENDED)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from hocket.cli import plain
-from hocket.cli.plain import PlainView, lines_of
-from hocket.cli.progress import Progress, arrows, summary
+from hocket.cli.plain import PlainDisplay, chain_line, lines_of, summary
+from hocket.cli.question_prompt import reply_to
+from hocket.views.run_view import RunView, StepView
 
 ROOT = "rroot"
 
@@ -22,7 +23,12 @@ def created(run: str, agent: str, kind: str = "leaf", parent: str | None = ROOT,
     return make(run, "run.created", kind=kind, agent=agent, parent=parent, number=7, **data)
 
 
-def feed(progress: Progress, *events: dict[str, Any]) -> Progress:
+def reply(view: RunView, step: StepView) -> str:
+    assert step.question is not None
+    return reply_to(view, step.question)
+
+
+def feed(progress: RunView, *events: dict[str, Any]) -> RunView:
     for event in events:
         progress.add(event)
     return progress
@@ -43,29 +49,29 @@ LOOP = [
 
 
 def test_a_loop_shows_its_pass_and_its_last_words() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
-    step = progress.current()
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    step = progress.current_step()
     assert step is not None
-    assert (step.agent, step.passes(), step.last, step.status) == ("builder", "2/3", "hammering", "running")
+    assert (step.agent, step.iterations(), step.last, step.status) == ("builder", "2/3", "hammering", "running")
     assert progress.speaker("rb2") == "builder[2/3]"
     assert progress.speaker("rp") == "planner"
 
 
 def test_a_step_is_over_when_a_later_one_has_begun() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
     assert progress.finish_earlier_steps() == []
 
 
 def test_steps_that_were_not_announced_appear_as_they_come() -> None:
-    progress = feed(Progress(ROOT), *LOOP)
+    progress = feed(RunView(ROOT), *LOOP)
     assert [step.agent for step in progress.steps] == ["planner", "builder"]
     assert progress.speaker("rb2") == "builder[2]"
 
 
 def test_what_an_agent_starts_itself_is_not_a_step() -> None:
     helper = created("rh", "helper", parent="rb2", step=0)
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, helper)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, helper)
     assert progress.step_of("rh") is None
     assert progress.speaker("rh") == "helper"
     assert progress.steps[0].last == "planned"
@@ -73,7 +79,7 @@ def test_what_an_agent_starts_itself_is_not_a_step() -> None:
 
 def test_the_marker_does_not_hide_the_last_words() -> None:
     marker = [make("rb2", "text", text="FORKHESTRA_COMPLETE"), make("rb2", "marker", line="FORKHESTRA_COMPLETE")]
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, *marker)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, *marker)
     assert progress.steps[1].last == "hammering"
 
 
@@ -85,7 +91,7 @@ def test_the_summary_names_each_steps_status_passes_and_reason() -> None:
         {"agent": "qa", "status": "skipped", "reason": None, "iterations": 0, "max_iterations": 2},
     ]
     ended = make(ROOT, "run.ended", 65.0, status="failed", reason="max_iterations", steps=steps)
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3), ("qa", 2)]), *LOOP, ended)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3), ("qa", 2)]), *LOOP, ended)
     lines = [line.split() for line in summary(progress, 66.0)]
     assert lines[0][:5] == ["✓", "done", "planner", "1/1", "single_run"]
     assert lines[1][:5] == ["✗", "failed", "builder", "3/3", "max_iterations"]
@@ -95,19 +101,19 @@ def test_the_summary_names_each_steps_status_passes_and_reason() -> None:
 
 
 def test_the_summary_of_a_run_that_goes_on_says_how_to_come_back() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     assert "hocket wait 7" in summary(progress, 1.0)[-1]
 
 
 def test_a_single_agent_is_a_chain_of_one() -> None:
     ended = make(ROOT, "run.ended", 2.0, status="failed", reason="exit", exit_code=3)
-    progress = feed(Progress(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), ended)
+    progress = feed(RunView(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), ended)
     assert progress.steps[0].status == "failed"
     assert lines_of(progress, ended)[0].endswith(" tool failed: exit 3")
 
 
 def test_plain_lines_carry_time_speaker_and_harmless_words() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     (line,) = lines_of(progress, make("rb2", "text", text="\x1b[1mEdit\x1b[0m a.py"))
     assert line[8:] == " builder[2/3] Edit a.py"
     (line,) = lines_of(progress, make("rb2", "raw", stream="stderr", text="oops"))
@@ -129,26 +135,26 @@ def test_what_a_plain_view_leaves_unread_makes_no_difference_to_it(verbose: bool
     ]
     ended = make(ROOT, "run.ended", 2.0, status="done", reason="single_run", tokens=4, cost_usd=0.7)
     events = [created(ROOT, "tool", parent=None), make(ROOT, "run.started"), used, *said, ended]
-    view = PlainView(quiet=False, verbose=verbose)
-    read = [event for event in events if not view.unread(json.dumps(event, separators=(",", ":")).encode())]
+    view = PlainDisplay(quiet=False, verbose=verbose)
+    read = [event for event in events if not view.ignores(json.dumps(event, separators=(",", ":")).encode())]
     assert len(events) - len(read) == (3 if verbose else 4)
     assert shown(events, verbose) == shown(read, verbose)
 
 
 def shown(events: list[dict[str, Any]], verbose: bool) -> list[str]:
     """The lines of a log and of its summary."""
-    progress = Progress(ROOT)
+    progress = RunView(ROOT)
     lines = [line for event in events for line in lines_of(feed(progress, event), event, verbose)]
     return [*lines, *summary(progress, 3.0)]
 
 
 def test_the_chain_is_drawn_with_arrows() -> None:
-    assert arrows(Progress(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
+    assert chain_line(RunView(ROOT, [("planner", 1), ("builder", 3)])) == "planner → builder:3"
 
 
 def test_silence_is_broken_by_a_heartbeat(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
-    view = PlainView(quiet=False)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    view = PlainDisplay(quiet=False)
     view.idle(progress)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
@@ -162,36 +168,36 @@ def asking(identity: str = "q1", **more: Any) -> dict[str, Any]:
 
 
 def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     (line,) = lines_of(progress, asking())
     assert line[8:] == " ? builder[2/3] wants to run Bash: touch x    hocket answer 7 allow/deny"
-    step = progress.current()
+    step = progress.current_step()
     assert step is not None
-    assert (step.status, step.asks) == ("waiting", "hocket answer 7 allow/deny")
+    assert (step.status, reply(progress, step)) == ("waiting", "hocket answer 7 allow/deny")
     assert summary(progress, 1.0)[-2] == "builder needs you: hocket answer 7 allow/deny"
 
 
 def test_an_answered_question_is_no_longer_shown() -> None:
     answered = make("rb2", "answer", id="q1", allow=True, by="operator")
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2"))
-    assert progress.steps[1].asks == "hocket answer 7 --question q1 allow/deny"
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking(), asking("q2"))
+    assert reply(progress, progress.steps[1]) == "hocket answer 7 --question q1 allow/deny"
     feed(progress, answered)
-    assert (progress.steps[1].status, progress.steps[1].asks) == ("waiting", "hocket answer 7 allow/deny")
+    assert (progress.steps[1].status, reply(progress, progress.steps[1])) == ("waiting", "hocket answer 7 allow/deny")
     feed(progress, make("rb2", "answer", id="q2", allow=False, by="operator"))
-    assert (progress.steps[1].status, progress.steps[1].asks) == ("running", "")
+    assert (progress.steps[1].status, progress.steps[1].question) == ("running", None)
 
 
 def test_a_session_that_has_nothing_to_do_is_idle() -> None:
     ended = make(ROOT, "turn.ended", turn=1, idle=True, result="ready")
-    progress = feed(Progress(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
+    progress = feed(RunView(ROOT), created(ROOT, "planner", parent=None), make(ROOT, "run.started"), ended)
     assert progress.steps[0].status == "waiting"
-    assert "waits for more: hocket send 7" in summary(progress, 1.0)[-1]
+    assert "waits for a message: hocket send 7" in summary(progress, 1.0)[-1]
     feed(progress, make(ROOT, "turn.started", turn=2))
     assert progress.steps[0].status == "running"
 
 
 def test_what_a_helper_of_an_agent_says_has_both_names() -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
     said = make("rb2", "text", text="found it", agent="Explore", parent="t1")
     (line,) = lines_of(progress, said)
     assert line[8:] == " builder[2/3]/Explore found it"
@@ -200,16 +206,16 @@ def test_what_a_helper_of_an_agent_says_has_both_names() -> None:
 
 def test_what_an_agent_does_is_the_last_thing_known_of_it() -> None:
     doing = make("rb2", "tool.started", id="t", name="Bash", input={"command": "make\n test"})
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, doing)
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, doing)
     assert progress.steps[1].last == "Bash: make test"
 
 
 def test_waiting_for_an_answer_is_not_called_running(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    progress = feed(Progress(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
+    progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
-    PlainView(quiet=False).idle(progress)
+    PlainDisplay(quiet=False).idle(progress)
     assert "builder[2/3] … still waits for an answer" in capsys.readouterr().err
 
 
@@ -236,20 +242,20 @@ REVIEWED = make("rr", "run.ended", 2.0, status="done", reason="exit")
 
 
 def test_the_chain_is_drawn_with_its_groups() -> None:
-    assert arrows(feed(Progress(ROOT), *GROUP)) == "planner → (reviewer, qa:3) → shipper"
+    assert chain_line(feed(RunView(ROOT), *GROUP)) == "planner → (reviewer, qa:3) → shipper"
 
 
 def test_all_members_of_a_group_are_at_work() -> None:
-    progress = feed(Progress(ROOT), *GROUP)
-    assert [step.agent for step in progress.at_work()] == ["reviewer", "qa"]
+    progress = feed(RunView(ROOT), *GROUP)
+    assert [step.agent for step in progress.active_steps()] == ["reviewer", "qa"]
     assert progress.speaker("rq") == "qa[1/3]"
     feed(progress, REVIEWED)
-    assert [step.agent for step in progress.at_work()] == ["qa"]
+    assert [step.agent for step in progress.active_steps()] == ["qa"]
     assert progress.steps[1].status == "done"
 
 
 def test_members_are_told_together_when_the_chain_goes_on() -> None:
-    progress = feed(Progress(ROOT), *GROUP, REVIEWED)
+    progress = feed(RunView(ROOT), *GROUP, REVIEWED)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner"]
     feed(progress, make("rl", "run.ended", 4.0, status="done", reason="marker", iterations=1))
     assert (progress.steps[2].status, progress.steps[2].reason) == ("done", "marker")
@@ -260,12 +266,12 @@ def test_members_are_told_together_when_the_chain_goes_on() -> None:
 
 def test_the_end_of_the_chain_tells_what_is_left() -> None:
     ended = make(ROOT, "run.ended", 5.0, status="stopped", reason="stopped")
-    progress = feed(Progress(ROOT), *GROUP, REVIEWED, ended)
+    progress = feed(RunView(ROOT), *GROUP, REVIEWED, ended)
     assert [step.agent for step in progress.finish_earlier_steps()] == ["planner", "reviewer", "qa"]
 
 
 def test_the_summary_joins_the_members_of_a_group() -> None:
-    lines = summary(feed(Progress(ROOT), *GROUP), 3.0)
+    lines = summary(feed(RunView(ROOT), *GROUP), 3.0)
     assert [line.split()[2] for line in lines[1:3]] == ["┌", "└"]
 
 
@@ -278,7 +284,7 @@ def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
         make("rq2", "usage", tokens=10, cost_usd=0.25),
         make("rr", "usage", tokens=7),
     ]
-    progress = feed(Progress(ROOT), *GROUP, *used)
+    progress = feed(RunView(ROOT), *GROUP, *used)
     assert (progress.steps[2].tokens, progress.steps[2].cost) == (210, 0.75)
     lines = summary(progress, 4.0)
     assert lines[2].endswith("210 tokens  $0.7500")
@@ -291,7 +297,7 @@ def test_what_a_step_used_is_the_sum_of_its_passes() -> None:
 
 def test_the_summary_marks_a_cost_that_is_an_estimate() -> None:
     used = make("rq", "usage", tokens=100, cost_usd=0.5, cost_estimated=True)
-    progress = feed(Progress(ROOT), *GROUP, used)
+    progress = feed(RunView(ROOT), *GROUP, used)
     assert summary(progress, 4.0)[2].endswith("100 tokens  ~$0.5000")
     steps = [{**step, "status": "done", "reason": "x", "max_iterations": 1} for step in STEPS]
     steps[2] |= {"tokens": 100, "cost_usd": 0.5, "cost_estimated": True}
@@ -310,13 +316,13 @@ LIMITED = [
 def test_a_parked_chain_says_what_it_waits_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    progress = feed(Progress(ROOT), *GROUP, REVIEWED, *LIMITED)
+    progress = feed(RunView(ROOT), *GROUP, REVIEWED, *LIMITED)
     assert progress.steps[2].status == "parked"
     (line,) = lines_of(progress, LIMITED[-1])
     assert line[8:].startswith(" run 7 waits for the usage limit until 2096-10-0")
     assert "waits for the usage limit until 2096-10-0" in summary(progress, 4.0)[-1]
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
-    PlainView(quiet=False).idle(progress)
+    PlainDisplay(quiet=False).idle(progress)
     assert "run 7 … still waits for the usage limit until" in capsys.readouterr().err
     (line,) = lines_of(progress, make(ROOT, "unparked"))
     assert line.endswith("run 7 goes on")
@@ -324,7 +330,7 @@ def test_a_parked_chain_says_what_it_waits_for(
 
 
 def test_an_overload_is_not_called_a_limit() -> None:
-    (line,) = lines_of(feed(Progress(ROOT), *GROUP), make(ROOT, "parked", until=4e9, reason="overloaded", text="x"))
+    (line,) = lines_of(feed(RunView(ROOT), *GROUP), make(ROOT, "parked", until=4e9, reason="overloaded", text="x"))
     assert line.endswith(": the service is overloaded or cannot be reached")
 
 
@@ -332,7 +338,7 @@ def test_a_failed_gate_shows_the_end_of_its_output() -> None:
     output = "".join(f"line {number}\n" for number in range(20)) + "\x1b[31mred\x1b[0m\n\n"
     data = {"run": "rr", "step": 1, "exit_code": 1, "command": "make test", "output": output}
     failed = make("rg", "gate", passed=False, **data)
-    progress = feed(Progress(ROOT), *GROUP, REVIEWED, failed)
+    progress = feed(RunView(ROOT), *GROUP, REVIEWED, failed)
     lines = [line[9:] for line in lines_of(progress, failed)]
     assert lines[0] == "reviewer gate not passed (exit 1): make test"
     assert lines[1] == "reviewer | …"
@@ -345,9 +351,9 @@ def test_a_failed_gate_shows_the_end_of_its_output() -> None:
 
 def test_a_gate_at_work_is_said_until_it_has_said_its_word() -> None:
     began = make("rg", "gate.started", run="rr", step=1, command="make test")
-    progress = feed(Progress(ROOT), *GROUP, REVIEWED, began)
+    progress = feed(RunView(ROOT), *GROUP, REVIEWED, began)
     step = progress.steps[1]
-    assert (step.gate, step in progress.at_work()) == ("gate: make test", True)
+    assert (step.gate, step in progress.active_steps()) == ("gate: make test", True)
     (line,) = lines_of(progress, began)
     assert line.endswith("reviewer gate: make test")
     feed(progress, make("rg", "gate", run="rr", step=1, passed=True, command="make test"))
@@ -356,24 +362,24 @@ def test_a_gate_at_work_is_said_until_it_has_said_its_word() -> None:
 
 def test_a_gate_at_work_is_named_by_a_heartbeat() -> None:
     began = make(ROOT, "gate.started", run=ROOT, step=0, command="make test")
-    single = feed(Progress(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), began)
+    single = feed(RunView(ROOT), created(ROOT, "tool", parent=None), make(ROOT, "run.started"), began)
     assert plain.heartbeat(single, 5.0) == "tool … still running: gate: make test, 0:05"
 
 
 def test_what_all_have_used_is_added_up_also_that_of_runs_that_agents_started() -> None:
     used = [make("rq", "usage", tokens=100, cost_usd=0.5), created("rh", "helper", parent="rq")]
-    progress = feed(Progress(ROOT), *GROUP)
-    assert progress.spent() == (None, None)
-    assert feed(progress, *used, make("rh", "usage", tokens=20)).spent() == (0.5, 120)
+    progress = feed(RunView(ROOT), *GROUP)
+    assert progress.usage() == (None, None)
+    assert feed(progress, *used, make("rh", "usage", tokens=20)).usage() == (0.5, 120)
 
 
 def test_who_works_for_an_agent_is_known_as_long_as_it_does() -> None:
     mark = {"parent": "t1", "agent": "test-runner"}
-    progress = feed(Progress(ROOT), *GROUP, make("rq", "member", 2.0, status="started", id="k", text="", **mark))
+    progress = feed(RunView(ROOT), *GROUP, make("rq", "member", 2.0, status="started", id="k", text="", **mark))
     (helper,) = progress.steps[2].helpers.values()
     feed(progress, make("rq", "tool.started", 3.0, name="Bash", input={"command": "pytest"}, **mark))
     assert (helper.agent, helper.started_at, helper.last) == ("test-runner", 2.0, "Bash: pytest")
-    assert (progress.steps[2].last, progress.steps[2].said_at) == ("", 3.0)
+    assert (progress.steps[2].last, progress.steps[2].output_at) == ("", 3.0)
     feed(progress, make("rq", "member", 4.0, status="completed", id="k", **mark))
     assert progress.steps[2].helpers == {}
     feed(progress, make("rq", "text", 5.0, text="late", **mark))
@@ -381,7 +387,7 @@ def test_who_works_for_an_agent_is_known_as_long_as_it_does() -> None:
 
 
 def test_no_row_of_the_summary_is_wider_than_the_terminal() -> None:
-    progress = feed(Progress(ROOT), *GROUP)
+    progress = feed(RunView(ROOT), *GROUP)
     progress.steps[0].agent = "a-name-that-is-much-longer-than-any-name-should-be"
     assert "a-name-that-is-much-lon…" in summary(progress, 3.0)[0]
     assert max(map(len, summary(progress, 3.0, 40)[:4])) <= 40
@@ -398,8 +404,8 @@ def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group
         make("rr", "run.started"),
         make("rq", "run.started"),
     ]
-    progress = Progress(ROOT)
-    with PlainView(quiet=False, folding=True) as view:
+    progress = RunView(ROOT)
+    with PlainDisplay(quiet=False, folding=True) as view:
         for event in events:
             progress.add(event)
             view.show(progress, event)
@@ -408,7 +414,7 @@ def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group
 
 
 def test_a_pass_without_progress_is_told_and_one_with_it_is_not() -> None:
-    progress = feed(Progress(ROOT), *GROUP)
+    progress = feed(RunView(ROOT), *GROUP)
     (line,) = lines_of(progress, make("rl", "progress", run="rq", step=2, changed=False))
     assert "qa[1/3] nothing has changed" in line
     assert lines_of(progress, make("rl", "progress", run="rq", step=2, changed=True)) == []
@@ -419,14 +425,14 @@ def test_a_heartbeat_names_every_member_at_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
-    PlainView(quiet=False).idle(feed(Progress(ROOT), *GROUP))
+    PlainDisplay(quiet=False).idle(feed(RunView(ROOT), *GROUP))
     assert "reviewer, qa[1/3] … still running" in capsys.readouterr().err
 
 
 def test_each_pass_of_a_chain_is_told_when_it_begins() -> None:
-    progress = feed(Progress(ROOT), *GROUP)
+    progress = feed(RunView(ROOT), *GROUP)
     (line,) = lines_of(progress, make("rq", "run.started"))
     assert line.endswith(" qa[1/3] begins")
     assert lines_of(progress, make("rl", "run.started")) == []
-    single = feed(Progress(ROOT), created(ROOT, "tool", parent=None))
+    single = feed(RunView(ROOT), created(ROOT, "tool", parent=None))
     assert lines_of(single, make(ROOT, "run.started")) == []

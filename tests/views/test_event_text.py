@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from hocket.cli.asking import ASK_LIMIT, ASK_LINES, headline, reply_line, wish
-from hocket.cli.plain import FATES, lines_of
-from hocket.cli.progress import Progress
-from hocket.cli.runs import details
-from hocket.cli.talk import YES
-from hocket.cli.words import NOTICE, WAYS, deed, tone_of
+from hocket.cli.inbox import YES
+from hocket.cli.plain import AUTOMATIC_ANSWERS, lines_of
+from hocket.cli.question_prompt import LINE_LIMIT, TEXT_LIMIT, details, headline, question_text, reply_command
+from hocket.views.event_text import EVENT_TEXTS, NOTICE, tone_of, tool_summary
+from hocket.views.run_view import RunView
 
 
 def line(kind: str, verbose: bool = False, /, **data: Any) -> str | None:
     """What one event of a run called ``me`` adds to a log, without the time."""
-    progress = Progress("me")
+    progress = RunView("me")
     progress.add({"ts": 0.0, "run": "me", "type": "run.created", "data": {"kind": "leaf", "agent": "me", "number": 5}})
     event = {"ts": 0.0, "run": "me", "type": kind, "data": data}
     progress.add(event)
@@ -82,7 +81,7 @@ def test_thoughts_are_for_the_curious() -> None:
     assert line("thinking", True, text="hm,\nwell") == "me ~ hm, well"
 
 
-@pytest.mark.parametrize("kind", [*WAYS, "question"])
+@pytest.mark.parametrize("kind", [*EVENT_TEXTS, "answer", "parked", "question"])
 def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
     """Every key that any event has, filled with what a terminal would obey."""
     evil = "a\x1b]0;pwned\x07b\x1b[2Jc\x9b31m"
@@ -102,38 +101,38 @@ def test_nothing_that_an_agent_says_steers_the_terminal(kind: str) -> None:
 
 
 def test_a_tool_without_telling_arguments_shows_them_all() -> None:
-    assert deed("Odd", {"n": 3, "on": True}) == 'Odd: {"n": 3, "on": true}'
-    assert deed("Odd", None) == "Odd"
-    assert len(deed("Bash", {"command": "x" * 5000})) < 250
+    assert tool_summary("Odd", {"n": 3, "on": True}) == 'Odd: {"n": 3, "on": true}'
+    assert tool_summary("Odd", None) == "Odd"
+    assert len(tool_summary("Bash", {"command": "x" * 5000})) < 250
 
 
 def test_a_question_of_choice_asks_for_words() -> None:
     question = {"id": "q1", "kind": "choice", "text": "Which\ncolour?", "tool": "AskUserQuestion"}
-    assert wish(question) == "asks: Which colour?"
-    assert reply_line(question, 5) == 'hocket answer 5 "YOUR ANSWER"'
-    assert reply_line(question, 5, several=True) == 'hocket answer 5 --question q1 "YOUR ANSWER"'
+    assert question_text(question) == "asks: Which colour?"
+    assert reply_command(question, 5) == 'hocket answer 5 "YOUR ANSWER"'
+    assert reply_command(question, 5, several=True) == 'hocket answer 5 --question q1 "YOUR ANSWER"'
 
 
 @pytest.mark.parametrize("given", [None, [], "x"])
 def test_a_tool_whose_input_was_too_large_to_keep_is_asked_for_in_words(given: Any) -> None:
     question = {"kind": "permission", "text": "Write wants to write: /a", "tool": "Write", "input": given}
-    assert wish(question) == "asks for leave: Write wants to write: /a"
+    assert question_text(question) == "asks for leave: Write wants to write: /a"
 
 
 def test_what_is_to_be_allowed_is_shown_longer_than_what_is_done() -> None:
     given = {"command": "x" * 500}
-    assert wish({"kind": "permission", "tool": "Bash", "input": given}).endswith("x" * 500)
+    assert question_text({"kind": "permission", "tool": "Bash", "input": given}).endswith("x" * 500)
     assert line("tool.started", name="Bash", input=given) == f"me Bash: {'x' * 194}…"
 
 
 def test_what_is_too_long_to_be_shown_does_not_pass_for_the_whole() -> None:
     """Nobody should allow what looks harmless because its end is missing."""
-    long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * ASK_LIMIT + "; rm -rf ."}}
-    assert wish(long).startswith("wants to run Bash: true xxx")
-    assert wish(long).endswith(f"x… (cut: of {ASK_LIMIT + 21} letters; hocket inbox --json has all of them)")
+    long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * TEXT_LIMIT + "; rm -rf ."}}
+    assert question_text(long).startswith("wants to run Bash: true xxx")
+    assert question_text(long).endswith(f"x… (cut: of {TEXT_LIMIT + 21} letters; hocket inbox --json has all of them)")
     longer = {"kind": "permission", "tool": "Bash", "text": "Bash wants to run: x", "input": None, "oversize": True}
-    assert wish(longer) == "asks for leave: Bash wants to run: x… (cut: hocket logs --raw has all of it)"
-    assert wish({"kind": "choice", "text": "Which?", "oversize": True}).endswith("logs --raw has all of it)")
+    assert question_text(longer) == "asks for leave: Bash wants to run: x… (cut: hocket logs --raw has all of it)"
+    assert question_text({"kind": "choice", "text": "Which?", "oversize": True}).endswith("logs --raw has all of it)")
 
 
 def permission(command: str) -> dict[str, Any]:
@@ -142,17 +141,17 @@ def permission(command: str) -> dict[str, Any]:
 
 def test_every_line_and_letter_of_what_is_to_be_allowed_is_seen() -> None:
     asked = permission("echo safe\n\trm -rf /\x1b[1A\x1b[2K\rx\n")
-    assert wish(asked) == "wants to run Bash: echo safe\n  |     rm -rf /\\x1b[1A\\x1b[2K\\rx"
+    assert question_text(asked) == "wants to run Bash: echo safe\n  |     rm -rf /\\x1b[1A\\x1b[2K\\rx"
     leave = {"kind": "permission", "text": "Write wants to write:\n\u202ea", "tool": "Write", "input": None}
-    assert wish(leave) == "asks for leave: Write wants to write:\n  | \\u202ea"
+    assert question_text(leave) == "asks for leave: Write wants to write:\n  | \\u202ea"
     assert headline(asked) == "wants to run Bash: echo safe …"
     assert headline(permission("ls")) == "wants to run Bash: ls"
 
 
 def test_lines_that_are_too_many_are_counted() -> None:
-    lines = wish(permission("\n".join(f"line {number}" for number in range(ASK_LINES + 2)))).split("\n")
-    assert lines[-2:] == [f"  | line {ASK_LINES - 1}", "  … 2 more lines: hocket inbox"]
-    assert wish(permission("a\nb"), most=1).endswith("a\n  … 1 more line: hocket inbox")
+    lines = question_text(permission("\n".join(f"line {number}" for number in range(LINE_LIMIT + 2)))).split("\n")
+    assert lines[-2:] == [f"  | line {LINE_LIMIT - 1}", "  … 2 more lines: hocket inbox"]
+    assert question_text(permission("a\nb"), limit=1).endswith("a\n  … 1 more line: hocket inbox")
 
 
 @pytest.mark.parametrize(
@@ -175,36 +174,38 @@ def test_lines_that_are_too_many_are_counted() -> None:
 )
 def test_whatever_a_tool_is_given_is_seen(tool: str, given: dict[str, Any], shown: str) -> None:
     asked = {"id": "q", "kind": "permission", "tool": tool, "input": given}
-    assert wish(asked) == f"wants to run {tool}: {shown}"
-    assert wish({**asked, "input": {}}) == f"wants to run {tool}"
+    assert question_text(asked) == f"wants to run {tool}: {shown}"
+    assert question_text({**asked, "input": {}}) == f"wants to run {tool}"
 
 
 def test_no_line_of_a_command_passes_for_an_argument() -> None:
-    lines = wish(permission("make\ndescription: x; rm -rf ~\n  · timeout: 5")).split("\n")
+    lines = question_text(permission("make\ndescription: x; rm -rf ~\n  · timeout: 5")).split("\n")
     assert lines[1:] == ["  | description: x; rm -rf ~", "  |   · timeout: 5"]
 
 
 def test_lines_are_counted_also_behind_one_that_was_cut() -> None:
-    content = "\n".join(["x" * ASK_LIMIT, *(f"line {number}" for number in range(50))])
-    lines = wish({"kind": "permission", "tool": "Write", "input": {"file_path": "a", "content": content}}).split("\n")
+    content = "\n".join(["x" * TEXT_LIMIT, *(f"line {number}" for number in range(50))])
+    lines = question_text(
+        {"kind": "permission", "tool": "Write", "input": {"file_path": "a", "content": content}}
+    ).split("\n")
     assert len(lines) == 3
-    assert f"x… (cut: of {ASK_LIMIT + 13} letters; " in lines[1]
+    assert f"x… (cut: of {TEXT_LIMIT + 13} letters; " in lines[1]
     assert lines[2] == "  … 50 more lines: hocket inbox"
 
 
 def test_the_details_of_a_question_have_all_of_it() -> None:
-    text = "\n".join(["Write wants to write: " + "x" * ASK_LIMIT, *(f"line {number}" for number in range(2000))])
+    text = "\n".join(["Write wants to write: " + "x" * TEXT_LIMIT, *(f"line {number}" for number in range(2000))])
     leave = {"kind": "permission", "text": text, "tool": "Write", "input": None}
     shown = [headline(leave), *details(leave)]
-    assert shown[0] == f"asks for leave: Write wants to write: {'x' * ASK_LIMIT} …"
+    assert shown[0] == f"asks for leave: Write wants to write: {'x' * TEXT_LIMIT} …"
     assert shown[1:] == [f"  | line {number}" for number in range(2000)]
-    given = {"command": "x" * ASK_LIMIT + "y", "description": "a\nb"}
+    given = {"command": "x" * TEXT_LIMIT + "y", "description": "a\nb"}
     shown = details({"kind": "permission", "tool": "Bash", "input": given})
     assert shown == [f"  command: {given['command']}", "  description: a", "  | b"]
 
 
-def asked_of(on_question: str, **question: Any) -> tuple[Progress, list[str]]:
-    progress = Progress("me")
+def asked_of(on_question: str, **question: Any) -> tuple[RunView, list[str]]:
+    progress = RunView("me")
     data = {"kind": "leaf", "agent": "me", "number": 5, "on_question": on_question}
     progress.add({"ts": 0.0, "run": "me", "type": "run.created", "data": data})
     event = {"ts": 0.0, "run": "me", "type": "question", "data": question}
@@ -220,7 +221,7 @@ def test_the_command_that_answers_stands_below_several_lines() -> None:
 @pytest.mark.parametrize(
     ("on_question", "question", "said"),
     [
-        ("fail", permission("ls"), f"? me wants to run Bash: ls    {FATES['fail']}"),
+        ("fail", permission("ls"), f"? me wants to run Bash: ls    {AUTOMATIC_ANSWERS['fail']}"),
         ("deny", {"id": "q", "kind": "ask", "text": "Why?", "via": "ask"}, "? me asks: Why?"),
     ],
 )
@@ -230,11 +231,11 @@ def test_what_nobody_is_to_answer_names_no_command_and_needs_nobody(
     progress, lines = asked_of(on_question, **question)
     assert lines == [said]
     assert not progress.questions
-    assert (progress.steps[0].asks, progress.steps[0].status) == ("", "starting")
+    assert (progress.steps[0].question, progress.steps[0].status) == (None, "starting")
 
 
 def test_typing_the_offered_words_as_they_stand_allows_nothing() -> None:
-    offered = reply_line({"id": "q", "kind": "permission"}, 5)
+    offered = reply_command({"id": "q", "kind": "permission"}, 5)
     assert not set("|;&<>()") & set(offered), "a shell would take the line apart"
     assert offered.split()[-1] not in YES
 

@@ -1,0 +1,401 @@
+"""Questions of agents: their text, the commands that answer them, and the prompt that answers them by keys.
+
+What a person is asked to allow is shown whole, with invisible and control characters escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hocket.cli.format import display_width, truncate, wrap
+from hocket.views.event_text import argument_text, main_argument, tool_call, wants_text
+from hocket.views.run_view import OpenQuestion, RunView
+from hocket.views.text import duration, escape_invisible, one_line, strip_controls
+
+Data = dict[str, Any]
+
+TEXT_LIMIT = 4000
+LINE_LIMIT = 30
+BAR = "  | "
+"""Before every line but the first of what is to be allowed, so that none of them can pass for a line of Hocket's."""
+POINT = "  · "
+"""Before an argument's name, so that no line of a command can pass for an argument."""
+TAB_COLUMNS = 4
+_DESCRIPTIVE: dict[str, dict[str, tuple[type, ...]]] = {"Bash": {"description": (str,), "timeout": (int, float)}}
+"""By tool, the arguments (of these types) that do not change what it does."""
+
+
+# --- The text of a question ---------------------------------------------------------------------------------
+
+
+def question_text(question: Data, limit: int | None = LINE_LIMIT) -> str:
+    """``wants to run Bash: touch x``, or ``asks: Which colour? (1 Red, 2 Blue)``.
+
+    A command keeps its lines, and the other arguments of the tool follow: up to ``limit`` lines, or all with None.
+    """
+    text, given = str(question.get("text") or ""), question.get("input")
+    more = "… (cut; complete in: hocket logs --raw)" if question.get("oversize") else ""
+    if wants_text(question):
+        return f"asks: {_cut(one_line(text))}{more}{_options(question)}"
+    if question.get("tool") and isinstance(given, dict):
+        tool = str(question["tool"])
+        return f"wants to run {_limited([*_barred(tool_call(tool, given)), *_other_arguments(tool, given)], limit)}"
+    return f"asks for permission: {_limited(_barred(text), limit)}{more}"
+
+
+def headline(question: Data) -> str:
+    """The first line of a question whose other lines are shown below it."""
+    first, *others = question_text(question, LINE_LIMIT if isinstance(question.get("input"), dict) else None).split(
+        "\n"
+    )
+    return f"{first} …" if others else first
+
+
+def details(question: Data) -> list[str]:
+    """What goes below the headline: several questions by line, or the complete arguments of the tool."""
+    given = question.get("input")
+    if wants_text(question):
+        lines = strip_controls(str(question.get("text") or "")).split("\n")
+        return [f"  {line}" for line in lines] if len(lines) > 1 else []
+    if not isinstance(given, dict):
+        return question_text(question, limit=None).split("\n")[1:]
+    return _argument_lines(given, head="  ")
+
+
+def _barred(text: str) -> list[str]:
+    first, *others = _escaped_lines(text.rstrip(" \n"))
+    return [first, *(f"{BAR}{line}" for line in others)]
+
+
+def _other_arguments(tool: str, arguments: Data) -> list[str]:
+    """The arguments besides the main one; none where there is no main one, because then all are shown already."""
+    main, descriptive = main_argument(arguments), _DESCRIPTIVE.get(tool, {})
+    if main is None:
+        return []
+    return _argument_lines(
+        {
+            name: value
+            for name, value in arguments.items()
+            if name != main and not (name in descriptive and isinstance(value, descriptive[name]))
+        }
+    )
+
+
+def _argument_lines(arguments: Data, head: str = POINT) -> list[str]:
+    """``name: value`` for each argument, complete, with a bar before every further line of a value."""
+    return [
+        f"{head}{escape_invisible(str(name))}: {line}" if place == 0 else f"{BAR}{line}"
+        for name, value in arguments.items()
+        for place, line in enumerate(_escaped_lines(argument_text(value).rstrip(" \n")))
+    ]
+
+
+def _limited(lines: list[str], limit: int | None) -> str:
+    if limit is None:
+        return "\n".join(lines)
+    shown, room = list[str](), TEXT_LIMIT
+    for line in lines[:limit]:
+        if room <= 0:
+            break
+        shown.append(_cut(line, room))
+        room -= len(line)
+    left = len(lines) - len(shown)
+    tail = [f"  … {left} more line{'s' if left > 1 else ''}: hocket inbox"] if left else []
+    return "\n".join([*shown, *tail])
+
+
+def _escaped_lines(text: str) -> list[str]:
+    return [escape_invisible(line).expandtabs(TAB_COLUMNS).rstrip() for line in text.split("\n")]
+
+
+def _cut(text: str, limit: int = TEXT_LIMIT) -> str:
+    """The text, or its beginning with a note that it is not complete."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}… (cut, {len(text)} characters; complete in: hocket inbox --json)"
+
+
+def _options(question: Data) -> str:
+    """The options of a question put with ``hocket ask``; a CLI's own question has them in its text."""
+    options = () if question.get("tool") else question.get("options") or ()
+    numbered = ", ".join(f"{number} {one_line(str(option))}" for number, option in enumerate(options, 1))
+    return f" ({_cut(numbered)})" if numbered else ""
+
+
+# --- The commands that answer -------------------------------------------------------------------------------
+
+
+def reply_command(question: Data, run: object, several: bool = False) -> str:
+    """The command that answers a question; with ``several`` open ones it names the question.
+
+    The words to choose from are joined, so that the command as it stands allows nothing.
+    """
+    which = f" --question {one_line(str(question['id']))}" if several else ""
+    words = '"YOUR ANSWER"' if wants_text(question) else "allow/deny"
+    return f"hocket answer {run}{which} {words}"
+
+
+def reply_commands(questions: list[Data]) -> list[str]:
+    """The command for each question of the inbox."""
+    runs = [question["run"] for question in questions]
+    return [reply_command(one, one["number"], runs.count(one["run"]) > 1) for one in questions]
+
+
+def reply_to(view: RunView, question: OpenQuestion) -> str:
+    """The command for an open question of a followed run."""
+    return reply_command(question.data, question.run_name, len(view.questions_of(question.run)) > 1)
+
+
+def with_reply(text: str, reply: str, gap: str = "    ") -> str:
+    """A question with the command behind it, or below it where the question has several lines."""
+    if not reply:
+        return text
+    return f"{text}{gap}{reply}" if "\n" not in text else f"{text}\n    {reply}"
+
+
+# --- The prompt of the live view ----------------------------------------------------------------------------
+
+GRACE_SECONDS = 0.5
+"""Keys are ignored for this long after a question appears: they were meant for something else."""
+MAX_NUMBER_KEYS = 9
+"""With more options none of them has a key."""
+MAX_ANSWER = 2000
+FRAME_ROWS = 5
+"""Rows of the terminal besides the text: the frame, a step, the footer and the cursor. Without them, no frame."""
+ENTER, ESCAPE, ERASE, CLEAR = "\r\n", "\x1b", "\x7f\b", "\x15"
+DENIAL, ANSWER = "deny, because: ", "answer: "
+
+
+class QuestionPrompt:
+    """One open question on the screen, and what keys do to it. Reads no terminal and sends nothing."""
+
+    def __init__(self) -> None:
+        self.question: OpenQuestion | None = None
+        self.sent_keys: set[str] = set()
+        """The idempotency keys of the answers given here."""
+        self.is_cut = False
+        """True if the question did not fit when it was last drawn, so that it has to be printed above."""
+        self._index = 0
+        self._count = 0
+        self._since = 0.0
+        self._shows_rule = False
+        """True if the question's rule is completely visible: only then a key allows it."""
+        self._reset_input()
+
+    def _reset_input(self) -> None:
+        self._typing: str | None = None
+        self._text = ""
+        self._parts: list[str] = []
+        self.is_sending = False
+        self._error = ""
+
+    def update(self, view: RunView, now: float) -> None:
+        """Choose the question to show: the current one while it is open, else the oldest."""
+        questions = list(view.questions.values())
+        self._count = len(questions)
+        if self.question in questions:
+            self._index = questions.index(self.question)
+        elif self.question is not None or questions:
+            self._show(questions, 0, now)
+
+    def _show(self, questions: Sequence[OpenQuestion], index: int, now: float) -> None:
+        self.question = questions[index] if questions else None
+        self._index, self._since, self._shows_rule = index, now, False
+        self._reset_input()
+
+    def fail(self, message: str) -> None:
+        """Show why an answer was not accepted; another one may be given."""
+        self._reset_input()
+        self._error = one_line(message)
+
+    # Keys
+
+    def press(self, keys: Sequence[str], view: RunView, now: float) -> Data | None:
+        """Handle the keys since the last call; returns the body of the answer they complete.
+
+        A key that answers at once counts only if it came alone: pasted text and keys held down allow nothing.
+        """
+        if self.question is None or self.is_sending or now - self._since < GRACE_SECONDS:
+            return None
+        if self._typing is not None:
+            return self._type(keys)
+        if len(keys) == 1:
+            return self._choose(keys[0], self.question.data, view, now)
+        if keys and keys[0] in self._typing_keys(self.question.data):
+            self._start_typing(keys[0])
+            self._type([key for key in keys[1:] if key.isprintable()])
+        return None
+
+    def _choose(self, key: str, data: Data, view: RunView, now: float) -> Data | None:
+        if key == "n" and self._count > 1:
+            self._show(list(view.questions.values()), (self._index + 1) % self._count, now)
+        elif key in self._typing_keys(data):
+            self._start_typing(key)
+        elif key == "a" and not wants_text(data):
+            return self._reply(allow=True)
+        elif key == "A" and self._shows_rule:
+            return self._reply(allow=True, always=True)
+        elif key in _number_keys(data):
+            return self._reply(allow=True, text=key)
+        return None
+
+    @staticmethod
+    def _typing_keys(data: Data) -> str:
+        return "dt" if wants_text(data) else "d"
+
+    def _start_typing(self, key: str) -> None:
+        self._typing = DENIAL if key == "d" else ANSWER
+        self._text, self._error = "", ""
+
+    def _type(self, keys: Sequence[str]) -> Data | None:
+        for key in keys:
+            if key in ENTER:
+                return self._submit()
+            if key == ESCAPE:
+                self._reset_input()
+                return None
+            if key in ERASE:
+                self._text = self._text[:-1]
+            elif key == CLEAR:
+                self._text = ""
+            elif key.isprintable() and len(self._text) < MAX_ANSWER:
+                self._text += key
+        return None
+
+    def _submit(self) -> Data | None:
+        text = self._text.strip()
+        if self._typing == DENIAL:
+            return self._reply(allow=False, text=text or None)
+        if not text:
+            return None
+        self._parts.append(text)
+        self._text = ""
+        if len(self._parts) < self._expected_parts():
+            return None
+        return self._reply(allow=True, text="\n".join(self._parts))
+
+    def _expected_parts(self) -> int:
+        """A CLI may ask several things in one question, one per line."""
+        data = self.question.data if self.question else {}
+        return len(str(data.get("text") or "").split("\n")) if data.get("tool") else 1
+
+    def _reply(self, allow: bool, text: str | None = None, always: bool = False) -> Data | None:
+        if self.question is None:
+            return None
+        self.is_sending = True
+        more = {"text": text, "always": always or None}
+        given = {name: value for name, value in more.items() if value is not None}
+        return {"question": self.question.data["id"], "allow": allow, **given}
+
+    # Drawing
+
+    def lines(self, columns: int, limit: int, now: float, rows: int | None = None, muted: bool = False) -> list[str]:
+        """The question in at most ``limit`` lines, then its keys. A rule too long for the terminal has no key.
+
+        It is ``muted`` while keys mean something else. On a small terminal it has no frame and a shorter error.
+        """
+        if self.question is None:
+            return []
+        inner = columns - 4
+        text = fold(f"{self.question.asked_by} {question_text(self.question.data)}", inner)
+        error = [] if muted else self._error_lines(inner)
+        self._shows_rule = bool(self.question.data.get("rule"))
+        needed = min(len(text), limit) + bool(error) + len(self._key_lines(inner, now))
+        self._shows_rule = self._shows_rule and (rows is None or needed + FRAME_ROWS <= rows)
+        keys = [] if muted else self._footer(inner, now)
+        if rows is not None:
+            # The view keeps its last row, and one row of an error is worth a row of the question.
+            limit = max(1, min(limit, rows - 1 - len(keys) - bool(error)))
+        shown = text if len(text) <= limit else [*text[: limit - 1], truncate("… complete above", inner)]
+        if rows is not None:
+            left = rows - len(shown) - len(keys)
+            error = _first_lines(error, left - FRAME_ROWS if left > FRAME_ROWS else left - 1)
+        block = [*shown, *error, *keys]
+        self.is_cut = len(text) > limit or (rows is not None and len(block) >= rows)
+        return _framed(block, columns) if rows is None or len(block) + FRAME_ROWS <= rows else block
+
+    def _error_lines(self, inner: int) -> list[str]:
+        return wrap(f"! {self._error}", inner) if self._error and not self.is_sending else []
+
+    def _footer(self, inner: int, now: float) -> list[str]:
+        if self.is_sending:
+            return [truncate("sending the answer", inner)]
+        if self._typing is not None:
+            return self._input_lines(inner)
+        return self._key_lines(inner, now)
+
+    def _key_lines(self, inner: int, now: float) -> list[str]:
+        waiting = f"waiting {duration(now - self.question.since)}" if self.question else ""
+        keys = "   ".join([*self._keys(), waiting])
+        # Keys that do not fit are wrapped, never cut: a rule has to be read before it is allowed.
+        wrapped = [line for key in [*self._keys(), waiting] for line in wrap(key, inner)]
+        return [keys] if display_width(keys) <= inner else wrapped
+
+    def _keys(self) -> list[str]:
+        data = self.question.data if self.question else {}
+        count = len(_number_keys(data))
+        choose = [f"[1-{count}] choose" if count > 1 else "[1] choose"] if count else []
+        always = [f"[A] allow {_joined_lines(str(data['rule']))}"] if self._shows_rule else []
+        first = [*choose, "[t] answer…"] if wants_text(data) else ["[a] allow once", *always]
+        more = [f"[n] next of {self._count}"] if self._count > 1 else []
+        return [*first, "[d] deny…", *more]
+
+    def _input_lines(self, inner: int) -> list[str]:
+        """The text being typed, its end visible."""
+        expected = self._expected_parts() if self._typing == ANSWER else 1
+        head = f"{len(self._parts) + 1} of {expected}, {self._typing}" if expected > 1 else str(self._typing)
+        room = max(8, inner - display_width(head) - 1)
+        shown = self._text
+        while display_width(shown) > room:
+            shown = shown[1:]
+        return [truncate(f"{head}{shown}▏", inner), truncate("Enter sends · Esc cancels", inner)]
+
+
+def fold(text: str, columns: int) -> list[str]:
+    """The rows of a question: continued lines are indented, only a new line of a command has a bar."""
+    first, *others = text.split("\n")
+    return [*_fold_first(first, columns), *(part for line in others for part in _fold_other(line, columns))]
+
+
+def _fold_first(line: str, columns: int) -> list[str]:
+    """Rows after the first are indented, so that none of them can pass for a line of Hocket's."""
+    if display_width(line) <= columns:
+        return [line]
+    first, *others = wrap(line, columns - len(BAR))
+    return [first, *(f"{' ' * len(BAR)}{row}" for row in others)]
+
+
+def _fold_other(line: str, columns: int) -> list[str]:
+    bar = line[: len(BAR)] if line.startswith((BAR, POINT)) else ""
+    text = line[len(bar) :]
+    # Wrapping would drop leading spaces, which may be significant.
+    spaces = text[: len(text) - len(text.lstrip())][: columns // 2]
+    rows = wrap(text.lstrip(), columns - len(bar) - len(spaces))
+    return [f"{bar if place == 0 else ' ' * len(bar)}{spaces}{row}" for place, row in enumerate(rows)]
+
+
+def _joined_lines(text: str) -> str:
+    return "\\n".join(_escaped_lines(text))
+
+
+def _first_lines(lines: list[str], limit: int) -> list[str]:
+    """At most ``limit`` lines, the last one marked if there are more."""
+    if len(lines) <= limit:
+        return lines
+    return [*lines[: limit - 1], f"{lines[limit - 1][:-1]}…"] if limit > 0 else []
+
+
+def _number_keys(data: Data) -> list[str]:
+    options = data.get("options") or ()
+    return [str(number) for number in range(1, len(options) + 1)] if len(options) <= MAX_NUMBER_KEYS else []
+
+
+def _framed(lines: Sequence[str], columns: int) -> list[str]:
+    inner = max(display_width(line) for line in lines)
+    inner = min(max(inner, 40), columns - 4)
+    return [
+        f"╭{'─' * (inner + 2)}╮",
+        *(f"│ {line}{' ' * (inner - display_width(line))} │" for line in lines),
+        f"╰{'─' * (inner + 2)}╯",
+    ]

@@ -1,0 +1,245 @@
+"""Events as lines of text: one table from an event's type to what it says to people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from hocket.views.text import date_and_time, one_line, terminal_output, upcoming_time
+
+Data = dict[str, Any]
+
+SAID, ASIDE, NOTICE, ALERT, THOUGHT = "said", "aside", "notice", "alert", "thought"
+"""Prominence of an event: output, what an agent does meanwhile, something unexpected, a question, thinking."""
+
+LINE_LIMIT = 200
+GATE_LINES = 8
+"""How many of the last lines of a failed gate are shown."""
+_MAIN_ARGUMENTS = (
+    *("command", "file_path", "notebook_path", "path", "pattern", "url", "query", "description", "subject", "prompt"),
+)
+"""The arguments that say best what a tool call does, best first."""
+
+
+class EventText(NamedTuple):
+    """How events of one type are shown."""
+
+    tone: str
+    text: Callable[[Data], str | None]
+    """From the event's data; None or blank if the event is not worth a line."""
+
+
+def tool_summary(tool: str, arguments: Any) -> str:
+    """A tool call on one line: ``Bash: make test``."""
+    return shorten(one_line(tool_call(tool, arguments)), LINE_LIMIT)
+
+
+def tool_call(tool: str, arguments: Any) -> str:
+    """The tool and its main argument, neither shortened nor sanitized."""
+    given = arguments if isinstance(arguments, dict) else {}
+    name = main_argument(given)
+    text = given[name] if name else argument_text(given) if given else ""
+    return f"{tool}: {text}" if text else tool
+
+
+def main_argument(arguments: Data) -> str | None:
+    """The name of the argument that says best what a tool call does."""
+    return next((name for name in _MAIN_ARGUMENTS if isinstance(arguments.get(name), str)), None)
+
+
+def argument_text(value: Any) -> str:
+    """A string as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most ``limit`` characters and an ellipsis."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _text(data: Data) -> str:
+    return terminal_output(str(data.get("text", "")))
+
+
+def _error_output(data: Data) -> str | None:
+    """Standard error of a program. Unparsed lines of standard output are not for people."""
+    if data.get("stream") != "stderr":
+        return None
+    return "\n".join(f"! {line}" for line in _text(data).split("\n"))
+
+
+def _gate(data: Data) -> str:
+    """The verdict; below a failure the end of the gate's output."""
+    output = [] if data.get("passed") else _last_lines(str(data.get("output") or ""))
+    return "\n".join([gate_verdict(data), *(f"| {line}" for line in output)])
+
+
+def gate_verdict(data: Data) -> str:
+    """``gate passed: make test``."""
+    return f"gate {_verdict(data)}: {one_line(str(data.get('command', '')))}"
+
+
+def gate_running(data: Data) -> str:
+    """``gate: make test``."""
+    return f"gate: {shorten(one_line(str(data.get('command', ''))), LINE_LIMIT)}"
+
+
+def _last_lines(text: str) -> list[str]:
+    lines = [shorten(line.rstrip(), LINE_LIMIT) for line in terminal_output(text).split("\n") if line.strip()]
+    return ["…", *lines[-GATE_LINES:]] if len(lines) > GATE_LINES else lines
+
+
+def _verdict(data: Data) -> str:
+    if data.get("passed"):
+        return "passed"
+    return "timed out" if data.get("timed_out") else f"not passed (exit {data.get('exit_code')})"
+
+
+def _run_ended(data: Data) -> str | None:
+    return None if data.get("status") == "done" else one_line(f"{data.get('status')}: {_reason(data)}")
+
+
+def _reason(data: Data) -> str:
+    code = data.get("exit_code")
+    reason = f"{data.get('reason')} {code}" if data.get("reason") == "exit" and code is not None else data.get("reason")
+    return f"{reason} ({data['error']})" if data.get("error") else str(reason)
+
+
+def _tool_started(data: Data) -> str:
+    return tool_summary(str(data.get("name")), data.get("input"))
+
+
+def _tool_finished(data: Data) -> str | None:
+    return _with_text(f"{data.get('name')} failed", data) if data.get("error") else None
+
+
+def _member(data: Data) -> str | None:
+    status = str(data.get("status"))
+    return None if status in ("running", "pending") else _with_text(status, data)
+
+
+def _notice(data: Data) -> str:
+    kind = str(data.get("kind") or "info")
+    return one_line(_text(data)) if kind == "info" else _with_text(kind.replace("_", " "), data)
+
+
+def _rate_limited(data: Data) -> str | None:
+    if data.get("status") == "allowed":
+        return None
+    at = data.get("resets_at")
+    until = f" until {date_and_time(at)}" if isinstance(at, int | float) else ""
+    return _with_text(f"rate limited{until}", data)
+
+
+def _progress(data: Data) -> str | None:
+    return "no progress: no changes and no new output" if data.get("changed") is False else None
+
+
+def _worktree(data: Data) -> str:
+    return one_line(f"works on branch {data.get('branch')} in {data.get('path')}")
+
+
+def parking(data: Data, now: float) -> str:
+    """What a parked chain waits for, and until when."""
+    at = data.get("until")
+    until = f" until {upcoming_time(at, now)}" if isinstance(at, int | float) else ""
+    if data.get("reason") == "rate_limited":
+        return f"waits for the usage limit{until}"
+    return f"waits{until}: the service is overloaded or unreachable"
+
+
+def answer_text(data: Data, question: Data | None = None) -> str:
+    """``allowed by operator``, with the rule and the message; ``answered by`` where the question wanted words."""
+    always = f", always: {data['rule']}" if data.get("rule") else ""
+    allowed = "answered" if question is not None and wants_text(question) else "allowed"
+    return _with_text(f"{allowed if data.get('allow') else 'denied'} by {data.get('by') or 'unknown'}{always}", data)
+
+
+def wants_text(question: Data) -> bool:
+    """True if any text answers a question, not only a yes or a no."""
+    return question.get("kind") in ("ask", "choice")
+
+
+def _input(data: Data) -> str | None:
+    if data.get("kind") == "interrupt":
+        return "interrupted"
+    text = shorten(one_line(_text(data)), LINE_LIMIT)
+    if data.get("kind") == "session_message":
+        return f"> message from session {_sender(data)}: {text}"
+    return f"> {text}" if data.get("kind") == "message" else None
+
+
+def _sender(data: Data) -> str:
+    sender = data.get("sender") or {}
+    return one_line(str(sender.get("name") or sender.get("address") or "unknown"))
+
+
+def prompt_line(data: Data) -> str | None:
+    """The prompt of a run on one line; None where it has none."""
+    text = one_line(str(data.get("prompt") or ""))
+    return f"> {shorten(text, LINE_LIMIT)}" if text else None
+
+
+def _turn_ended(data: Data) -> str | None:
+    """A failed turn of a session; that of any other run is told by its ``run.ended``."""
+    if not data.get("is_error") or not data.get("idle"):
+        return None
+    why = one_line(str(data.get("error") or data.get("subtype") or data.get("result")))
+    return f"the turn failed: {shorten(why, LINE_LIMIT)}"
+
+
+def _with_text(head: str, data: Data) -> str:
+    """``head: text`` on one line, or the head alone."""
+    text = shorten(one_line(_text(data)), LINE_LIMIT) if data.get("text") else ""
+    return f"{one_line(head)}: {text}" if text else one_line(head)
+
+
+EVENT_TEXTS: dict[str, EventText] = {
+    "run.created": EventText(ASIDE, prompt_line),
+    "text": EventText(SAID, _text),
+    "raw": EventText(SAID, _error_output),
+    "gate": EventText(SAID, _gate),
+    "gate.started": EventText(ASIDE, gate_running),
+    "progress": EventText(NOTICE, _progress),
+    "worktree": EventText(NOTICE, _worktree),
+    "unparked": EventText(NOTICE, lambda data: "continues"),
+    "run.ended": EventText(SAID, _run_ended),
+    "input": EventText(ASIDE, _input),
+    "tool.started": EventText(ASIDE, _tool_started),
+    "tool.finished": EventText(ASIDE, _tool_finished),
+    "member": EventText(ASIDE, _member),
+    "thinking": EventText(THOUGHT, lambda data: f"~ {one_line(_text(data))}"),
+    "notice": EventText(NOTICE, _notice),
+    "rate_limited": EventText(NOTICE, _rate_limited),
+    "turn.ended": EventText(NOTICE, _turn_ended),
+}
+"""Types without an entry, other than ``question``, ``answer`` and ``parked``, are for programs only."""
+
+
+def text_of(event: Data, question: Data | None = None) -> str | None:
+    """What an event says to people, of one or several lines; None for one that is not shown.
+
+    ``question`` is what an ``answer`` answers.
+    """
+    if event["type"] == "parked":
+        return parking(event["data"], event["ts"])
+    if event["type"] == "answer":
+        return answer_text(event["data"], question)
+    entry = EVENT_TEXTS.get(event["type"])
+    return entry.text(event["data"]) if entry is not None else None
+
+
+def tone_of(event: Data) -> str | None:
+    """The prominence of an event; None for one that is for programs only."""
+    kind = event["type"]
+    if kind == "question":
+        return ALERT
+    if (
+        kind in ("answer", "parked")
+        or (kind == "gate" and not event["data"].get("passed"))  # the reason why the loop continues
+        or (kind == "input" and event["data"].get("kind") == "session_message")
+    ):
+        return NOTICE
+    entry = EVENT_TEXTS.get(kind)
+    return entry.tone if entry is not None else None
