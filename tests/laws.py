@@ -201,6 +201,27 @@ def keeper_is_alone(module: Module) -> list[str]:
     return [f"{module.name} imports {name}" for name in sorted(imports(module)) if not _is_within(name, allowed)]
 
 
+VIEWS_MAY = frozenset(
+    {"__future__", "collections", "dataclasses", "functools", "itertools", "json", "re", "time", "typing"}
+    | {"hocket.chain", "hocket.errors", "hocket.model", "hocket.views"}
+)
+CLOCKS = frozenset({"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.sleep"})
+
+
+def views_are_pure(module: Module) -> list[str]:
+    """views/ computes from its arguments alone: no I/O, no clock. Formatting a given time is fine."""
+    if module.room != "views":
+        return []
+    imported = (f"{module.name} imports {n}" for n in sorted(imports(module)) if not _is_within(n, VIEWS_MAY))
+    clocks = (f"{module.name}:{_line(node)} uses {name}" for node, name in module.references() if name in CLOCKS)
+    opened = (
+        f"{module.name}:{node.lineno} opens a file"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Name) and node.id == "open"
+    )
+    return [*imported, *_unique(clocks), *opened]
+
+
 # --- who may do what ----------------------------------------------------------------------------------------
 
 PROCESS_MODULES = frozenset({"subprocess", "multiprocessing", "pty", "ctypes", "psutil", "concurrent.futures.process"})

@@ -38,6 +38,10 @@ def test_the_keeper_needs_the_standard_library_and_the_errors_alone() -> None:
     assert broken(laws.keeper_is_alone) == []
 
 
+def test_views_are_pure() -> None:
+    assert broken(laws.views_are_pure) == []
+
+
 def test_only_the_keeper_forks_executes_or_signals() -> None:
     assert broken(laws.processes) == []
 

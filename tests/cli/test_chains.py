@@ -113,7 +113,7 @@ def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_
     flags = ["--idle-timeout", "100ms", "--max-failures", "1", "--no-progress", "1"]
     shown = hocket("run", "smith:4", "-p", "one\ntwo", "--dry-run", *flags).stdout
     assert "one ↵ two" in shown
-    assert "0.1 s of silence · 1 failure · 1 pass without progress" in shown
+    assert "0.1 s without output · 1 failure · 1 iteration without progress" in shown
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_flags_bound_a_chain_and_its_steps(hocket: Hocket, shop: Path) -> None:
 @pytest.mark.req("S1-48")
 def test_a_dry_run_shows_groups_gates_and_limits(hocket: Hocket, shop: Path) -> None:
     shown = hocket("run", "--chain", "ship", "WHAT=it", "WHERE=here", "--dry-run").stdout
-    assert shown.startswith("the whole chain: $5.00\nstep 1: drafter\n")
-    assert "step 2, 1 of 2 at the same time: smith up to 3 times, until it says FORKHESTRA_COMPLETE\n" in shown
-    assert "step 2, 2 of 2 at the same time: critic\n" in shown
+    assert shown.startswith("limits of the chain: $5.00\nstep 1: drafter\n")
+    assert "step 2, 1 of 2 in parallel: smith up to 3 times, until it says FORKHESTRA_COMPLETE\n" in shown
+    assert "step 2, 2 of 2 in parallel: critic\n" in shown
     assert shown.count("gate     make test (at most 10:00)") == 3
     assert "limits   2 failures in a row" in shown
     assert "found    PATH" in shown
@@ -244,5 +244,5 @@ def test_a_usage_limit_is_waited_for_and_costs_no_pass(hocket: Hocket, agent: Bi
     assert done.returncode == 0, done.stderr
     assert done.stdout == "a dollar's worth\n"
     assert f" run {hocket.number()} waits for the usage limit until " in done.stderr
-    assert f" run {hocket.number()} goes on" in done.stderr
+    assert f" run {hocket.number()} continues" in done.stderr
     assert "✓ done  claude  1/1  single_run" in done.stderr

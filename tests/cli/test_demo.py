@@ -52,13 +52,13 @@ def test_where_its_second_process_cannot_be_started_it_says_so_and_leaves_nothin
     script = "import sys; sys.executable = '/nowhere/python'; from hocket.cli import main; sys.exit(main(['demo']))"
     done = subprocess.run([sys.executable, "-c", script], cwd=hocket.cwd, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("hocket: cannot set up a Hocket of its own for this command: No such file")
+    assert done.stderr.startswith("hocket: cannot set up a temporary home: No such file")
 
 
 def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:
     done = hocket("demo")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "scripted agents: no Claude CLI was found" in done.stdout
+    assert "scripted agents (no Claude CLI was found)" in done.stdout
     check_shown(done.stdout)
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80

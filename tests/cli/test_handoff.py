@@ -191,7 +191,7 @@ def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin)
         (("echo",), "AGENT PROMPT"),
         ((), "AGENT PROMPT"),
         ((task, "echo", "x", "y"), "in quotes"),
-        ((task, "", "x"), "no name"),
+        ((task, "", "x"), "must not be empty"),
         ((task, "echo", " \n"), "empty"),
         ((task, "echo", "x", "--timeout", "soon"), "soon"),
         (("--result", "1", "echo", "x"), "nothing else"),

@@ -61,7 +61,7 @@ def test_the_summary_and_show_name_path_and_branch_and_what_to_type(
     (merge,), prune = typed(shown)
     subprocess.run(merge, check=True, capture_output=True)
     assert (repository / "built").exists()
-    assert "stays: not committed: left over" in hocket(*prune[1:]).stdout
+    assert "kept: not committed: left over" in hocket(*prune[1:]).stdout
     Path(path, "left over").unlink()
     hocket(*prune[1:])
     assert (branches(repository), worktrees(repository)) == ([], [])
@@ -101,7 +101,7 @@ def test_commits_that_are_on_another_branch_or_on_none_outlive_all_that_is_to_be
     [
         ({}, "builder: 2 commits on hocket/7-x/1-builder, in /h/worktrees/7-x-1-builder"),
         ({"uncommitted": 3, "commits": 0}, "builder: 0 commits, 3 files not committed, on hocket/7-x/1-builder, in "),
-        ({"uncommitted": None}, "perhaps more that is not committed"),
+        ({"uncommitted": None}, "uncommitted changes unknown"),
         ({"worktree": None}, "builder: 2 commits on hocket/7-x/1-builder"),
     ],
 )
@@ -128,13 +128,13 @@ def test_what_else_is_there_and_a_worktree_on_no_branch_are_told_in_words() -> N
 def test_where_nothing_is_known_nothing_is_claimed() -> None:
     unknown = {**LEFT, "branch": None, "head": None, "commits": None, "uncommitted": None}
     first, second = worktree_lines([unknown], "7")
-    assert first == "builder: perhaps commits, perhaps more that is not committed, in /h/worktrees/7-x-1-builder"
+    assert first == "builder: commits unknown, uncommitted changes unknown, in /h/worktrees/7-x-1-builder"
     assert second.strip() == "hocket worktrees prune 7"
 
 
 def test_a_dry_run_tells_of_it_and_makes_none(hocket: Hocket, repository: Path) -> None:
     done = hocket("run", "reader", "--isolation", "worktree", "--dry-run")
-    assert (done.returncode, f"worktree its own, of {repository}" in done.stdout) == (0, True)
+    assert (done.returncode, f"worktree of {repository}" in done.stdout) == (0, True)
     (step,) = json.loads(hocket("run", "reader", "--isolation", "worktree", "--dry-run", "--json").stdout)
     assert (step["isolation"], step["repository"]) == ("worktree", str(repository))
     assert "worktree" not in hocket("run", "reader", "--dry-run").stdout

@@ -80,7 +80,7 @@ def test_newest_runs_are_listed_up_to_a_limit(hocket: Hocket, project: Path, thr
     assert listed(hocket, *here, "--limit", "2") == [failed, live]
     shown = hocket("ps", *here, "--limit", "1")
     number = next(run["number"] for run in hocket.runs() if run["id"] == live)
-    assert shown.stderr == f"There are older ones: hocket ps -a --project {project} --limit 1 --before {number}\n"
+    assert shown.stderr == f"Older runs: hocket ps -a --project {project} --limit 1 --before {number}\n"
     assert listed(hocket, *here, "--limit", "1", "--before", str(number)) == [failed]
 
 
@@ -123,8 +123,8 @@ def test_empty_list_says_what_would_help(hocket: Hocket, project: Path) -> None:
     nothing = hocket("ps", "--agent", "it's me", "--project", ".")
     ended_too = "hocket ps -a --agent 'it'\"'\"'s me' --project ."
     assert (nothing.returncode, nothing.stdout) == (0, "")
-    assert nothing.stderr == f"No run matches. Ended runs, too: {ended_too}\n"
-    assert hocket("ps", "-a", "--agent", "nosuch").stderr == "No run matches.\n"
+    assert nothing.stderr == f"No matching runs. Ended runs: {ended_too}\n"
+    assert hocket("ps", "-a", "--agent", "nosuch").stderr == "No matching runs.\n"
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_long_prompt_is_cut_unless_full_is_asked(hocket: Hocket, agent: Bin) -> 
     hocket("run", "echo", "-p", text)
     number = hocket.number()
     head = hocket("show", number).stdout
-    assert f"\n  line 5\n  … {len(text)} characters in all: hocket show {number} --full\n" in head
+    assert f"\n  line 5\n  … {len(text)} characters in total: hocket show {number} --full\n" in head
     assert "  line 6\n" not in head
     assert "\n  line 29\n" in hocket("show", number, "--full").stdout
     wide = {"id": "r", "number": 3, "agent": "a", "status": "running", "prompt": "x" * 1000}

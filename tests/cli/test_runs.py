@@ -146,7 +146,7 @@ def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hoc
 def test_who_spawns_a_chain_is_told_what_starts_one(hocket: Hocket, chain: str) -> None:
     done = hocket("spawn", chain)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"hint: this starts one agent; for a chain: hocket run --detach {shlex.quote(chain)}\n" in done.stderr
+    assert f"hint: spawn starts one agent; for a chain: hocket run --detach {shlex.quote(chain)}\n" in done.stderr
     assert "hocket run" not in hocket("spawn", "a typing error").stderr
 
 
@@ -287,7 +287,7 @@ def test_a_long_history_is_listed_a_thousand_at_a_time(home: Path, hocket: Hocke
     store.close()
     newest = hocket("ps", "-a")
     assert len(newest.stdout.splitlines()) == 1 + 1000
-    assert newest.stderr.splitlines()[-1] == "There are older ones: hocket ps -a --before 3"
+    assert newest.stderr.splitlines()[-1] == "Older runs: hocket ps -a --before 3"
     oldest = hocket("ps", "-a", "--before", "3")
     assert [line.split()[0] for line in oldest.stdout.splitlines()] == ["RUN", "1", "2"]
     assert "older ones" not in oldest.stderr

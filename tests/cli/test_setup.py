@@ -71,7 +71,7 @@ def test_a_path_with_anything_in_it_arrives_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("path", ["/a\nExecStartPre=/bin/rm", "/a\0b"])
 def test_a_path_that_would_begin_another_line_is_refused(path: str) -> None:
     for given in ((path, "/h", {}), ("/p", path, {}), ("/p", "/h", {"HOCKET_HOME": path})):
-        with pytest.raises(HocketError, match="cannot be told"):
+        with pytest.raises(HocketError, match="cannot contain"):
             unit(*given)
 
 
@@ -182,7 +182,7 @@ def test_it_is_taken_away_with_what_enabling_made(hocket: Hocket, agent: Bin, wo
     assert not place.exists()
     assert not link.is_symlink()
     again = hocket("setup", "service", "--remove")
-    assert (again.returncode, again.stdout) == (0, "no service is set up\n")
+    assert (again.returncode, again.stdout) == (0, "no service to remove\n")
 
 
 @on_linux
@@ -195,7 +195,7 @@ def test_what_is_not_ours_is_neither_overwritten_nor_removed(
     for words in ([], ["--enable"], ["--remove"]):
         done = hocket("setup", "service", *words)
         assert (done.returncode, done.stdout) == (2, "")
-        assert f"{place} is not ours" in done.stderr
+        assert f"{place} was not written by Hocket" in done.stderr
     assert "/bin/mine" in place.read_text()
     place.unlink()
     place.symlink_to("/dev/null")  # how systemd keeps a unit from ever being started
@@ -220,7 +220,7 @@ def test_print_writes_nothing_and_a_machine_without_systemd_is_told_what_to_do(
     assert told == {"path": str(place), "text": printed.stdout}
     missing = hocket("setup", "service", env=env)
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert "there is no systemctl here" in missing.stderr
+    assert "systemctl is not installed" in missing.stderr
     assert f"{sys.executable} -m hocket serve" in missing.stderr
     assert not place.exists()
     assert hocket("setup", "service", "--print", "--remove").returncode == 2
@@ -251,7 +251,7 @@ def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_se
     told = hocket("ps", "--json")
     assert (told.returncode, told.stderr, json.loads(told.stdout)) == (0, "", [])
     first, second = hocket("ps").stderr, hocket("ps").stderr
-    assert "the machine was restarted, and 1 run is lost" in first
+    assert "the machine was restarted, and 1 run was lost" in first
     assert "hocket setup service" in first
     assert "restarted" not in second
     ended = json.loads(hocket("wait", run, "--json").stdout)
@@ -262,7 +262,7 @@ def test_after_a_restart_of_the_machine_ps_tells_of_lost_runs_once_and_of_the_se
     wait_for_line(hocket, again)
     restart(hocket, again)
     third = hocket("ps").stderr
-    assert "1 run is lost" in third
+    assert "1 run was lost" in third
     assert "hocket setup service" not in third
 
 

@@ -202,7 +202,7 @@ def test_waiting_for_a_turn_can_time_out_and_the_run_goes_on(hocket: Hocket) -> 
     ref = spawned(hocket, "first", "--session")
     waited = hocket("send", ref, "hold on", "--wait", "--timeout", "0.3")
     assert (waited.returncode, waited.stdout) == (3, "")
-    assert "it goes on" in waited.stderr
+    assert "it continues" in waited.stderr
     (hocket.cwd / "go").touch()
     assert until(hocket, ref, is_idle)["result"] == "you said: hold on"
 
@@ -236,7 +236,7 @@ def test_a_refusal_says_why_and_questions_are_told_apart(hocket: Hocket) -> None
     run = until(hocket, ref, lambda run: len(run["questions"]) == 2)
     unclear = hocket("answer", ref, "allow")
     assert (unclear.returncode, unclear.stdout) == (2, "")
-    assert f"run {hocket.number()} has 2 open questions; say which one" in unclear.stderr
+    assert f"run {hocket.number()} has 2 open questions; choose one" in unclear.stderr
     for number in range(2):
         line = f"    hocket answer {hocket.number()} --question q1-{number} allow/deny\n"
         told = f"? wants to run Bash: touch x{number}\n{line}"
@@ -258,7 +258,7 @@ def test_only_a_clear_yes_gives_permission(hocket: Hocket) -> None:
     until(hocket, ref, needs_you)
     unclear = hocket("answer", ref, "hm, well")
     assert (unclear.returncode, unclear.stdout) == (2, "")
-    assert "say allow or deny" in unclear.stderr
+    assert "answer allow or deny" in unclear.stderr
     assert json.loads(hocket("show", ref, "--json").stdout)["needs_you"] is True
 
 
@@ -293,7 +293,7 @@ def test_by_a_chains_name_too_only_a_clear_yes_gives_permission(hocket: Hocket) 
     chain = chained(hocket, "claude:2", "ask me")
     unclear = hocket("answer", chain["id"], "sounds", "good")
     assert (unclear.returncode, unclear.stdout) == (2, "")
-    assert "say allow or deny, not 'sounds good': it wants to run Bash: touch x0" in unclear.stderr
+    assert "answer allow or deny, not 'sounds good': the agent wants to run Bash: touch x0" in unclear.stderr
     assert json.loads(hocket("show", chain["id"], "--json").stdout)["questions"] == chain["questions"]
     denied = hocket("answer", chain["id"], "no", "--json")
     told = {"run": chain["questions"][0]["run"], "question": "q1-0", "allow": False}
@@ -398,7 +398,7 @@ def test_who_waits_for_a_turn_that_asks_is_told_so(hocket: Hocket) -> None:
 def test_a_question_that_nobody_may_answer_is_four(hocket: Hocket) -> None:
     done = hocket("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert done.returncode == 4
-    assert "? claude wants to run Bash: touch x0    nobody is to be asked (--on-question fail)" in done.stderr
+    assert "? claude wants to run Bash: touch x0    not answered (--on-question fail)" in done.stderr
     assert "no_answer" in done.stderr
     assert "hocket answer" not in done.stderr
 

@@ -190,7 +190,7 @@ def test_a_key_right_behind_the_interrupt_counts(terminal: Start, hocket: Hocket
     view.wait_for("hammering")
     view.press(b"\x03d")
     assert view.end() == 3
-    assert f"run {hocket.number()} goes on" in view.text()
+    assert f"run {hocket.number()} continues" in view.text()
 
 
 def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket) -> None:
@@ -199,7 +199,7 @@ def test_lines_on_a_terminal_make_the_offer_too(terminal: Start, hocket: Hocket)
     view.press(b"\x03")
     view.wait_for("d detach, s stop, Enter continue")
     view.press(b"\r")
-    view.wait_for(f"run {hocket.number()} goes on")
+    view.wait_for(f"run {hocket.number()} continues")
     view.press(b"\x03")
     view.wait_until(lambda: view.text().count("d detach") == 2)
     view.press(b"\x03")
@@ -213,7 +213,7 @@ def test_detaching_leaves_the_run_and_the_terminal_in_order(terminal: Start, hoc
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 3
-    assert f"run {hocket.number()} goes on: hocket wait {hocket.number()}" in view.text()
+    assert f"run {hocket.number()} continues: hocket wait {hocket.number()}" in view.text()
     assert not view.screen.cursor.hidden
     listing = terminal("ps")
     assert listing.end() == 0
@@ -345,7 +345,7 @@ def test_no_row_of_a_question_passes_for_a_line_of_ours(gap: str) -> None:
 def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     agent("claude", PROGRAM.replace("touch x", "touch " + 290 * "xy " + "the end of it "))
     view = terminal("run", "claude", "-p", "ask me", rows=12)
-    view.wait_for("… more of it is above")
+    view.wait_for("… complete above")
     view.wait_until(lambda: "^C detach" in view.text().splitlines()[-1], "the block does not end with its help")
     # Above the box, and maybe above the screen by now.
     assert "the end of it" in " ".join(strip_controls(view.received.decode(errors="replace")).split())
@@ -356,12 +356,12 @@ def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal:
     agent("claude", PROGRAM.replace("touch x", "touch " + 90 * "xy " + "the end of it "))
     view = terminal("run", "claude", "-p", "ask me")
     view.wait_for("waiting 0:00")
-    assert "more of it is above" not in view.text()
+    assert "complete above" not in view.text()
     printed = b"? claude wants to run Bash: touch xy"
     assert printed not in view.received
     for rows in (9, 8, 9):
         view.resize(rows)
-        view.wait_for("… more of it is above")
+        view.wait_for("… complete above")
         assert view.received.count(printed) == 1
     view.resize(ROWS)
     press_when_it_counts(view, b"a", "allowed by you")
@@ -386,7 +386,7 @@ def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
     view.wait_for("d detach")
     view.press(b"d")
     assert view.end() == 3
-    assert f"claude needs you: {line}\nrun {hocket.number()} goes on" in view.text()
+    assert f"claude needs you: {line}\nrun {hocket.number()} continues" in view.text()
 
 
 def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
@@ -400,7 +400,7 @@ def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
     assert view.end() == 3
     assert view.is_canonical()
     chain, claude = hocket.number(1), hocket.number(2)
-    assert f"claude needs you: hocket answer {claude} allow/deny\nrun {chain} goes on" in view.text()
+    assert f"claude needs you: hocket answer {claude} allow/deny\nrun {chain} continues" in view.text()
 
 
 @pytest.mark.parametrize("rows", [3, 5, ROWS])

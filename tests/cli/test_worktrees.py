@@ -48,7 +48,7 @@ def rows(hocket: Hocket, *words: str) -> dict[str, dict[str, Any]]:
 
 
 def test_what_is_left_is_listed_with_what_it_holds(hocket: Hocket, repository: Path) -> None:
-    assert hocket("worktrees").stderr == "No worktree of a chain is there.\n"
+    assert hocket("worktrees").stderr == "No worktrees.\n"
     leave(hocket, "idle", "builder", "messy")
     found = rows(hocket)
     assert [row["number"] for row in found.values()] == [1, 3, 5]
@@ -62,8 +62,8 @@ def test_what_is_left_is_listed_with_what_it_holds(hocket: Hocket, repository: P
     told = hocket("worktrees")
     assert "3 builder  ✗ failed 0:0" in told.stdout
     assert "  1 commit not merged\n    hocket/3-" in told.stdout
-    assert "    stays: not committed: notes\n" in told.stdout
-    assert told.stderr == "2 of 3 hold nothing that a branch does not have · hocket worktrees prune\n"
+    assert "    kept: not committed: notes\n" in told.stdout
+    assert told.stderr == "2 of 3 can be pruned safely · hocket worktrees prune\n"
 
 
 def test_pruning_takes_folders_away_that_hold_nothing_and_keeps_branches_that_do(
@@ -89,7 +89,7 @@ def test_a_branch_goes_once_it_is_merged(hocket: Hocket, repository: Path) -> No
     leave(hocket, "builder")
     git(repository, "merge", "--quiet", branches(repository)[0])
     assert rows(hocket)["builder"]["commits"] == 0
-    assert "removed, and its branch" in hocket("worktrees", "prune").stdout
+    assert "removed, with its branch" in hocket("worktrees", "prune").stdout
     assert (worktrees(repository), branches(repository)) == ([], [])
 
 

@@ -116,7 +116,7 @@ def test_a_question_of_choice_asks_for_words() -> None:
 @pytest.mark.parametrize("given", [None, [], "x"])
 def test_a_tool_whose_input_was_too_large_to_keep_is_asked_for_in_words(given: Any) -> None:
     question = {"kind": "permission", "text": "Write wants to write: /a", "tool": "Write", "input": given}
-    assert question_text(question) == "asks for leave: Write wants to write: /a"
+    assert question_text(question) == "asks for permission: Write wants to write: /a"
 
 
 def test_what_is_to_be_allowed_is_shown_longer_than_what_is_done() -> None:
@@ -129,10 +129,12 @@ def test_what_is_too_long_to_be_shown_does_not_pass_for_the_whole() -> None:
     """Nobody should allow what looks harmless because its end is missing."""
     long = {"kind": "permission", "tool": "Bash", "input": {"command": "true " + "x" * TEXT_LIMIT + "; rm -rf ."}}
     assert question_text(long).startswith("wants to run Bash: true xxx")
-    assert question_text(long).endswith(f"x… (cut: of {TEXT_LIMIT + 21} letters; hocket inbox --json has all of them)")
+    assert question_text(long).endswith(f"x… (cut, {TEXT_LIMIT + 21} characters; complete in: hocket inbox --json)")
     longer = {"kind": "permission", "tool": "Bash", "text": "Bash wants to run: x", "input": None, "oversize": True}
-    assert question_text(longer) == "asks for leave: Bash wants to run: x… (cut: hocket logs --raw has all of it)"
-    assert question_text({"kind": "choice", "text": "Which?", "oversize": True}).endswith("logs --raw has all of it)")
+    assert question_text(longer) == "asks for permission: Bash wants to run: x… (cut; complete in: hocket logs --raw)"
+    assert question_text({"kind": "choice", "text": "Which?", "oversize": True}).endswith(
+        "complete in: hocket logs --raw)"
+    )
 
 
 def permission(command: str) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def test_every_line_and_letter_of_what_is_to_be_allowed_is_seen() -> None:
     asked = permission("echo safe\n\trm -rf /\x1b[1A\x1b[2K\rx\n")
     assert question_text(asked) == "wants to run Bash: echo safe\n  |     rm -rf /\\x1b[1A\\x1b[2K\\rx"
     leave = {"kind": "permission", "text": "Write wants to write:\n\u202ea", "tool": "Write", "input": None}
-    assert question_text(leave) == "asks for leave: Write wants to write:\n  | \\u202ea"
+    assert question_text(leave) == "asks for permission: Write wants to write:\n  | \\u202ea"
     assert headline(asked) == "wants to run Bash: echo safe …"
     assert headline(permission("ls")) == "wants to run Bash: ls"
 
@@ -189,7 +191,7 @@ def test_lines_are_counted_also_behind_one_that_was_cut() -> None:
         {"kind": "permission", "tool": "Write", "input": {"file_path": "a", "content": content}}
     ).split("\n")
     assert len(lines) == 3
-    assert f"x… (cut: of {TEXT_LIMIT + 13} letters; " in lines[1]
+    assert f"x… (cut, {TEXT_LIMIT + 13} characters; " in lines[1]
     assert lines[2] == "  … 50 more lines: hocket inbox"
 
 
@@ -197,7 +199,7 @@ def test_the_details_of_a_question_have_all_of_it() -> None:
     text = "\n".join(["Write wants to write: " + "x" * TEXT_LIMIT, *(f"line {number}" for number in range(2000))])
     leave = {"kind": "permission", "text": text, "tool": "Write", "input": None}
     shown = [headline(leave), *details(leave)]
-    assert shown[0] == f"asks for leave: Write wants to write: {'x' * TEXT_LIMIT} …"
+    assert shown[0] == f"asks for permission: Write wants to write: {'x' * TEXT_LIMIT} …"
     assert shown[1:] == [f"  | line {number}" for number in range(2000)]
     given = {"command": "x" * TEXT_LIMIT + "y", "description": "a\nb"}
     shown = details({"kind": "permission", "tool": "Bash", "input": given})

@@ -216,7 +216,7 @@ def test_waiting_for_an_answer_is_not_called_running(
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     monkeypatch.setattr(plain, "HEARTBEAT_SECONDS", 0.0)
     PlainDisplay(quiet=False).idle(progress)
-    assert "builder[2/3] … still waits for an answer" in capsys.readouterr().err
+    assert "builder[2/3] … still waiting for an answer" in capsys.readouterr().err
 
 
 # --- Groups, limits, gates ----------------------------------------------------------------------------------
@@ -325,13 +325,13 @@ def test_a_parked_chain_says_what_it_waits_for(
     PlainDisplay(quiet=False).idle(progress)
     assert "run 7 … still waits for the usage limit until" in capsys.readouterr().err
     (line,) = lines_of(progress, make(ROOT, "unparked"))
-    assert line.endswith("run 7 goes on")
+    assert line.endswith("run 7 continues")
     assert feed(progress, make(ROOT, "unparked")).parked is None
 
 
 def test_an_overload_is_not_called_a_limit() -> None:
     (line,) = lines_of(feed(RunView(ROOT), *GROUP), make(ROOT, "parked", until=4e9, reason="overloaded", text="x"))
-    assert line.endswith(": the service is overloaded or cannot be reached")
+    assert line.endswith(": the service is overloaded or unreachable")
 
 
 def test_a_failed_gate_shows_the_end_of_its_output() -> None:
@@ -416,7 +416,7 @@ def test_a_log_that_can_be_folded_has_one_fold_for_each_step_and_one_for_a_group
 def test_a_pass_without_progress_is_told_and_one_with_it_is_not() -> None:
     progress = feed(RunView(ROOT), *GROUP)
     (line,) = lines_of(progress, make("rl", "progress", run="rq", step=2, changed=False))
-    assert "qa[1/3] nothing has changed" in line
+    assert "qa[1/3] no progress" in line
     assert lines_of(progress, make("rl", "progress", run="rq", step=2, changed=True)) == []
     assert lines_of(progress, make("rl", "progress", run=None, step=2, changed=None)) == []
 
