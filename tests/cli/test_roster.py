@@ -11,6 +11,7 @@ import pytest
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.routing_table import routing_table
+from hocket.cli.format import display_width
 from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
 from hocket.config.settings import approval
 
@@ -109,7 +110,7 @@ def test_troubles_of_different_kinds_are_not_told_as_one() -> None:
 @pytest.mark.parametrize("columns", [16, 40, 80])
 def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str, columns: int) -> None:
     lines = Page(columns).wrapped(text.strip(), 0)
-    assert max(map(width, lines)) <= columns
+    assert max(map(display_width, lines)) <= columns
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert PIPE.wrapped(text, 0) == [text]
 
