@@ -242,7 +242,7 @@ def repeated(names: list[str]) -> set[str]:
 
 
 REPEATED_CLASSES = {
-    "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given", "Inbox",
+    "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given",
     "Inotify", "Leave", "Limits", "Line", "Look", "Message", "Open", "Part", "Place", "Plan",
     "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Tasks", "Turn", "View", "Wait", "Wanted",
     "Wish",
@@ -288,7 +288,7 @@ def function_imports(source: str) -> int:
     return counter.count
 
 
-FUNCTION_IMPORTS = Ceiling(target=150, allowed=224)
+FUNCTION_IMPORTS = Ceiling(target=150, allowed=223)
 
 
 def test_imports_inside_functions_are_few() -> None:
@@ -323,7 +323,7 @@ def test_module_naming_claude_is_reported() -> None:
 # --- wording ------------------------------------------------------------------------------------------------
 
 VAGUE = re.compile(r"\b(?:some" + r"body|no" + r"body|who" + r"ever|what" + r"ever|dear" + r"er)\b", re.IGNORECASE)
-VAGUE_WORDS = Ceiling(target=60, allowed=534)
+VAGUE_WORDS = Ceiling(target=60, allowed=490)
 
 
 def speaks_to_users(path: Path) -> bool:
