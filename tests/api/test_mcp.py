@@ -54,7 +54,7 @@ def headers(method: str, name: str | None = None, version: str = protocol.STATEL
 # --- Messages ---
 
 
-def test_a_handshake_leaves_no_session(shared: Server) -> None:
+def test_handshake_leaves_no_session(shared: Server) -> None:
     response = post(shared, message("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}}), headers=BOTH)
     assert response.json()["result"]["protocolVersion"] == "2025-06-18"
     assert "mcp-session-id" not in response.headers
@@ -65,13 +65,13 @@ def test_tools_are_listed_without_a_handshake(shared: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["notifications/initialized", "notifications/cancelled", "nope"])
-def test_a_notification_is_taken_and_not_answered(shared: Server, method: str) -> None:
+def test_notification_is_accepted_without_response(shared: Server, method: str) -> None:
     response = post(shared, {"jsonrpc": "2.0", "method": method}, checked=False)
     assert (response.status_code, response.content) == (202, b"")
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-def test_there_is_nothing_to_be_had_by_other_methods(shared: Server, method: str) -> None:
+def test_other_http_methods_are_refused(shared: Server, method: str) -> None:
     assert shared.request(method, "/mcp").status_code == 405
 
 
@@ -80,12 +80,12 @@ def test_there_is_nothing_to_be_had_by_other_methods(shared: Server, method: str
     [(b"{", -32700), (b"\xff", -32700), (b"[" * 50_000, -32700), (b"7", -32600), (b"{}", -32600), (b"[]", -32600)],
     ids=["broken", "no text", "deep", "no object", "no message", "empty"],
 )
-def test_what_is_no_message_is_refused(shared: Server, raw: bytes, code: int) -> None:
+def test_invalid_message_is_refused(shared: Server, raw: bytes, code: int) -> None:
     response = shared.request("POST", "/mcp", content=raw, headers={"content-type": "application/json"})
     assert (response.status_code, response.json()["error"]["code"], response.json()["id"]) == (400, code, None)
 
 
-def test_an_error_of_an_older_client_s_is_no_error_of_the_transport(shared: Server) -> None:
+def test_older_protocol_reports_errors_with_200(shared: Server) -> None:
     """There a status of 404 would tell it that its session is over."""
     response = post(shared, message("nope"))
     assert (response.status_code, response.json()["error"]["code"]) == (200, protocol.METHOD_NOT_FOUND)
@@ -96,7 +96,7 @@ def test_batch_is_refused(shared: Server) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (400, protocol.INVALID_REQUEST)
 
 
-def test_an_unknown_version_is_refused(shared: Server) -> None:
+def test_unknown_version_is_refused(shared: Server) -> None:
     response = post(shared, message("ping"), headers={"mcp-protocol-version": "2030-01-01"})
     assert (response.status_code, response.json()["error"]["code"]) == (400, protocol.UNSUPPORTED_VERSION)
 
@@ -104,12 +104,12 @@ def test_an_unknown_version_is_refused(shared: Server) -> None:
 # --- The newer generation ---
 
 
-def test_a_server_tells_what_it_is(shared: Server) -> None:
+def test_server_is_discovered(shared: Server) -> None:
     response = post(shared, stateless("server/discover"), headers=headers("server/discover"))
     assert (response.status_code, response.json()["result"]["resultType"]) == (200, "complete")
 
 
-def test_an_unknown_method_is_not_found(shared: Server) -> None:
+def test_unknown_method_is_not_found(shared: Server) -> None:
     response = post(shared, stateless("nope"), headers=headers("nope"))
     assert (response.status_code, response.json()["error"]["code"]) == (404, protocol.METHOD_NOT_FOUND)
 
@@ -125,18 +125,18 @@ def test_an_unknown_method_is_not_found(shared: Server) -> None:
         headers("tools/call", "=?base64?!!?="),
     ],
 )
-def test_headers_that_say_something_else_are_refused(shared: Server, sent: dict[str, str]) -> None:
+def test_headers_that_differ_are_refused(shared: Server, sent: dict[str, str]) -> None:
     response = post(shared, stateless("tools/call", {"name": "status"}), headers=sent)
     assert (response.status_code, response.json()["error"]["code"]) == (400, protocol.HEADER_MISMATCH)
 
 
-def test_a_header_may_be_wrapped(shared: Server) -> None:
+def test_header_may_be_base64(shared: Server) -> None:
     wrapped = f"=?base64?{base64.b64encode(b'status').decode()}?="
     response = post(shared, stateless("tools/call", {"name": "status"}), headers=headers("tools/call", wrapped))
     assert response.status_code == 200
 
 
-def test_a_request_without_its_envelope_is_refused(shared: Server) -> None:
+def test_request_without_envelope_is_refused(shared: Server) -> None:
     response = post(shared, message("tools/list"), headers=headers("tools/list"))
     assert (response.status_code, response.json()["error"]["code"]) == (400, protocol.INVALID_PARAMS)
 
@@ -144,7 +144,7 @@ def test_a_request_without_its_envelope_is_refused(shared: Server) -> None:
 # --- Who may ---
 
 
-def test_nobody_comes_in_without_a_token(shared: Server) -> None:
+def test_request_without_token_is_refused(shared: Server) -> None:
     with httpx.Client(base_url=f"http://127.0.0.1:{shared.port}") as anybody:
         assert anybody.post("/mcp", json=message("ping")).status_code == 401
         wrong = anybody.post("/mcp", json=message("ping"), headers={"authorization": "Bearer no"})
@@ -154,15 +154,15 @@ def test_nobody_comes_in_without_a_token(shared: Server) -> None:
 @pytest.mark.parametrize(
     "sent", [{"host": "evil.example"}, {"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}]
 )
-def test_a_page_of_somebody_else_s_is_kept_out(shared: Server, sent: dict[str, str]) -> None:
+def test_foreign_origin_is_refused(shared: Server, sent: dict[str, str]) -> None:
     assert post(shared, message("ping"), headers=sent).status_code == 403
 
 
-def test_a_body_of_another_kind_is_refused(shared: Server) -> None:
+def test_other_content_type_is_refused(shared: Server) -> None:
     assert shared.request("POST", "/mcp", content=b"{}", headers={"content-type": "text/plain"}).status_code == 415
 
 
-def test_a_run_sees_what_it_started_and_nothing_else(server: Server) -> None:
+def test_run_sees_only_what_it_started(server: Server) -> None:
     server.configure('[agents.sleepy]\npath = "sleeper"\n')
     other = server.start_run("sleeper")
     mine = server.start_run("sleeper")
@@ -195,7 +195,7 @@ def gate(shared: Server) -> Iterator[Path]:
     path.unlink()
 
 
-def test_work_is_handed_over_and_the_final_message_comes_back(shared: Server) -> None:
+def test_hand_off_returns_the_final_message(shared: Server) -> None:
     given = {"agent": "echo-args", "prompt": "it's $(done)", "cwd": str(shared.project)}
     result = call(shared, "hand_off", given)
     assert (result["isError"], text_of(result)) == (False, "it's $(done)\n")
@@ -204,12 +204,12 @@ def test_work_is_handed_over_and_the_final_message_comes_back(shared: Server) ->
     assert (text_of(again), again["_meta"]["hocket"]) == (text_of(result), facts)
 
 
-def test_somebody_outside_says_where_to_work(shared: Server) -> None:
+def test_hand_off_from_outside_needs_a_directory(shared: Server) -> None:
     refused = call(shared, "spawn", {"agent": "echo-args", "prompt": "x"})
     assert (refused["isError"], "working directory" in text_of(refused)) == (True, True)
 
 
-def test_progress_comes_as_a_stream_with_the_answer_at_its_end(shared: Server, gate: Path) -> None:
+def test_progress_stream_ends_with_the_response(shared: Server, gate: Path) -> None:
     params = {
         "name": "hand_off",
         "arguments": {"agent": "waiter", "prompt": "x", "cwd": str(shared.project)},
@@ -231,7 +231,7 @@ def test_progress_comes_as_a_stream_with_the_answer_at_its_end(shared: Server, g
     assert text_of(answer["result"]) == "begun\nfinal words\n"
 
 
-def test_whoever_hangs_up_ends_the_wait_and_not_the_work(shared: Server, gate: Path) -> None:
+def test_disconnect_ends_the_wait_alone(shared: Server, gate: Path) -> None:
     run = shared.start_run("waiter")
     params = {"name": "wait", "arguments": {"run": run["id"]}, "_meta": {"progressToken": 1}}
     sent = {"authorization": f"Bearer {shared.token}", **BOTH}
@@ -243,7 +243,7 @@ def test_whoever_hangs_up_ends_the_wait_and_not_the_work(shared: Server, gate: P
     assert text_of(call(shared, "wait", {"run": run["id"]})) == "begun\nfinal words\n"
 
 
-def test_a_wait_that_takes_too_long_gives_a_handle(shared: Server, gate: Path) -> None:
+def test_wait_that_times_out_names_the_run(shared: Server, gate: Path) -> None:
     given = {"agent": "waiter", "prompt": "x", "cwd": str(shared.project), "timeout": 0.2}
     result = call(shared, "hand_off", given)
     facts = result["structuredContent"]
@@ -252,7 +252,7 @@ def test_a_wait_that_takes_too_long_gives_a_handle(shared: Server, gate: Path) -
     assert text_of(call(shared, "wait", {"run": facts["run"]})) == "begun\nfinal words\n"
 
 
-def test_one_key_is_one_hand_off_however_often_it_is_sent(shared: Server) -> None:
+def test_repeated_key_makes_one_hand_off(shared: Server) -> None:
     before = shared.count()
     given = {"agent": "echo-args", "prompt": "once", "cwd": str(shared.project)}
     results = [call(shared, "hand_off", given, headers={"idempotency-key": "k1"}) for _ in range(3)]
@@ -260,7 +260,7 @@ def test_one_key_is_one_hand_off_however_often_it_is_sent(shared: Server) -> Non
     assert shared.count() == before + 1
 
 
-def test_agents_are_listed_with_what_they_are_for(shared: Server) -> None:
+def test_agents_are_listed_with_descriptions(shared: Server) -> None:
     text = text_of(call(shared, "list_agents"))
     assert "planner: " in text
     assert text_of(call(shared, "list_agents", {"contains": "no such thing"})) == "No agent matches 'no such thing'."
@@ -269,7 +269,7 @@ def test_agents_are_listed_with_what_they_are_for(shared: Server) -> None:
 # --- Questions ---
 
 
-def test_an_agent_asks_and_gets_the_answer(server: Server) -> None:
+def test_agent_asks_and_gets_the_answer(server: Server) -> None:
     mine = server.start_run("sleeper")
     token = token_of(server, mine)
     given = {"question": "Which one?", "options": ["left", "right"], "timeout": 0.2}
@@ -283,7 +283,7 @@ def test_an_agent_asks_and_gets_the_answer(server: Server) -> None:
     assert (answered["isError"], text_of(answered)) == (False, "right")
 
 
-def test_a_question_that_is_denied_is_a_failure_with_its_reason(server: Server) -> None:
+def test_denied_question_is_a_failure(server: Server) -> None:
     mine = server.start_run("sleeper")
     token = token_of(server, mine)
     asked = call(server, "ask", {"question": "May I?", "timeout": 0.2}, token=token)
@@ -310,7 +310,7 @@ def talk(server: Server, mode: str, what: Callable[[Client], Awaitable[None]]) -
 
 
 @pytest.mark.parametrize(("mode", "version"), [("legacy", "2025-11-25"), ("auto", "2026-07-28")])
-def test_the_official_client_hands_work_over(shared: Server, gate: Path, mode: str, version: str) -> None:
+def test_official_client_hands_work_over(shared: Server, gate: Path, mode: str, version: str) -> None:
     told: list[float] = []
 
     async def heard(progress: float, total: float | None, message: str | None) -> None:

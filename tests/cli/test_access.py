@@ -20,12 +20,12 @@ from hocket.cli import access
         ("lost", None, 1),
     ],
 )
-def test_a_runs_end_has_its_exit_code(status: str, reason: str | None, code: int) -> None:
+def test_ended_run_has_its_exit_code(status: str, reason: str | None, code: int) -> None:
     assert access.exit_code(status, reason) == code
 
 
 @pytest.mark.parametrize(("result", "text"), [(None, ""), ("", ""), ("a", "a\n"), ("a\n", "a\n"), ("\x1b[1ma", "a\n")])
-def test_the_result_ends_with_one_newline(result: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_ends_with_one_newline(result: str | None, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     access.print_result(result)
     assert capsys.readouterr().out == text
 
@@ -34,9 +34,7 @@ def test_the_result_ends_with_one_newline(result: str | None, text: str, capsys:
     ("result", "text"),
     [("10%\r100%\ndone", "10%\n100%\ndone\n"), ("a\r\nb\r\n", "a\nb\n"), ("only\r", "only\n"), ("\r", "\n")],
 )
-def test_nothing_of_a_result_is_lost_that_was_written_over(
-    result: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_overwritten_lines_of_a_result_are_kept(result: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     access.print_result(result)
     assert capsys.readouterr().out == text
 
@@ -51,7 +49,7 @@ def test_nothing_of_a_result_is_lost_that_was_written_over(
         ("", False),
     ],
 )
-def test_the_variables_that_a_configuration_names_are_sent_however_it_says_so(
+def test_configured_variables_are_sent(
     text: str, passed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOCKET_HOME", str(tmp_path / "home"))

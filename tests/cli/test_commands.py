@@ -46,17 +46,17 @@ def test_version_loads_no_client(home: Path) -> None:
     [("ps",), ("show", "1"), ("stop", "1"), ("logs", "1"), ("wait", "1"), ("send", "1", "x"), ("answer", "1", "no")],
 )
 @pytest.mark.shared_server
-def test_the_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
+def test_everyday_commands_load_nothing_heavy(words: tuple[str, ...], home: Path) -> None:
     assert not set(HEAVY) & modules_after(*words, home=home)
 
 
-def test_a_plain_run_loads_no_framework_before_or_after_its_agent(home: Path, project: Path) -> None:
+def test_plain_run_loads_nothing_heavy(home: Path, project: Path) -> None:
     loaded = modules_after("run", "true", "--cwd", str(project), "--timeout", "1m", home=home)
     assert "hocket.cli.plain" in loaded
     assert not set(HEAVY) & loaded
 
 
-def test_both_programs_tell_their_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_programs_print_their_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert forkhestra(["--version"]) == 0
     assert capsys.readouterr().out == f"hocket {__version__}\nforkhestra {__version__}\n"
@@ -73,7 +73,7 @@ def test_every_command_has_help_with_an_example(name: str, flag: str, capsys: py
 
 
 @pytest.mark.req("S1-B22")
-def test_run_has_the_options_it_always_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_forkhestra_has_the_options_of_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert forkhestra(["-h"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("Usage: forkhestra [OPTIONS] [CHAIN]")
@@ -91,13 +91,13 @@ def test_table_row_names_its_command(name: str) -> None:
     assert all(summary(command) for command in below)
 
 
-def test_without_a_command_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_is_shown_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in COMMANDS)
 
 
-def test_an_unknown_command_suggests_near_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_command_suggests_similar_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lgos", "x"]) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -133,7 +133,7 @@ BAD_WORDS = [
 @pytest.mark.parametrize(
     "words", [["ps", "--nonsense"], ["show"], ["run", "a", "--timeout", "soon"], ["stop"], *BAD_WORDS]
 )
-def test_a_usage_error_is_two_and_silent_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_error_exits_with_two(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     said = capsys.readouterr()
     assert said.out == ""
@@ -141,7 +141,7 @@ def test_a_usage_error_is_two_and_silent_on_stdout(words: list[str], capsys: pyt
     assert "--help" in said.err
 
 
-def test_a_home_that_cannot_be_made_is_two(hocket: Hocket) -> None:
+def test_home_that_cannot_be_made_exits_with_two(hocket: Hocket) -> None:
     done = hocket("ps", env={"HOCKET_HOME": "/proc/nothing/here"})
     assert done.returncode == 2
     assert done.stderr.startswith("hocket: cannot make /proc/nothing/here")

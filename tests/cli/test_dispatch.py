@@ -12,7 +12,7 @@ NAMES = ["a\x1b]0;title\x07b.md", "a\nhint: type this.md", "a\nhocket: all is we
 
 
 @pytest.mark.parametrize("file", NAMES, ids=ascii)
-def test_no_name_of_a_file_gets_to_the_terminal_as_it_is(hocket: Hocket, project: Path, world: Path, file: str) -> None:
+def test_file_names_cannot_control_the_terminal(hocket: Hocket, project: Path, world: Path, file: str) -> None:
     write(world / "user/.claude/agents", "rev")
     path = write(project / ".claude/agents", "rev", file=file)
     done = hocket("run", "rev", "-p", "x", "--dry-run", cwd=project)
@@ -23,7 +23,7 @@ def test_no_name_of_a_file_gets_to_the_terminal_as_it_is(hocket: Hocket, project
     assert str(path.parent) in done.stderr
 
 
-def test_the_command_of_a_hint_can_be_typed(hocket: Hocket, project: Path, world: Path) -> None:
+def test_command_in_a_hint_can_be_typed(hocket: Hocket, project: Path, world: Path) -> None:
     write(world / "user/.claude/agents", "rev")
     path = write(project / ".claude/agents", "rev", file="it's\x07 odd.md")
     done = hocket("run", "rev", "-p", "x", "--dry-run", cwd=project)
@@ -31,7 +31,7 @@ def test_the_command_of_a_hint_can_be_typed(hocket: Hocket, project: Path, world
     assert done.stderr.splitlines()[-1].endswith(typed)
 
 
-def test_a_message_of_several_lines_keeps_them(hocket: Hocket, project: Path) -> None:
+def test_message_of_several_lines_keeps_them(hocket: Hocket, project: Path) -> None:
     done = hocket("agents", cwd=project)
     assert done.returncode == 2
     lines = done.stderr.splitlines()

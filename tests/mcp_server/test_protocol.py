@@ -67,30 +67,30 @@ def test_list_of_tools_is_short() -> None:
     assert len(json.dumps(result("tools/list"))) < 6000
 
 
-def test_a_ping_is_answered() -> None:
+def test_ping_is_answered() -> None:
     assert result("ping") == {}
 
 
 @pytest.mark.parametrize(
     "method", ["nope", "resources/list", "prompts/list", "logging/setLevel", "", "notifications/x"]
 )
-def test_an_unknown_method_is_refused(method: str) -> None:
+def test_unknown_method_is_refused(method: str) -> None:
     assert code(request(method)) == protocol.METHOD_NOT_FOUND
 
 
-def test_there_is_no_second_page_of_tools() -> None:
+def test_tools_have_no_second_page() -> None:
     assert code(request("tools/list", {"cursor": "x"})) == protocol.INVALID_PARAMS
 
 
 # --- Calls ---
 
 
-def test_a_call_is_handed_on_with_its_arguments() -> None:
+def test_call_has_its_arguments() -> None:
     found = call(_meta={"progressToken": 0})
     assert (found.id, found.name, found.arguments, found.token, found.stateless) == (1, "wait", {"run": "1"}, 0, False)
 
 
-def test_a_whole_number_may_be_written_as_a_decimal_one() -> None:
+def test_whole_float_counts_as_integer() -> None:
     assert respond({**request("ping", {}), "id": 7.0}) == {"jsonrpc": "2.0", "id": 7, "result": {}}
     assert call(_meta={"progressToken": 3.0}).token == 3
     assert cancelled({"method": "notifications/cancelled", "params": {"requestId": 7.0}}) == 7
@@ -119,7 +119,7 @@ def test_invalid_call_is_refused(params: Any) -> None:
     assert code(request("tools/call", params)) == protocol.INVALID_PARAMS
 
 
-def test_a_success_is_a_text_with_the_facts_beside_it() -> None:
+def test_success_has_text_and_facts() -> None:
     """Claude shows its model the structured content in place of the text."""
     told = call_result(call(), "built", False, {"run": "r1"})["result"]
     assert told == {
@@ -129,7 +129,7 @@ def test_a_success_is_a_text_with_the_facts_beside_it() -> None:
     }
 
 
-def test_a_failure_has_its_facts_as_structured_content_too() -> None:
+def test_failure_has_structured_content() -> None:
     told = call_result(call(), "failed (exit): no", True, {"status": "failed"})["result"]
     assert (told["isError"], told["structuredContent"]) == (True, {"status": "failed"})
 
@@ -200,7 +200,7 @@ def test_newer_protocol_has_no_handshake() -> None:
         {"jsonrpc": "2.0", "id": 3, "error": {"code": 1, "message": "x"}},
     ],
 )
-def test_a_notification_or_an_answer_is_never_answered(message: Any) -> None:
+def test_notification_gets_no_response(message: Any) -> None:
     assert respond(message) is None
 
 
@@ -222,7 +222,7 @@ def test_a_notification_or_an_answer_is_never_answered(message: Any) -> None:
         {"jsonrpc": "2.0", "id": 1, "method": 7},
     ],
 )
-def test_what_is_no_message_is_an_invalid_request(message: Any) -> None:
+def test_invalid_message_is_refused(message: Any) -> None:
     assert code(message) == protocol.INVALID_REQUEST
 
 
@@ -238,12 +238,12 @@ def test_what_is_no_message_is_an_invalid_request(message: Any) -> None:
         ([], None),
     ],
 )
-def test_a_cancellation_names_a_request(message: Any, id: Any) -> None:
+def test_cancellation_names_a_request(message: Any, id: Any) -> None:
     assert cancelled(message) == id
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff\xfe", b"nope", b'{"a":}', b"[" * 100_000, b'{"a": 1} {}'])
-def test_what_is_no_json_is_a_parse_error(raw: bytes) -> None:
+def test_invalid_json_is_a_parse_error(raw: bytes) -> None:
     with pytest.raises(ProtocolError) as refused:
         read(raw)
     assert refused.value.code == protocol.PARSE_ERROR

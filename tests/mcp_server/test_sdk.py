@@ -1,4 +1,4 @@
-"""The official client of the protocol, over pipes, in both ages of it."""
+"""The official client of the protocol, over pipes, in both generations of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_hands_work_over(mode: str, home: Path, project: Path, agent: Bin, world: Path) -> None:
+def test_official_client_hands_work_over(mode: str, home: Path, project: Path, agent: Bin, world: Path) -> None:
     gate = world / "gate"
     os.mkfifo(gate)
     agent("worker", f"import sys; print('begun', flush=True); open({str(gate)!r}).read(); print('did', sys.argv[-1])")
@@ -60,7 +60,7 @@ def test_the_official_client_hands_work_over(mode: str, home: Path, project: Pat
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_official_client_is_told_of_failures(mode: str, home: Path, project: Path, agent: Bin) -> None:
+def test_official_client_gets_failures(mode: str, home: Path, project: Path, agent: Bin) -> None:
     agent("failing", "import sys; sys.exit(3)")
 
     async def what(client: Client) -> None:

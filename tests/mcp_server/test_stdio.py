@@ -95,7 +95,7 @@ def test_server_loads_nothing_heavy(home: Path, project: Path) -> None:
     assert [name for name in HEAVY if name in loaded] == []
 
 
-def test_a_module_in_the_agents_directory_is_not_imported(home: Path, project: Path) -> None:
+def test_modules_of_the_agents_directory_are_not_imported(home: Path, project: Path) -> None:
     for name in ("hocket", "_json", "select"):
         (project / f"{name}.py").write_text("raise SystemExit(7)")
     with Pipes(project) as pipes:
@@ -124,33 +124,33 @@ def test_invalid_line_is_refused_and_the_next_is_answered(pipes: Pipes, raw: byt
     assert pipes.next() == {"jsonrpc": "2.0", "id": id, "result": {}}
 
 
-def test_blank_lines_and_odd_line_ends_are_no_messages(pipes: Pipes) -> None:
+def test_blank_lines_are_ignored(pipes: Pipes) -> None:
     pipes.write(b'\n\r\n   \n{"jsonrpc": "2.0", "id": "a", "method": "ping"}\r\n')
     assert pipes.next()["id"] == "a"
 
 
-def test_several_messages_in_one_piece_and_one_in_several_are_told_apart(pipes: Pipes) -> None:
+def test_messages_may_be_cut_anywhere(pipes: Pipes) -> None:
     pings = b"".join(b'{"jsonrpc": "2.0", "id": %d, "method": "ping"}\n' % number for number in range(3))
     for cut in (pings[:60], pings[60:61], pings[61:]):
         pipes.write(cut)
     assert [pipes.next()["id"] for _ in range(3)] == [0, 1, 2]
 
 
-def test_a_last_line_without_an_end_is_a_message(pipes: Pipes) -> None:
+def test_last_line_without_newline_is_a_message(pipes: Pipes) -> None:
     pipes.write(b'{"jsonrpc": "2.0", "id": 5, "method": "ping"}')
     assert pipes.process.stdin is not None
     pipes.process.stdin.close()
     assert pipes.next()["id"] == 5
 
 
-def test_the_newer_protocol_needs_no_handshake(pipes: Pipes) -> None:
+def test_newer_protocol_needs_no_handshake(pipes: Pipes) -> None:
     prefix = "io.modelcontextprotocol/"
     meta = {f"{prefix}protocolVersion": "2026-07-28", f"{prefix}clientCapabilities": {}}
     pipes.ask("server/discover", _meta=meta)
     assert pipes.next()["result"]["supportedVersions"][0] == "2026-07-28"
 
 
-def test_a_reader_that_is_gone_is_no_reason_to_complain(home: Path, project: Path) -> None:
+def test_closed_output_is_not_an_error(home: Path, project: Path) -> None:
     with Pipes(project) as pipes:
         assert pipes.process.stdout is not None
         pipes.process.stdout.close()
@@ -163,7 +163,7 @@ def test_a_reader_that_is_gone_is_no_reason_to_complain(home: Path, project: Pat
 # --- Calls ---
 
 
-def test_a_run_is_started_looked_at_waited_for_and_waited_for_again(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
+def test_run_is_started_shown_and_waited_for(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
     agent("worker", "import sys; print('made of', sys.argv[-1])")
     run = pipes.facts("spawn", agent="worker", prompt="clay")["run"]
     assert pipes.call("wait", run=run) == (False, "made of clay\n")
@@ -174,7 +174,7 @@ def test_a_run_is_started_looked_at_waited_for_and_waited_for_again(pipes: Pipes
     assert pipes.call("status") == (False, "No runs are active.")
 
 
-def test_work_is_handed_over_and_only_the_final_message_comes_back(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
+def test_hand_off_returns_the_final_message_alone(pipes: Pipes, agent: Bin, hocket: Hocket) -> None:
     agent("worker", "import sys; print('done:', sys.argv[-1])")
     prompt = 'Fix it.\nIt\'s "broken" $(here) \\ é😀'
     id = pipes.start("hand_off", agent="worker", prompt=prompt)
@@ -190,7 +190,7 @@ def test_work_is_handed_over_and_only_the_final_message_comes_back(pipes: Pipes,
 
 
 @pytest.mark.parametrize("how", ["spawn", "hand_off"])
-def test_a_failure_comes_back_as_one(pipes: Pipes, agent: Bin, how: str) -> None:
+def test_failed_run_is_an_error(pipes: Pipes, agent: Bin, how: str) -> None:
     agent("failing", "import sys; print('half'); print('no disk', file=sys.stderr); sys.exit(3)")
     if how == "spawn":
         run = pipes.facts("spawn", agent="failing", prompt="x")["run"]
@@ -220,14 +220,14 @@ def test_a_failure_comes_back_as_one(pipes: Pipes, agent: Bin, how: str) -> None
         ("spawn", {"agent": "sh", "prompt": "x", "cwd": "relative"}, "absolute"),
     ],
 )
-def test_what_is_refused_is_said_to_be_so(pipes: Pipes, name: str, arguments: dict[str, Any], words: str) -> None:
+def test_refused_call_says_why(pipes: Pipes, name: str, arguments: dict[str, Any], words: str) -> None:
     failed, text = pipes.call(name, **arguments)
     assert failed
     assert text.startswith("refused (")
     assert words in text
 
 
-def test_a_wait_that_takes_too_long_gives_a_handle_and_the_work_goes_on(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_wait_that_times_out_names_the_run(pipes: Pipes, waiter: str, gate: Path) -> None:
     pipes.start("hand_off", agent=waiter, prompt="x", timeout=0.3)
     result = pipes.next()["result"]
     facts = result["structuredContent"]
@@ -239,7 +239,7 @@ def test_a_wait_that_takes_too_long_gives_a_handle_and_the_work_goes_on(pipes: P
     assert pipes.call("wait", run=facts["run"]) == (False, "begun\nfinal words\n")
 
 
-def test_progress_is_told_while_somebody_waits(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_progress_is_sent_during_a_wait(pipes: Pipes, waiter: str, gate: Path) -> None:
     id = pipes.start("hand_off", token="t", agent=waiter, prompt="x")
     told = pipes.next()
     assert (told["method"], told["params"]["progressToken"], told["params"]["progress"]) == (
@@ -254,7 +254,7 @@ def test_progress_is_told_while_somebody_waits(pipes: Pipes, waiter: str, gate: 
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (id, "begun\nfinal words\n")
 
 
-def test_a_wait_does_not_keep_others_from_their_answers(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_wait_does_not_block_other_calls(pipes: Pipes, waiter: str, gate: Path) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     waiting = pipes.start("wait", run=run)
     failed, text = pipes.call("status")
@@ -263,7 +263,7 @@ def test_a_wait_does_not_keep_others_from_their_answers(pipes: Pipes, waiter: st
     assert pipes.next()["id"] == waiting
 
 
-def test_a_cancelled_wait_is_not_answered_and_the_work_goes_on(pipes: Pipes, waiter: str, gate: Path) -> None:
+def test_cancelled_wait_leaves_the_run_alone(pipes: Pipes, waiter: str, gate: Path) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     waiting = pipes.start("wait", token=1, run=run)
     pipes.next()
@@ -278,9 +278,7 @@ def test_a_cancelled_wait_is_not_answered_and_the_work_goes_on(pipes: Pipes, wai
     assert (answer["id"], answer["result"]["content"][0]["text"]) == (again, "begun\nfinal words\n")
 
 
-def test_the_end_of_the_input_ends_the_wait_and_not_the_work(
-    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket
-) -> None:
+def test_end_of_input_ends_the_wait_alone(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     pipes.start("wait", token=1, run=run)
     pipes.next()
@@ -289,7 +287,7 @@ def test_the_end_of_the_input_ends_the_wait_and_not_the_work(
     assert hocket("wait", run).stdout == "begun\nfinal words\n"
 
 
-def test_what_is_quickly_done_is_answered_though_the_input_has_ended(home: Path, project: Path, agent: Bin) -> None:
+def test_quick_call_is_answered_after_end_of_input(home: Path, project: Path, agent: Bin) -> None:
     agent("worker", "print('x')")
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "status", "arguments": {}}}
     done = subprocess.run(COMMAND, input=json.dumps(message).encode(), capture_output=True, cwd=project, check=True)
@@ -297,9 +295,7 @@ def test_what_is_quickly_done_is_answered_though_the_input_has_ended(home: Path,
 
 
 @pytest.mark.own_server
-def test_a_wait_outlives_a_kill_of_the_server(
-    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path
-) -> None:
+def test_wait_survives_a_kill_of_the_server(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket, home: Path) -> None:
     id = pipes.start("hand_off", token=1, agent=waiter, prompt="x")
     pipes.next()
     before = server_pid(hocket)
@@ -314,9 +310,7 @@ def test_a_wait_outlives_a_kill_of_the_server(
 
 
 @pytest.mark.own_server
-def test_a_run_that_is_still_at_work_is_followed_into_the_next_server(
-    pipes: Pipes, waiter: str, gate: Path, hocket: Hocket
-) -> None:
+def test_running_run_is_followed_into_the_next_server(pipes: Pipes, waiter: str, gate: Path, hocket: Hocket) -> None:
     """Nobody but this process brings the server back: the agent is at work, so no keeper calls for one."""
     pipes.start("hand_off", token=1, agent=waiter, prompt="x")
     pipes.next()
@@ -332,7 +326,7 @@ def test_a_run_that_is_still_at_work_is_followed_into_the_next_server(
     assert answer["result"]["content"][0]["text"] == "begun\nfinal words\n"
 
 
-def test_a_run_is_stopped_with_all_that_belongs_to_it(pipes: Pipes, waiter: str, home: Path) -> None:
+def test_stop_ends_all_processes_of_a_run(pipes: Pipes, waiter: str, home: Path) -> None:
     run = pipes.facts("spawn", agent=waiter, prompt="x")["run"]
     failed, text = pipes.call("stop", run=run)
     assert (failed, text) == (False, f"Run {run}: stopped (stopped).")

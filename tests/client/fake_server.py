@@ -22,9 +22,12 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, BinaryIO
 
 RUN = "rfake"
+Launch = Callable[..., Callable[[], None]]
+"""What the fixture ``launch`` gives: from options to a function that starts the server."""
 
 
 def event(seq: int, last: int) -> dict[str, Any]:
