@@ -299,7 +299,7 @@ REUSE = """
 import os, sys, time
 from pathlib import Path
 sys.path[:0] = sys.argv[1:]
-from hocket.keeper import linux, tree
+from hocket.keeper import linux, process_tree
 
 def child():
     pid = os.fork()
@@ -323,7 +323,7 @@ second = child()
 assert second == first, (first, second)
 assert linux.open_identity(second, started) is None
 assert not linux.signal_process(second, started, 9)
-tree.signal_all({second: started}, 9)
+process_tree.signal_all({second: started}, 9)
 assert linux.wait_gone({second: started}, 5)
 assert os.waitpid(second, os.WNOHANG) == (0, 0), "a stranger was signalled"
 assert linux.signal_process(second, linux.start_time(second), 9)
