@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from hocket import __version__, config
 from hocket.cli import parser
@@ -108,8 +109,6 @@ def _typable(hint: str) -> str:
 
 
 def _report(message: str, hint: str | None, code: int) -> int:
-    from contextlib import suppress
-
     try:
         with suppress(OSError):
             sys.stdout.flush()

@@ -52,13 +52,11 @@ _ALWAYS = "always"
 
 @command(
     Argument("targets", "[TARGET]...", many=True, required=False),
-    Option(
-        "-y", "--yes", kind=FLAG, help="Approve without asking. Needed where there is no terminal, and with --json."
-    ),
-    Option("--dry-run", kind=FLAG, help="Only show what there is to approve."),
-    Option("--list", name="listing", kind=FLAG, help="List what is approved, and what has changed since."),
-    Option("--remove", kind=FLAG, help="Take approvals back."),
-    Option("--edge", kind=FLAG, help="Let the first of two agents start the second with all that it may do."),
+    Option("-y", "--yes", kind=FLAG, help="Approve without asking; required without a terminal and with --json."),
+    Option("--dry-run", kind=FLAG, help="Show what would be approved, and approve nothing."),
+    Option("--list", name="listing", kind=FLAG, help="List approvals, and what has changed since."),
+    Option("--remove", kind=FLAG, help="Revoke approvals."),
+    Option("--edge", kind=FLAG, help="Let the first of two agents start the second with all its permissions."),
     CWD,
     JSON,
     examples=(
