@@ -35,7 +35,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.secrets import masked_prompt
 from hocket.sessions.stream_mcp import Serving
 from hocket.sessions.supervisor import Processes
-from hocket.store import Committed, Line, NewRun, Store
+from hocket.store import Committed, Line, NewRun, Store, UsageTotal
 from hocket.trust import delegation
 from hocket.trust.delegation import Ceiling
 from hocket.workflows import resume as resuming
@@ -85,7 +85,7 @@ class Engine:
         self.home = home
         self.limits = limits
         self._secret = secret
-        self._store = store
+        self.store = store
         self._journal = Journal(store, asyncio.get_running_loop())
         self.read = self._journal.read
         self.hub = Hub(self.read, self._journal.live)
@@ -172,7 +172,7 @@ class Engine:
         for future in (f for waiting in self._waiting.values() for f in waiting):
             future.cancel()
         self.secrets.close()
-        self._store.close()
+        self.store.close()
 
     # Starting
 
@@ -234,9 +234,9 @@ class Engine:
         """What a function returns that reads files of a folder, which may take its time."""
         return await self._folders.run(folder, see, *words)
 
-    def tree_of(self, run: Run) -> list[Run]:
-        """A run and all below it, as they stand."""
-        return [self._journal.live.get(one.id) or one for one in self.read.each_below(run.id)]
+    def spent_below(self, run: Run) -> UsageTotal:
+        """Return what a run and everything below it have used."""
+        return self._journal.spent_below(run)
 
     def _ceiling(self, parent: Run | None) -> Ceiling:
         """What holds for a start below a run."""
@@ -253,7 +253,7 @@ class Engine:
     async def _resume(self, run: Run, wish: resuming.Wish, key: str | None, assignment: Assignment | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
-            bound = resuming.bound(self.read, run, wish)
+            bound = await self._journal.read_aside(partial(resuming.bound, run=run, wish=wish))
             bound = await self.look_in(bound.cwd, resuming.vouched_for, bound, str(self.home))
             if isinstance(bound, Spec):
                 await self._come_home(bound)
@@ -274,7 +274,7 @@ class Engine:
 
     async def _come_home(self, spec: Spec) -> None:
         """Have the directory of a session there: the worktree of a step may have been removed since."""
-        home = resuming.home_of(self.read, spec)
+        home = await self._journal.read_aside(partial(resuming.home_of, spec=spec))
         if home is not None:
             home = await self.look_in(spec.cwd, resuming.home_now, home, spec, str(self.home))
         if home is not None and home.is_lost():
@@ -505,7 +505,9 @@ class Engine:
         self._chains.stopping(runs)
 
     def _survivors(self, run: Run) -> list[int]:
-        return [pid for event in self.read.each_event(run.id, "run.ended") for pid in event.data.get("survivors", ())]
+        return [
+            pid for event in self.read.events_of_type(run.id, "run.ended") for pid in event.data.get("survivors", ())
+        ]
 
     async def send(self, run: Run, text: str, key: str) -> int:
         return await self._talk.send(run, text, key)
@@ -538,10 +540,10 @@ class Engine:
 
     def question(self, run: Run, question: str) -> dict[str, Any]:
         """What a run asked, and what became of it."""
-        found = outcome(self._journal.run(run.id) or run, self.read.exchange(run.id, question))
-        if found is None:
+        asked = self.read.question(run.id, question)
+        if asked is None:
             raise NotFound(f"run {run.number} never asked {question!r}", f"`hocket show {run.number}` has what it asks")
-        return found
+        return outcome(self._journal.run(run.id) or run, asked)
 
     def run_of_token(self, token: str) -> Run:
         """The live run that a capability speaks for."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import queue
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,17 @@ def contents(folder: Path) -> dict[str, str]:
 
 def _is_empty(path: Path) -> bool:
     return path.stat().st_size == 0
+
+
+def downgrade(path: Path, number: int) -> None:
+    """Make a database that the current version has written look as schema 2 or 3 did."""
+    with closing(sqlite3.connect(path)) as database, database:
+        names = ("runs_resumed", "runs_children", "runs_listed", "events_type", "events_tasks")
+        statements = [f"DROP INDEX {name}" for name in names]
+        statements += [f"DROP TABLE {name}" for name in ("questions", "usage", "task_keys")]
+        for statement in [*statements, "ALTER TABLE runs DROP COLUMN resumed_from"]:
+            database.execute(statement)
+        database.execute("DELETE FROM migrations WHERE number > ?", (number,))
 
 
 def migration(number: int, *statements: str) -> Migration:

@@ -1,4 +1,4 @@
-"""Reading: names of runs, trees, pages, and the indexes that keep it quick however long history grows."""
+"""Queries: names of runs, trees, pages, and the indexes that keep it quick however long history grows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store.stories import Pen, created, ended, plain, said
 from hocket.errors import AmbiguousRun, NotFound
 from hocket.model import Run, Status
 from hocket.model.task import Handoff, Restore, Task
-from hocket.store import Batch, Line, NewRun, Reading, Store, open_store
+from hocket.store import Batch, Line, NewRun, Queries, Store, below_test, open_store
 
 HUGE = 10**9
 
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def tree(store: Store) -> Reading:
+def tree(store: Store) -> Queries:
     """A chain with a loop of two leaves, the first of which started an agent; and a run beside it."""
     pen = Pen(store)
     family = [
@@ -46,7 +46,7 @@ def tree(store: Store) -> Reading:
     return store.read
 
 
-def test_a_run_is_found_by_id_by_prefix_and_by_number(tree: Reading) -> None:
+def test_a_run_is_found_by_id_by_prefix_and_by_number(tree: Queries) -> None:
     assert {tree.find(ref).id for ref in ("rchain", "rcha", "1")} == {"rchain"}
     assert tree.find("rleaf1").number == 3
 
@@ -55,12 +55,12 @@ NOBODY = ["x", "0", "99", "9" * 18, "9" * 40, "", "r%", "r_", "'", "rchain ", "R
 
 
 @pytest.mark.parametrize("ref", NOBODY)
-def test_a_name_that_fits_nothing_is_not_found(tree: Reading, ref: str) -> None:
+def test_a_name_that_fits_nothing_is_not_found(tree: Queries, ref: str) -> None:
     with pytest.raises(NotFound):
         tree.find(ref)
 
 
-def test_a_prefix_that_fits_several_runs_is_refused(tree: Reading) -> None:
+def test_a_prefix_that_fits_several_runs_is_refused(tree: Queries) -> None:
     with pytest.raises(AmbiguousRun):
         tree.find("rleaf")
 
@@ -72,7 +72,7 @@ def test_a_whole_id_wins_over_being_a_prefix(store: Store) -> None:
     assert store.read.find("rab").number == 1
 
 
-def test_live_recent_children_and_below(tree: Reading) -> None:
+def test_live_recent_children_and_below(tree: Queries) -> None:
     def ids(runs: list[Run]) -> list[str]:
         return [run.id for run in runs]
 
@@ -94,29 +94,23 @@ def decode(line: Line) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        ("rchain", ["one", "child", "two"]),
-        ("rloop", ["one", "child", "two"]),
-        ("rleaf1", ["one", "child"]),
-        ("rchild", ["child"]),
-        ("rleaf2", ["two"]),
-        ("rother", ["other"]),
-    ],
-)
-def test_a_page_has_a_run_and_everything_below_it_and_nothing_else(
-    tree: Reading, run: str, expected: list[str]
-) -> None:
-    assert words(tree.page(tree.find(run), 0, 500, HUGE)) == expected
+def test_page_has_the_events_of_its_tree_or_its_run(tree: Queries) -> None:
+    assert words(tree.tree_page("rchain", 0, 500, HUGE)) == ["one", "child", "two"]
+    assert words(tree.run_page("rleaf1", 0, 500, HUGE)) == ["one"]
     one_by_one: list[Line] = []
-    while page := tree.page(tree.find(run), one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
+    while page := tree.tree_page("rchain", one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
         one_by_one += page
-    assert words(one_by_one) == expected
+    assert words(one_by_one) == ["one", "child", "two"]
 
 
-def test_a_line_is_the_event_as_every_reader_gets_it(tree: Reading) -> None:
-    line = next(line for line in tree.page(tree.find("rother"), 0, 500, HUGE) if line.type == "text")
+def test_ancestors_are_found_by_the_parents(tree: Queries) -> None:
+    is_below = below_test("rloop", tree.parent)
+    family = ("rchain", "rloop", "rleaf1", "rchild", "rleaf2", "rother", "unknown")
+    assert [run for run in family if is_below(run)] == ["rloop", "rleaf1", "rchild", "rleaf2"]
+
+
+def test_a_line_is_the_event_as_every_reader_gets_it(tree: Queries) -> None:
+    line = next(line for line in tree.run_page("rother", 0, 500, HUGE) if line.type == "text")
     assert decode(line) == {
         "v": 1, "seq": 8, "ts": 1000.5, "run": "rother", "root": "rother", "type": "text", "data": {"text": "other"},
     }  # fmt: skip
@@ -124,13 +118,13 @@ def test_a_line_is_the_event_as_every_reader_gets_it(tree: Reading) -> None:
 
 def test_a_page_ends_once_it_has_enough_bytes_and_always_has_one_line(store: Store) -> None:
     pen = Pen(store)
-    run = pen.create("r1", 1).runs["r1"]
+    pen.create("r1", 1)
     pen.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
-    assert len(store.read.page(run, 1, 500, 2500)) == 3
-    assert len(store.read.page(run, 1, 500, 1)) == 1
+    assert len(store.read.run_page("r1", 1, 500, 2500)) == 3
+    assert len(store.read.run_page("r1", 1, 500, 1)) == 1
     # An unfinished cursor would keep an old picture of the database, and its log from being cut.
     pen.write(said("r1", "text", text="new"))
-    assert store.read.page(run, 11, 500, HUGE) != []
+    assert store.read.run_page("r1", 11, 500, HUGE) != []
 
 
 def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
@@ -149,7 +143,7 @@ def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
 class Asked:
     """Records the statements that a reading sends."""
 
-    def __init__(self, read: Reading) -> None:
+    def __init__(self, read: Queries) -> None:
         self.statements: list[str] = []
         self._connection = read._connection
         self._connection.set_trace_callback(self.statements.append)
@@ -160,23 +154,25 @@ class Asked:
         return [row[3] for sql in self.statements for row in explain(f"EXPLAIN QUERY PLAN {sql}").fetchall()]
 
 
-def test_what_is_live_is_found_through_its_own_index(tree: Reading) -> None:
+def test_what_is_live_is_found_through_its_own_index(tree: Queries) -> None:
     asked = Asked(tree)
     tree.live()
     assert [plan for plan in asked.plans() if "runs_live" not in plan] == []
 
 
-def test_a_prefix_is_looked_up_in_the_primary_key(tree: Reading) -> None:
+def test_a_prefix_is_looked_up_in_the_primary_key(tree: Queries) -> None:
     asked = Asked(tree)
     tree.find("rcha")
     (plan,) = asked.plans()
     assert plan.startswith("SEARCH runs USING INDEX sqlite_autoindex_runs_1 (id>? AND id<?)")
 
 
-def test_no_question_reads_a_whole_table(tree: Reading) -> None:
+def test_no_question_reads_a_whole_table(tree: Queries) -> None:
     asked = Asked(tree)
     for ref in ("rchain", "rleaf2", "1"):
-        tree.page(tree.find(ref), 3, 500, HUGE)
+        run = tree.find(ref)
+        tree.tree_page(run.root, 3, 500, HUGE)
+        tree.run_page(run.id, 3, 500, HUGE)
     for ask in (tree.run, tree.children, tree.below, tree.events, tree.offsets, tree.by_request, tree.spec):
         ask("rchain")
     tree.last_seq(), tree.last_number(), tree.recent(5)
@@ -185,10 +181,10 @@ def test_no_question_reads_a_whole_table(tree: Reading) -> None:
 
 
 @pytest.mark.parametrize("ref", ["rchain", "rleaf2"])
-def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index(tree: Reading, ref: str) -> None:
-    run = tree.find(ref)
+def test_a_page_of_a_whole_tree_or_of_one_process_comes_in_the_order_of_an_index(tree: Queries, ref: str) -> None:
     asked = Asked(tree)
-    tree.page(run, 3, 500, HUGE)
+    tree.tree_page(ref, 3, 500, HUGE)
+    tree.run_page(ref, 3, 500, HUGE)
     assert [plan for plan in asked.plans() if "SCAN" in plan or "TEMP B-TREE" in plan] == []
 
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store.stories import Pen, created, ended, said
+from store.stories import Pen, created, downgrade, ended, said
 
 from hocket.secret_files import read_values
 from hocket.store import NewRun, Store, open_store
-from hocket.store.schema import LATEST, MIGRATIONS
+from hocket.store.schema import LATEST
 
 KEY = "sk-test-0123456789abcdef0123456789"
 LIVE, OTHER, ENDED = ("r" + letter * 15 for letter in "abc")
-BEFORE = MIGRATIONS[:2]
+BEFORE = 2
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def step(key: str) -> dict[str, Any]:
 
 def fill(path: Path) -> None:
     """Live and ended runs as the version before wrote them, and pages that it has freed."""
-    store = open_store(path, BEFORE)
+    store = open_store(path)
     pen = Pen(store)
     chain = record(KEY, name="a -> a", steps=[step(KEY), step(KEY)])
     pen.write(created(LIVE, 1, kind="chain"), new={LIVE: NewRun(chain)})
@@ -49,6 +49,7 @@ def fill(path: Path) -> None:
         pen.write(said(ENDED, "text", text=f"{number}"))
     pen.write(ended(OTHER, LIVE), ended(ENDED, result="y" * 20_000))
     store.close()
+    downgrade(path, BEFORE)
 
 
 def holders(folder: Path) -> set[str]:
@@ -76,7 +77,7 @@ def test_values_are_in_files_of_live_roots_alone(place: Path) -> None:
     assert (other["secrets"], ended_["secrets"]) == ({"A_KEY": 1}, {"A_KEY": 0})
     store.close()
     assert holders(place.parent) == {f"secrets/{LIVE}"}
-    assert (place.parent / f"hocket.db.schema-{BEFORE[-1].number}.copy").exists()
+    assert (place.parent / f"hocket.db.schema-{BEFORE}.copy").exists()
 
 
 def test_attempt_that_was_killed_is_made_again(place: Path) -> None:
@@ -84,8 +85,7 @@ def test_attempt_that_was_killed_is_made_again(place: Path) -> None:
     fill(place)
     for _ in range(2):
         open_store(place).close()
-        with closing(sqlite3.connect(place)) as database, database:
-            database.execute("DELETE FROM migrations WHERE number > 2")
+        downgrade(place, BEFORE)
     store = open_store(place)
     assert [one["secrets"] for one in specs(store)] == [{"A_KEY": 0}, {"A_KEY": 1}, {"A_KEY": 0}]
     assert read_values(place.parent / "secrets", LIVE) == {"A_KEY": [KEY, KEY + "2"]}

@@ -24,7 +24,7 @@ SQLITE_ONLY = {
     "double-quoted texts": r"""=\s*\\?"[a-z]+\\?"\s*(?:AND|OR)\b""",
     "INTEGER PRIMARY KEY": r"\bINTEGER\s+PRIMARY\s+KEY\b",
 }
-MAY_KNOW_SQLITE = {"opening.py", "secret_migration.py"}
+MAY_KNOW_SQLITE = {"opening.py", "secret_migration.py", "task_files.py"}
 MAY_SET_PRAGMAS = {"opening.py", "secret_migration.py", "writer.py", "store.py"}
 
 

@@ -40,7 +40,7 @@ def give(home: Path, store: Store, *orders: Order, noting: bool = True) -> None:
 
     async def work() -> None:
         journal = Journal(store, asyncio.get_running_loop())
-        ledger = Ledger(home, store.read)
+        ledger = Ledger(home, store)
         if noting:
             journal.listen(ledger.note)
             await ledger.catch_up()
@@ -79,7 +79,7 @@ def catch_up(home: Path, store: Store) -> None:
     """What the next server does first."""
 
     async def work() -> None:
-        ledger = Ledger(home, store.read)
+        ledger = Ledger(home, store)
         await ledger.catch_up()
         ledger.close()
 
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path
     last = store.read.last_seq()
 
     async def killed_on_the_way() -> None:
-        ledger = Ledger(home, store.read)
+        ledger = Ledger(home, store)
         catching_up = asyncio.create_task(ledger.catch_up())
         async with asyncio.timeout(15):
             while not mark.exists():
@@ -129,7 +129,7 @@ def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path
     (folder(home, "t2") / TASK).unlink()
 
     async def killed_afterwards() -> None:
-        ledger = Ledger(home, store.read)
+        ledger = Ledger(home, store)
         await ledger.catch_up()
         await written(ledger)
 
@@ -206,7 +206,7 @@ def test_what_cannot_be_put_into_words_is_told_and_left_for_later(
     home: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     give(home, store, Create(WISH))
-    ledger = Ledger(home, store.read)
+    ledger = Ledger(home, store)
     asyncio.run(ledger.catch_up())
     odd = Event(store.read.last_seq() + 1, 2.0, "t1", "t1", CHANGED, {"event": "odd", "value": object()})
     ledger.note(Committed([odd], [], {}, {"t1": WISH}))
@@ -236,7 +236,7 @@ def test_what_there_was_no_room_for_is_written_with_the_next_change(home: Path, 
 
     async def work() -> None:
         journal = Journal(store, asyncio.get_running_loop())
-        ledger = Ledger(home, store.read)
+        ledger = Ledger(home, store)
         journal.listen(ledger.note)
         await ledger.catch_up()
         home.joinpath(*FOLDER).mkdir(parents=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -41,6 +42,8 @@ _BYTES: dict[int, dict[str, Any]] = {
 
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
+SLICE = 100
+"""Runs that are read or encoded without a pause."""
 
 Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
@@ -87,10 +90,8 @@ def _with_tree(engine: Engine, run: Run) -> Run:
     """What an agent at the root cost is told with all that it started; a chain has counted that by itself."""
     if run.kind is not Kind.LEAF or run.root != run.id or not engine.read.has_children(run.id):
         return run
-    leaves = [one for one in engine.tree_of(run) if one.kind is Kind.LEAF]
-    costs = [one.cost_usd for one in leaves if one.cost_usd is not None]
-    tokens = [one.tokens for one in leaves if one.tokens is not None]
-    return msgspec.structs.replace(run, cost_usd=sum(costs) if costs else None, tokens=sum(tokens) if tokens else None)
+    spent = engine.spent_below(run)
+    return msgspec.structs.replace(run, cost_usd=spent.cost_usd, tokens=spent.tokens)
 
 
 async def list_runs(
@@ -120,7 +121,25 @@ async def list_runs(
     )
     page = _newest(runs[-limit:])
     following = page[0].number if len(page) < len(runs) else None
-    return wire.answer([_face(engine, run) for run in page], next=following)
+    return wire.answer(await _faces(engine, page), next=following)
+
+
+async def _faces(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:
+    """Many runs, encoded a few at a time: other requests have their turn in between."""
+    rows: list[msgspec.Raw] = []
+    for start in range(0, len(runs), SLICE):
+        rows += [msgspec.Raw(wire.encoded(_face(engine, run))) for run in runs[start : start + SLICE]]
+        await asyncio.sleep(0)
+    return rows
+
+
+async def _children(engine: Engine, run: Run) -> list[msgspec.Raw]:
+    rows: list[msgspec.Raw] = []
+    last = 0
+    while page := engine.read.children(run.id, last, SLICE):
+        rows += await _faces(engine, page)
+        last = page[-1].number
+    return rows
 
 
 def _newest(runs: list[Run]) -> list[Run]:
@@ -229,7 +248,7 @@ async def show_run(request: Request, ref: str) -> Response:
     more = {
         "seq": engine.read.last_seq(),
         "questions": wire.questions_out(_asking(engine, run)),
-        "children": [_face(engine, child) for child in engine.read.children(run.id)],
+        "children": await _children(engine, run),
         "dir": str(engine.directory(run)),
         "prompt": engine.read.shown_prompt(run.id),
         "steps": [dict(step) for step in run.steps],

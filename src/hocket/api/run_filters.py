@@ -10,7 +10,7 @@ from msgspec import Struct
 from hocket.engine import Engine
 from hocket.errors import UsageError
 from hocket.model import Run, Status
-from hocket.store import LATEST
+from hocket.store import LATEST, below_test
 
 PAGE = 200
 """Runs that are read at once while the store is searched; in between the server sees to everything else."""
@@ -28,11 +28,6 @@ class Filter(Struct, frozen=True):
         if self.project is not None and not self.project.startswith("/"):
             raise UsageError(f"project: must be an absolute path, not {self.project[:200]!r}")
 
-    @property
-    def needs_search(self) -> bool:
-        """Whether the store has no column for what is wanted."""
-        return self.agent is not None or self.project is not None
-
 
 async def select(
     engine: Engine, wanted: Filter, *, ended_too: bool, before: int | None, limit: int, caller: Run | None
@@ -44,19 +39,29 @@ async def select(
     top = LATEST if before is None else before
     match = _Match(engine, wanted)
     if caller is not None:
-        below = (run for run in engine.read.each_below(caller.id) if ended_too or not run.ended)
-        return list(match(run for run in below if run.number < top))[-limit:]
+        return await _below(engine, caller, match, ended_too=ended_too, top=top, limit=limit)
     if not ended_too:
         return list(match(run for run in engine.live() if run.number < top))[-limit:]
     found: list[Run] = []
-    size = PAGE if wanted.needs_search else limit
-    while page := engine.read.recent(size, top, wanted.status, wanted.since):
+    while page := engine.read.recent(PAGE, top, wanted.status, wanted.since):
         found = [*match(page), *found]
         top = page[0].number
-        if len(found) >= limit or len(page) < size:
+        if len(found) >= limit or len(page) < PAGE:
             break
         await asyncio.sleep(0)
     return found[-limit:]
+
+
+async def _below(engine: Engine, caller: Run, match: _Match, *, ended_too: bool, top: int, limit: int) -> list[Run]:
+    """The same for a run: itself and those below it."""
+    is_below = below_test(caller.id, engine.read.parent)
+    found: list[Run] = []
+    while len(found) < limit and (page := engine.read.in_tree(caller.root, top, PAGE)):
+        own = [run for run in page if (ended_too or not run.ended) and is_below(run.id)]
+        found += match(own)
+        top = page[-1].number
+        await asyncio.sleep(0)
+    return found[:limit][::-1]
 
 
 class _Match:
@@ -85,6 +90,8 @@ class _Match:
 
     def _is_root_inside(self, run: Run) -> bool:
         """A step may work elsewhere, in a worktree of its own for instance, and belongs to the project all the same."""
+        if run.root == run.id:
+            return False
         if run.root not in self._roots:
             root = self._engine.read.run(run.root)  # none after a restore that did not find its files
             self._roots[run.root] = root is not None and self._is_inside(root.cwd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
@@ -15,13 +16,15 @@ from hocket.api import wire_tasks as names
 from hocket.api.guard import caller_of
 from hocket.api.routing import Key, Operation, delete, get, post, put
 from hocket.errors import Forbidden, NotFound
-from hocket.model import Run
+from hocket.model import Event, Run
 from hocket.model.task import Handoff, Task, TaskStatus
 from hocket.store import LATEST
 from hocket.tasks.service import Tasks, Wish
 
 PAGE_BYTES = 8 * 1024 * 1024
 TASK_BYTES = 512
+SLICE = 200
+"""Hand-offs or events that are read without a pause."""
 _BYTES: dict[int, dict[str, Any]] = {
     200: {"description": "The file, byte for byte", "content": {"application/octet-stream": {}}}
 }
@@ -86,7 +89,7 @@ async def list_tasks(
 ) -> Response:
     """One page of tasks, the newest first; the next page is ``before`` the number in ``meta.next``."""
     wanted = TaskStatus(status) if status else None
-    found = _tasks(request).listed(_caller(request), wanted, before, limit + 1)
+    found = await _tasks(request).listed(_caller(request), wanted, before, limit + 1)
     page = list(_first(found[:limit]))
     following = page[-1].number if len(found) > len(page) else None
     return wire.answer([names.summary_out(task) for task in page], next=following)
@@ -129,8 +132,22 @@ async def show_task(request: Request, ref: str) -> Response:
 async def export_task(request: Request, ref: str) -> Response:
     """All of a task but the bytes of its attachments, in the form that ``import`` takes: with queue and history."""
     tasks, task = _tasks(request), _task(request, ref)
-    details = [_detail(tasks, one) for one in tasks.read.handoffs(task.id)]
-    return wire.answer(names.export_out(_face(tasks, task), details, task.queue, tasks.read.events(task.id)))
+    details: list[dict[str, Any]] = []
+    last = 0
+    while page := tasks.read.handoffs(task.id, last, SLICE // 4):
+        details += [_detail(tasks, one) for one in page]
+        last = page[-1].number
+        await asyncio.sleep(0)
+    return wire.answer(names.export_out(_face(tasks, task), details, task.queue, await _events(tasks, task)))
+
+
+async def _events(tasks: Tasks, task: Task) -> list[Event]:
+    """All events of a task, read a few at a time: other requests have their turn in between."""
+    found: list[Event] = []
+    while page := tasks.read.events(task.id, found[-1].seq if found else 0, SLICE):
+        found += page
+        await asyncio.sleep(0)
+    return found
 
 
 async def set_status(request: Request, ref: str, body: names.StatusBody) -> Response:
@@ -148,7 +165,7 @@ async def plan_task(request: Request, ref: str, body: names.PlanBody) -> Respons
 
 async def show_history(request: Request, ref: str) -> Response:
     """All that happened to the task, in order."""
-    events = _tasks(request).read.events(_task(request, ref).id)
+    events = await _events(_tasks(request), _task(request, ref))
     return wire.answer({"events": names.history_out(events)})
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Mapping
 from itertools import islice
 from operator import attrgetter
 from typing import Any
 
 from hocket.model import Run
-from hocket.store import Committed, Line, Reading
+from hocket.store import Committed, Line, Queries, below_test
 
 RECENT_BYTES = 8 * 1024 * 1024
 PAGE = 500
@@ -36,18 +36,19 @@ class _Recent:
 class _Reader:
     """One follower: how far it is, and, below the root of a tree, which runs are its own."""
 
-    __slots__ = ("cursor", "family", "run")
+    __slots__ = ("cursor", "is_below", "run")
 
-    def __init__(self, run: Run, cursor: int) -> None:
+    def __init__(self, run: Run, cursor: int, is_below: Callable[[str | None], bool]) -> None:
         self.run = run
         self.cursor = cursor
-        self.family: set[str] | None = None
+        self.is_below = is_below
+        """Whether a run of the tree is one of those that are followed."""
 
 
 class Hub:
     """Told of every commit; wakes those who follow."""
 
-    def __init__(self, read: Reading, live: Container[str]) -> None:
+    def __init__(self, read: Queries, live: Container[str]) -> None:
         self._read = read
         self._live = live
         """Which runs have not ended, as far as was published."""
@@ -73,8 +74,7 @@ class Hub:
                 # There is nothing before the birth of a tree: whoever follows it from then on needs no store.
                 born = event.type == "run.created" and event.run == event.root
                 recent = self._recent[event.root] = _Recent(0 if born else event.seq - 1)
-            parent = event.data.get("parent") if event.type == "run.created" else None
-            recent.lines.append(Line(event.seq, event.run, event.type, text, parent))
+            recent.lines.append(Line(event.seq, event.run, event.type, text))
             self._order.append(event.root)
             self._size += len(text)
             roots.add(event.root)
@@ -112,7 +112,7 @@ class Hub:
 
         With a ``heartbeat``, silence of that many seconds gives an empty list.
         """
-        reader = _Reader(run, after)
+        reader = _Reader(run, after, below_test(run.id, self._parent))
         may_have_ended = True
         while not self._closed:
             lines, caught_up = self._collect(reader)
@@ -120,14 +120,20 @@ class Hub:
                 yield lines
                 if any(line.run == run.id and line.type == "run.ended" for line in lines):
                     return
+            if not caught_up:
+                await asyncio.sleep(
+                    0
+                )  # A long history is read a page at a time, and others have their turn in between.
             if not caught_up or lines:
                 continue
             # Asked once: from a moment at which it had not ended, its end comes as one of its lines.
             may_have_ended = may_have_ended and self._has_ended(run)
             if not wait or may_have_ended:
                 # The store may already have what was not published yet, the run's own end above all.
-                while lines := self._from_store(reader):
-                    yield lines
+                while (page := self._from_store(reader)) is not None:
+                    if page:
+                        yield page
+                    await asyncio.sleep(0)
                 return
             if not await self._news(run.root, heartbeat):
                 yield []
@@ -150,6 +156,9 @@ class Hub:
             if not waiting and self._waiting.get(root) is waiting:
                 del self._waiting[root]
 
+    def _parent(self, run_id: str) -> str | None:
+        return self._read.parent(run_id)
+
     def _has_ended(self, run: Run) -> bool:
         if run.id in self._live:
             return False
@@ -162,7 +171,7 @@ class Hub:
         recent = self._recent.get(run.root)
         if recent is None or reader.cursor < recent.floor:
             lines = self._from_store(reader)
-            if lines:
+            if lines is not None:
                 return lines, False
             if recent is None:
                 return [], True
@@ -170,27 +179,25 @@ class Hub:
         fresh = _page(recent.lines, reader.cursor)
         if fresh:
             reader.cursor = fresh[-1].seq
-        own = fresh if run.id == run.root else self._own(reader, fresh)
-        return own, reader.cursor >= recent.lines[-1].seq
+        return self._own(reader, fresh), reader.cursor >= recent.lines[-1].seq
 
-    def _from_store(self, reader: _Reader) -> list[Line]:
-        reader.family = None
-        lines = self._read.page(reader.run, reader.cursor, PAGE, PAGE_BYTES)
-        if lines:
-            reader.cursor = lines[-1].seq
-        return lines
+    def _from_store(self, reader: _Reader) -> list[Line] | None:
+        """The follower's own among the next events; None when there are no more."""
+        run = reader.run
+        if run.id != run.root and not self._read.has_children(run.id):
+            lines = self._read.run_page(run.id, reader.cursor, PAGE, PAGE_BYTES)
+        else:
+            lines = self._read.tree_page(run.root, reader.cursor, PAGE, PAGE_BYTES)
+        if not lines:
+            return None
+        reader.cursor = lines[-1].seq
+        return self._own(reader, lines)
 
     def _own(self, reader: _Reader, lines: list[Line]) -> list[Line]:
         """Those of a whole tree's lines that belong to the run and what is below it."""
-        if reader.family is None:
-            reader.family = {run.id for run in self._read.below(reader.run.id)}
-        own = []
-        for line in lines:
-            if line.parent in reader.family:
-                reader.family.add(line.run)
-            if line.run in reader.family:
-                own.append(line)
-        return own
+        if reader.run.id == reader.run.root:
+            return lines
+        return [line for line in lines if reader.is_below(line.run)]
 
 
 def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from hocket.errors import HocketError
 from hocket.model import Event, Run
 from hocket.model.task import Order
 from hocket.sessions import clock
-from hocket.store import Batch, Committed, NewRun, Offsets, Store
+from hocket.store import SPENDERS, Batch, Committed, NewRun, Offsets, Queries, Store, UsageTotal, below_test
+
+T = TypeVar("T")
 
 Listener = Callable[[Committed], None]
 RETRY_AFTER = 1.0
@@ -25,6 +28,9 @@ class Journal:
         self._listeners: list[Listener] = []
         self._loop = loop
         self._waiting: dict[int, asyncio.Future[Committed]] = {}
+        self._store = store
+        self._seq = store.read.last_seq()
+        """The last event that is applied to ``live``."""
         self._writer = store.start_writing(self._from_thread)
 
     def listen(self, listener: Listener) -> None:
@@ -67,20 +73,30 @@ class Journal:
             line.append(found)
         return line
 
+    async def read_aside(self, query: Callable[[Queries], T]) -> T:
+        """Run a query that may take long in a thread of its own, which sees what is committed as well."""
+        return await asyncio.wrap_future(self._store.read_aside(query))
+
+    def spent_below(self, top: Run) -> UsageTotal:
+        """Return what a run and everything below it have used, as far as ``live`` knows."""
+        ended = self.read.ended_usage(top, self._seq)
+        live = [run for run in self.live_below(top.id) if run.kind in SPENDERS]
+        costs = [cost for cost in (ended.cost_usd, *(run.cost_usd for run in live)) if cost is not None]
+        tokens = [count for count in (ended.tokens, *(run.tokens for run in live)) if count is not None]
+        return UsageTotal(sum(costs) if costs else None, sum(tokens) if tokens else None)
+
+    def is_below(self, top: str) -> Callable[[str | None], bool]:
+        """Return a test for whether a run is at or below another one."""
+
+        def parent_of(run_id: str) -> str | None:
+            live = self.live.get(run_id)
+            return self.read.parent(run_id) if live is None else live.parent
+
+        return below_test(top, parent_of)
+
     def live_below(self, top: str) -> list[Run]:
         """Every live run at or below one, oldest first: also where those in between have ended."""
-        known = {top: True}
-
-        def is_below(run_id: str | None) -> bool:
-            path: list[str] = []
-            while run_id is not None and run_id not in known:
-                path.append(run_id)
-                run = self.run(run_id)
-                run_id = run.parent if run is not None else None
-            found = run_id is not None and known[run_id]
-            known.update(dict.fromkeys(path, found))
-            return found
-
+        is_below = self.is_below(top)
         return sorted((run for run in self.live.values() if is_below(run.id)), key=lambda run: run.number)
 
     def _from_thread(self, group: list[tuple[Batch, Committed | Exception]]) -> None:
@@ -94,6 +110,8 @@ class Journal:
                 if not future.done():
                     future.set_exception(outcome)
                 continue
+            if outcome.events:
+                self._seq = outcome.events[-1].seq
             for run in outcome.runs.values():
                 if run.ended:
                     self.live.pop(run.id, None)

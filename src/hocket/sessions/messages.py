@@ -24,7 +24,7 @@ from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec, Status
 from hocket.providers import PROVIDERS, Conversation, Reply
 from hocket.sessions.journal import Journal
-from hocket.sessions.questions import last_given
+from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
 
 END = "end"
@@ -162,7 +162,7 @@ class Talk:
             now = self._journal.live.get(run.id)
             if now is None:
                 raise Conflict(f"run {run.number} has ended; it can ask nothing more")
-            if self._journal.read.exchange(run.id, identity):
+            if self._journal.read.question(run.id, identity) is not None:
                 return identity
             if sum(_is_own(one) for one in now.open_questions) >= OPEN_AT_ONCE:
                 raise LimitReached(f"run {run.number} has {OPEN_AT_ONCE} open questions; it has to wait for answers")
@@ -184,8 +184,8 @@ class Talk:
         """Answer one open question. The first answer counts, whoever comes with another; it may be given again."""
         run = self._asking(run, question, key)
         async with self._turn(run):
-            if (given := self._journal.read.answered(run.root, key)) is not None:
-                return _receipt(*given)
+            if (given := self._journal.read.answered_with(run.root, key)) is not None:
+                return _receipt(given.run, given.answer or {})
             now = self._journal.live.get(run.id) or run
             if not any(_fits(asked, question) for asked in now.open_questions):
                 return await self._given_before(now, question, key)
@@ -207,20 +207,20 @@ class Talk:
         """The caller's own answer, if it was given and could not be recorded then; else a word on who was first."""
         if not run.ended:
             await self._record_missing(run)
-            if (given := self._journal.read.answered(run.root, key)) is not None:
-                return _receipt(*given)
+            if (given := self._journal.read.answered_with(run.root, key)) is not None:
+                return _receipt(given.run, given.answer or {})
         raise self._too_late(run, question)
 
     def _too_late(self, run: Run, question: str | None) -> Conflict:
         name = f"run {run.number}"
         nothing = f"{name} has {'ended, and has ' if run.ended else ''}{_nothing_open(question)}"
-        found = last_given(self._journal, run, question or "")
+        found = last_answered(self._journal, run, question or "")
         if found is None:
             return Conflict(nothing, "`hocket inbox` lists what is asked")
-        said = _retold(found[1])
+        said = _retold(found.answer or {})
         if question is None:
             return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
-        return Conflict(f"question {found[1]['id']} of {name} has been answered already: {said}")
+        return Conflict(f"question {found.id} of {name} has been answered already: {said}")
 
     def end_input(self, place: str) -> None:
         """Nothing more will come. On the spot: the program waits for it, and passing it on takes longer."""
@@ -268,7 +268,7 @@ class Talk:
 
     def _asking(self, run: Run, question: str | None, key: str) -> Run:
         """Who is meant by somebody who names the chain that the asking run is part of."""
-        if run.kind is Kind.LEAF or self._journal.read.answered(run.root, key) is not None:
+        if run.kind is Kind.LEAF or self._journal.read.answered_with(run.root, key) is not None:
             return run
         below = self._journal.live_below(run.id)
         asking = [one for one in below if any(_fits(asked, question) for asked in one.open_questions)]

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
-from hocket.model import Event, Kind, Run
+from hocket.model import Kind, Run
 from hocket.sessions.journal import Journal
-from hocket.store import Committed
+from hocket.store import Committed, Question
 
 
 class Open(NamedTuple):
@@ -52,12 +52,9 @@ class Inbox:
 
     def answered(self, run: Run | None, question: str) -> tuple[Run, dict[str, Any]] | None:
         """The last question that was answered and whose id begins so: of this run, or of any; with who asked it."""
-        found = last_given(self._journal, run, question)
-        asking = None if found is None else self._journal.run(found[0])
-        if found is None or asking is None:
-            return None
-        told = outcome(asking, self._journal.read.exchange(asking.id, found[1]["id"]))
-        return None if told is None else (asking, told)
+        found = last_answered(self._journal, run, question)
+        asking = None if found is None else self._journal.run(found.run)
+        return None if found is None or asking is None else (asking, outcome(asking, found))
 
     async def follow(self, heartbeat: float) -> AsyncIterator[list[Open] | None]:
         """All of them, now and after every change; None when there was none for so many seconds."""
@@ -95,33 +92,28 @@ def _age(one: Open) -> tuple[float, int]:
     return one.asked_at, one.run.number
 
 
-def last_given(journal: Journal, run: Run | None, question: str) -> tuple[str, dict[str, Any]] | None:
-    """The newest answer to a question whose id begins so, with who asked: an agent, one of a chain, or anybody."""
-    if run is not None and run.kind is Kind.LEAF:
-        return journal.read.last_answer(run.root, question, run.id)
-    return journal.read.answer_given(question, None if run is None else run.id)
+def last_answered(journal: Journal, run: Run | None, prefix: str) -> Question | None:
+    """Return the question answered last whose id has this prefix: of a leaf, at or below another run, or of any run."""
+    if run is None:
+        return journal.read.last_answered(prefix)
+    if run.kind is Kind.LEAF:
+        return journal.read.last_answered_of(run.id, prefix)
+    return journal.read.last_answered_below(run.root, prefix, journal.is_below(run.id))
 
 
-def outcome(run: Run, told: Sequence[Event]) -> dict[str, Any] | None:
-    """What became of a question, by its events; None when it was never asked.
-
-    Once answered it is the same for ever. A question that nobody answered is closed by the end of whatever asked it.
-    """
-    asked = next((event for event in told if event.type == "question"), None)
-    if asked is None:
-        return None
-    answer = next((event for event in told if event.type == "answer" and event.seq > asked.seq), None)
-    said = answer.data if answer is not None else {}
+def outcome(run: Run, asked: Question) -> dict[str, Any]:
+    """Return the state of a question of a run. A question without an answer is closed by the end of its run."""
+    said = asked.answer or {}
     return {
         **{name: asked.data.get(name) for name in ("id", "kind", "text", "tool", "input")},
         "options": asked.data.get("options") or [],
         "run": run.id,
         "number": run.number,
-        "asked_at": asked.ts,
-        "open": any(one["id"] == asked.data["id"] for one in run.open_questions),
-        "answered": answer is not None,
+        "asked_at": asked.asked_at,
+        "open": any(one["id"] == asked.id for one in run.open_questions),
+        "answered": asked.answer is not None,
         "allow": said.get("allow"),
         "answer": said.get("text"),
         "by": said.get("by"),
-        "answered_at": answer.ts if answer is not None else None,
+        "answered_at": asked.answered_at,
     }

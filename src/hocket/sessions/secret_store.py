@@ -133,7 +133,7 @@ class SecretStore:
                     self.release(item.id)
 
     def _is_needed(self, owner: str) -> bool:
-        return owner in self._live_roots() or owner in self._queued_items()
+        return owner in self._live_roots() or (owner.startswith("q") and owner in self._queued_items())
 
     def _live_roots(self) -> Iterator[str]:
         return (run.root for run in self._journal.live.values())

@@ -5,9 +5,29 @@ that commits whatever has gathered (`writer`), one read connection for the calle
 migrations (`schema`) and an opener that refuses what it does not understand (`opening`).
 """
 
+from hocket.store.events import Line
 from hocket.store.opening import check, open_store
-from hocket.store.reading import LATEST, Line, Reading
+from hocket.store.queries import Queries
+from hocket.store.questions import Question
+from hocket.store.runs import LATEST, below_test
 from hocket.store.store import Store
+from hocket.store.usage import SPENDERS, RunUsage, UsageTotal
 from hocket.store.writer import Batch, Committed, NewRun, Offsets
 
-__all__ = ["LATEST", "Batch", "Committed", "Line", "NewRun", "Offsets", "Reading", "Store", "check", "open_store"]
+__all__ = [
+    "LATEST",
+    "SPENDERS",
+    "Batch",
+    "Committed",
+    "Line",
+    "NewRun",
+    "Offsets",
+    "Queries",
+    "Question",
+    "RunUsage",
+    "Store",
+    "UsageTotal",
+    "below_test",
+    "check",
+    "open_store",
+]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from hocket import secret_files
@@ -12,7 +13,7 @@ from hocket.errors import NewerStore, StoreError
 from hocket.store.connection import ReadConnection
 from hocket.store.schema import MIGRATIONS, Migration
 from hocket.store.secret_migration import MOVED, clean_copy, move_secrets
-from hocket.store.sidecar import read_state
+from hocket.store.state_file import read_state
 from hocket.store.store import Store
 from hocket.store.writer import MakeRoom
 
@@ -44,7 +45,7 @@ def _open(path: Path, migrations: tuple[Migration, ...], make_room: MakeRoom) ->
         writer = connect(path)
         try:
             _migrate(writer, path, migrations)
-            return Store(path, writer, connect(path, reading=True, kind=ReadConnection), make_room)
+            return Store(path, writer, partial(connect, path, reading=True, kind=ReadConnection), make_room)
         except BaseException:
             writer.close()
             raise
@@ -216,6 +217,8 @@ def _keep_copy(connection: sqlite3.Connection, path: Path, version: int) -> None
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
     for statement in migration.statements:
         connection.execute(statement)
+    if migration.fill is not None:
+        migration.fill(connection)
     connection.execute("INSERT INTO migrations VALUES (?, ?)", (migration.number, migration.name))
 
 

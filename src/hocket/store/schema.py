@@ -1,16 +1,23 @@
-"""The tables, as numbered migrations: each is applied once, in order, and none is ever edited after a release."""
+"""The tables, as ordered migrations: each is applied once, in order, and none is edited after a release."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hocket.store.backfill import fill_lookup_tables
 
 
-class Migration(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Migration:
     """One step from version ``number - 1`` to ``number``."""
 
     number: int
     name: str
     statements: tuple[str, ...]
+    fill: Callable[[sqlite3.Connection], None] | None = None
+    """Called after the statements, in the same transaction, to fill new tables from what is there."""
 
 
 MIGRATIONS: tuple[Migration, ...] = (
@@ -80,8 +87,54 @@ MIGRATIONS: tuple[Migration, ...] = (
             "CREATE UNIQUE INDEX handoffs_open ON handoffs (task, depth) WHERE completed_at IS NULL",
         ),
     ),
-    # No statement: `secret_migration` does it before, because names and values are told apart in Python.
+    # No statement: `secret_migration` runs before the copy is kept.
     Migration(3, "values of secret variables are in files of their own", ()),
+    Migration(
+        4,
+        "questions, usage and other lookups without a search through events",
+        (
+            """CREATE TABLE questions (
+                seq BIGINT PRIMARY KEY,
+                run TEXT NOT NULL,
+                root TEXT NOT NULL,
+                id TEXT NOT NULL,
+                asked_at DOUBLE PRECISION NOT NULL,
+                question TEXT NOT NULL,
+                answer_seq BIGINT UNIQUE,
+                answered_at DOUBLE PRECISION,
+                answer TEXT,
+                answer_key TEXT
+            )""",
+            "CREATE INDEX questions_run ON questions (run, id, answer_seq)",
+            "CREATE INDEX questions_id ON questions (id, answer_seq)",
+            "CREATE INDEX questions_root ON questions (root, answer_seq)",
+            "CREATE INDEX questions_key ON questions (root, answer_key)",
+            """CREATE TABLE usage (
+                run TEXT PRIMARY KEY,
+                root TEXT NOT NULL,
+                cost_usd DOUBLE PRECISION,
+                cost_estimated BIGINT NOT NULL,
+                tokens BIGINT,
+                ended_seq BIGINT
+            )""",
+            "CREATE INDEX usage_root ON usage (root, ended_seq, cost_usd, tokens)",
+            """CREATE TABLE task_keys (
+                task TEXT NOT NULL,
+                key TEXT NOT NULL,
+                seq BIGINT NOT NULL,
+                PRIMARY KEY (task, key)
+            )""",
+            "ALTER TABLE runs ADD COLUMN resumed_from TEXT",
+            "CREATE INDEX runs_resumed ON runs (resumed_from, number) WHERE resumed_from IS NOT NULL",
+            "CREATE INDEX runs_children ON runs (parent, id)",
+            "CREATE INDEX runs_listed ON runs (number, status, created_at)",
+            # Without the events that output consists of, which are nearly all and are never looked up by their type.
+            """CREATE INDEX events_type ON events (run, type, seq)
+                WHERE type NOT IN ('text', 'thinking', 'raw', 'tool.started', 'tool.finished')""",
+            "CREATE INDEX events_tasks ON events (seq, run) WHERE type = 'task.changed'",
+        ),
+        fill_lookup_tables,
+    ),
 )
 
 LATEST = MIGRATIONS[-1].number

@@ -1,26 +1,34 @@
-"""The store as its one owner holds it: a writer thread and a read connection on the same file."""
+"""The store of one server: a writer thread, and connections that read, on the same file."""
 
 from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
-from hocket.store.reading import Reading
-from hocket.store.sidecar import OpenMark
+from hocket.store.queries import Queries
+from hocket.store.state_file import OpenMark
 from hocket.store.writer import Batch, Committed, Done, MakeRoom, Writer
+
+T = TypeVar("T")
 
 
 class Store:
-    """Opened by one process, which holds the server's lock. Reads see what has been committed."""
+    """Opened by one process, which holds the server's lock. Queries see what has been committed."""
 
     def __init__(
-        self, path: Path, writing: sqlite3.Connection, reading: sqlite3.Connection, make_room: MakeRoom
+        self, path: Path, writing: sqlite3.Connection, connect: Callable[[], sqlite3.Connection], make_room: MakeRoom
     ) -> None:
         self.path = path
-        self.read = Reading(reading)
+        self._connect = connect
+        """Opens a connection that only reads."""
+        self.read = Queries(connect())
+        self._aside = ThreadPoolExecutor(1, "hocket-reader")
+        self._aside_queries: Queries | None = None
         self._mark = OpenMark(path, self.read.last_seq())
         self._writing = writing
         self._make_room = make_room
@@ -33,7 +41,7 @@ class Store:
         return self._writer
 
     def write_all(self, batches: Sequence[Batch]) -> list[tuple[Batch, Exception]]:
-        """Write these and wait for it, where no server is there to be told; those that failed, and why."""
+        """Write these batches and wait for them, for a caller without an event loop; return those that failed."""
         failures: list[tuple[Batch, Exception]] = []
         written = threading.Semaphore(0)
 
@@ -48,12 +56,24 @@ class Store:
             written.acquire()
         return failures
 
+    def read_aside(self, query: Callable[[Queries], T]) -> Future[T]:
+        """Run a query in a thread that has a connection of its own."""
+        return self._aside.submit(self._query_aside, query)
+
+    def _query_aside(self, query: Callable[[Queries], T]) -> T:
+        if self._aside_queries is None:
+            self._aside_queries = Queries(self._connect())
+        return query(self._aside_queries)
+
     def close(self) -> None:
-        """Commit what is queued, fold the log into the file, close."""
+        """Commit what is queued, checkpoint the log, close."""
         if self._writer is not None:
             self._writer.close()
+        self._aside.shutdown(wait=True, cancel_futures=True)
+        if self._aside_queries is not None:
+            self._aside_queries.close()
         self.read.close()
-        # Where the home itself was removed there is nothing left to fold or to say.
+        # Where the home itself was removed there is nothing left to write to.
         with suppress(sqlite3.Error, OSError):
             self._writing.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self._mark.close()

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import msgspec
 
 from hocket.model import Event
 from hocket.model.task import COMPLETED, STARTED, STATUS, Handoff, Past, Task, TaskStatus, there
-from hocket.store import Committed, Reading
+from hocket.store import Committed, Queries, Store
 
 log = logging.getLogger("hocket")
 
@@ -77,9 +78,9 @@ class Entry(NamedTuple):
 class Ledger:
     """One per server. Written by a thread of its own, in the order of the commits."""
 
-    def __init__(self, home: Path, read: Reading) -> None:
+    def __init__(self, home: Path, store: Store) -> None:
         self._folder = home.joinpath(*FOLDER)
-        self._read = read
+        self._store = store
         self._thread = ThreadPoolExecutor(1, "hocket-ledger")
         self._missed: set[str] = set()
         """Tasks that could not be written, for want of room perhaps."""
@@ -89,10 +90,13 @@ class Ledger:
 
     async def catch_up(self) -> None:
         """Add what the server before this one did not come to write."""
-        last = self._read.last_seq()
-        for name, first in self._read.tasks_changed_since(_marked(self._folder, last)):
+        last = self._store.read.last_seq()
+        marked = _marked(self._folder, last)
+        for name, first in await asyncio.wrap_future(
+            self._store.read_aside(lambda read: read.tasks_changed_since(marked))
+        ):
             # All that happened before this was to tasks that have had their turn.
-            self._submit([self._whole(name)], first - 1)
+            self._thread.submit(self._write, [], [name], first - 1)
             await asyncio.sleep(PACE)
         self._seq = max(self._seq, last)
         self._caught_up = True
@@ -103,8 +107,7 @@ class Ledger:
         entries = [entry for task in committed.tasks.values() if (entry := self._entry(task, committed)).is_news]
         if entries and not self._closed:
             self._seq = max([self._seq, *(event.seq for event in committed.events)])
-            again = [self._whole(name) for name in list(self._missed)]
-            self._submit([*entries, *again], self._seq if self._caught_up else 0)
+            self._thread.submit(self._write, entries, list(self._missed), self._seq if self._caught_up else 0)
 
     def close(self) -> None:
         """Write what is left. What happens from now on is for the next server to add."""
@@ -115,38 +118,33 @@ class Ledger:
 
     def _entry(self, task: Task, committed: Committed) -> Entry:
         records = [one for one in committed.handoffs.values() if one.task == task.id]
-        begun = [self._asked(one) if one.completed_at is None else one for one in records]
+        begun = [_with_prompt(one, self._store.read) if one.completed_at is None else one for one in records]
         return Entry(task, begun, [event for event in committed.events if event.run == task.id])
 
-    def _whole(self, name: str) -> Entry:
-        task = there(self._read.task(name), name)
-        records = [self._asked(one) for one in self._read.handoffs(name)]
-        return Entry(task, records, list(self._read.each_event(name, CHANGED)), anew=True)
+    def _write(self, entries: list[Entry], anew: Sequence[str], seq: int) -> None:
+        """In the thread. With a number, all is in the files that happened up to it.
 
-    def _asked(self, record: Handoff) -> Handoff:
-        """With what the agent was asked, which otherwise its run alone knows, and the run's directory does not tell."""
-        if record.run is None or self._read.run(record.run) is None:
-            return record
-        return replace(record, prompt=self._read.prompt(record.run) or record.prompt)
-
-    def _submit(self, entries: list[Entry], seq: int) -> None:
-        self._thread.submit(self._write, entries, seq)
-
-    def _write(self, entries: list[Entry], seq: int) -> None:
-        """In the thread. With a number, all is in the files that happened up to it."""
+        What is written ``anew`` is read here, so that it has all that was noted before.
+        """
         for entry in entries:
-            name = entry.task.id
-            try:
-                _write(f"{self._folder}/{name}", entry)
-                if entry.anew:
-                    self._missed.discard(name)
-            except Exception as error:  # noqa: BLE001 - nobody waits for this thread: what it does not say is never heard
-                if name not in self._missed:
-                    log.warning("the files of task %s cannot be written: %s", name, error)
-                self._missed.add(name)
-        self._unmarked += len(entries)
+            self._try(entry.task.id, entry)
+        for name in anew:
+            self._try(name, None)
+        self._unmarked += len(entries) + len(anew)
         if seq > 0 and self._unmarked >= MARK_EVERY:
             self._mark(seq)
+
+    def _try(self, name: str, entry: Entry | None) -> None:
+        """Write an entry, or the whole task. What fails is written whole next time."""
+        try:
+            entry = entry or self._store.read_aside(partial(_whole, name)).result()
+            _write(f"{self._folder}/{name}", entry)
+            if entry.anew:
+                self._missed.discard(name)
+        except Exception as error:  # noqa: BLE001 - no caller waits for this thread: an error that it does not log is lost
+            if name not in self._missed:
+                log.warning("the files of task %s cannot be written: %s", name, error)
+            self._missed.add(name)
 
     def _mark(self, seq: int) -> None:
         """Not while something is missing: the next server then begins where this one was still right."""
@@ -155,6 +153,19 @@ class Ledger:
         with suppress(OSError):
             _replace(str(self._folder), MARK, str(seq).encode())
             self._unmarked = 0
+
+
+def _whole(name: str, read: Queries) -> Entry:
+    task = there(read.task(name), name)
+    records = [_with_prompt(one, read) for one in read.handoffs(name)]
+    return Entry(task, records, list(read.events_of_type(name, CHANGED)), anew=True)
+
+
+def _with_prompt(record: Handoff, read: Queries) -> Handoff:
+    """Add the prompt, which only the record of its run has."""
+    if record.run is None or read.run(record.run) is None:
+        return record
+    return replace(record, prompt=read.prompt(record.run) or record.prompt)
 
 
 def _marked(folder: Path, last: int) -> int:
@@ -216,7 +227,7 @@ def _lines(entry: Entry) -> Iterator[bytes]:
         yield _encoder.encode({"ts": event.ts, "seq": event.seq, "told": event.data}) + b"\n"
 
 
-# --- Reading ------------------------------------------------------------------------------------------------
+# --- Queries ------------------------------------------------------------------------------------------------
 
 
 def read_all(home: Path) -> tuple[list[Kept], int]:

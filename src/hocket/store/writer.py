@@ -19,7 +19,9 @@ from hocket.errors import DiskLow, HocketError, StoreError
 from hocket.model import CHANGING, Event, Run, apply
 from hocket.model.task import COMPLETED, Change, Create, Handoff, Order, Task, closing
 from hocket.store.connection import RESTORE
-from hocket.store.tasks import carry_out, is_open
+from hocket.store.questions import record_question
+from hocket.store.task_changes import carry_out, is_open, record_task_key
+from hocket.store.usage import TELLING, record_usage
 
 
 @dataclass(slots=True)
@@ -75,8 +77,9 @@ MakeRoom = Callable[[], bool]
 Done = Callable[[list[tuple[Batch, Committed | Exception]]], None]
 
 _encoder = msgspec.json.Encoder()
-_RUN = """INSERT INTO runs (id, number, root, parent, status, created_at, ended_at, state, spec, request_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_RUN = """INSERT INTO runs
+    (id, number, root, parent, status, created_at, ended_at, state, spec, request_key, resumed_from)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _RUN_CHANGED = "UPDATE runs SET status = ?, ended_at = ?, state = ? WHERE id = ?"
 _EVENT = "INSERT INTO events (seq, ts, run, root, type, data) VALUES (?, ?, ?, ?, ?, ?)"
 _OFFSETS = """INSERT INTO offsets (run, out_offset, err_offset, reader) VALUES (?, ?, ?, ?)
@@ -200,10 +203,21 @@ class Writer:
             _tell([said], first, result, rows)
         self._connection.executemany(_EVENT, rows)
         self._write_runs(result.runs.values(), batch.new)
+        self._write_lookups(result)
         for run, offsets in batch.offsets.items():
             row = (run, offsets.out, offsets.err, _encoder.encode(offsets.reader).decode())
             self._connection.execute(_OFFSETS, row)
         return result
+
+    def _write_lookups(self, result: Committed) -> None:
+        """Write what is looked up without a search through events."""
+        for event in result.events:
+            if event.type in ("question", "answer"):
+                record_question(self._connection, event)
+            elif event.type == "task.changed":
+                record_task_key(self._connection, event)
+            elif event.type in TELLING and event.run in result.runs:
+                record_usage(self._connection, result.runs[event.run], event.seq)
 
     def _closed(self, run: Run, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
         """The end of a run is the end of its hand-off, in the same breath, unless that was ended before."""
@@ -240,7 +254,7 @@ class Writer:
                 self._connection.execute(_RUN_CHANGED, (run.status, run.ended_at, state, run.id))
                 continue
             row = (run.id, run.number, run.root, run.parent, run.status, run.created_at, run.ended_at)
-            self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key))
+            self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key, run.resumed_from))
 
 
 def _tell(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:

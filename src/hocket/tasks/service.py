@@ -12,7 +12,7 @@ import hashlib
 import os
 import time
 import unicodedata
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -40,7 +40,6 @@ from hocket.errors import (
 from hocket.input_limits import MAX_ATTACHMENT
 from hocket.model import Run, Status
 from hocket.model.task import (
-    QUEUED,
     Attach,
     Attachment,
     Close,
@@ -120,7 +119,7 @@ class Tasks:
         self._engine = engine
         self.read = engine.read
         self._background = Background()
-        self._ledger = Ledger(engine.home, self.read)
+        self._ledger = Ledger(engine.home, engine.store)
         self._creating, self._taking = Once(), Once()
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
@@ -154,18 +153,18 @@ class Tasks:
         owner = self.read.run(task.owner) if task.owner else None
         return owner is not None and any(one.id == caller.id for one in self._engine.above(owner))
 
-    def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
+    async def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
         """The newest first; for a run those that it reaches."""
         if caller is None:
             return self.read.tasks(status, before, limit)
-        found = {task.id: task for task in self._made_below(caller)}
+        found = {task.id: task async for task in self._made_below(caller)}
         if caller.task and (own := self.read.task(caller.task)) is not None:
             found[own.id] = own
         wanted = [task for task in found.values() if status in (None, task.status)]
         wanted = [task for task in wanted if before is None or task.number < before]
         return sorted(wanted, key=lambda task: -task.number)[:limit]
 
-    def _made_below(self, caller: Run) -> Iterator[Task]:
+    async def _made_below(self, caller: Run) -> AsyncIterator[Task]:
         """The tasks that a run wanted, or one below it: all of them are newer than the run itself."""
         reached: dict[str, bool] = {}
         before = None
@@ -179,6 +178,7 @@ class Tasks:
                     if reached[task.owner]:
                         yield task
             before = page[-1].number
+            await asyncio.sleep(0)
 
     # Wanting
 
@@ -424,7 +424,7 @@ class Tasks:
             request = self.request(task, wish, None)
             env = await self._naming(wish.agent, self._engine.check(request))
             item = replace(item, agent=wish.agent, cwd=request.cwd, env=public_part(env))
-        if not (key and any(data.get("event") == QUEUED for data in self.read.told_of_task(task.id, item.id))):
+        if not (key and self.read.task_change(task.id, item.id)):
             async with self._engine.secrets.holding(item.id, [env]):
                 await self._ordered(Enqueue(task.id, item))
         return item
@@ -439,8 +439,8 @@ class Tasks:
 
     def _taken(self, name: str) -> Queued | None:
         """What was taken out of a task's queue under this mark."""
-        told = self.read.told_of_task(*name.split(" "))
-        return _taken_out(told[0]) if told else None
+        told = self.read.task_change(*name.split(" "))
+        return _taken_out(told) if told else None
 
     def _on_commit(self, committed: Committed) -> None:
         for task in committed.tasks.values():

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from hocket.catalog.resolve import EXECUTABLE
@@ -68,12 +68,6 @@ def excess(run: Run, spent: Spent) -> str | None:
     return None
 
 
-def spent_in(runs: Iterable[Run]) -> Spent:
-    """What all of them have used together."""
-    each = [_spent_by(run) for run in runs if run.kind in _SPENDERS]
-    return Spent(sum(one.usd for one in each), sum(one.tokens for one in each))
-
-
 class _Purse:
     """A run with a bound, and what was spent below it."""
 
@@ -81,7 +75,7 @@ class _Purse:
         self.run = run
         self.spent = Spent()
         self.known: dict[str, Spent] = {}
-        """By run, also of those that have ended: what is told twice counts once."""
+        """By run: what is told twice counts once."""
         self.live: set[str] = set()
         """Runs below that have not ended. The purse is kept for as long as there are any."""
         self.spenders: set[str] = set()
@@ -238,8 +232,10 @@ class Budgets:
         purse = self._purses.get(run.id)
         if purse is None:
             purse = self._purses[run.id] = _Purse(run)
-            for one in () if is_new else self._journal.read.each_below(run.id):
-                purse.pay(one)
+            if not is_new:
+                spent = self._journal.spent_below(run)
+                purse.spent = Spent(spent.cost_usd or 0.0, spent.tokens or 0)
+                purse.known = {one.id: _spent_by(one) for one in self._journal.live_below(run.id)}
         return purse
 
     # Ending

@@ -29,7 +29,7 @@ from hocket.sessions.background import Tasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.supervisor import Processes
 from hocket.workflows import chain_worktrees, directory_state, gates, step_prompts
-from hocket.workflows.budgets import NOBODY, Coming, Spent, is_capped, spent_in
+from hocket.workflows.budgets import NOBODY, Coming, Spent, is_capped
 from hocket.workflows.chain_state import NO_STANDINGS, Course, hash_of, recalled, told_of
 from hocket.workflows.isolation import has_restrictions, placed
 from hocket.workflows.resume import Home, check_home
@@ -414,7 +414,9 @@ class Chains:
         """What a step has used so far, with all that its agents started."""
         if not is_capped(course.chain.steps[step].bounds):
             return Spent()
-        return spent_in(run for leaf in course.runs[step] for run in self._journal.read.each_below(leaf))
+        leaves = [leaf for run_id in course.runs[step] if (leaf := self._journal.run(run_id)) is not None]
+        each = [self._journal.spent_below(leaf) for leaf in leaves]
+        return Spent(sum(one.cost_usd or 0.0 for one in each), sum(one.tokens or 0 for one in each))
 
     def _again(self, run_id: str, step: Step, spec: Spec) -> Spec | None:
         """For an iteration in the place of one that was interrupted: it goes on with that one's session."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from hocket.chain import decide
 from hocket.chain.decide import Finished, History
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Status, Worktree, stage_number, stages
-from hocket.store import Reading
+from hocket.store import Queries, RunUsage
 from hocket.workflows.chain_worktrees import Prepared
 from hocket.workflows.directory_state import Evidence
 from hocket.workflows.isolation import folder
@@ -188,7 +188,7 @@ class Course:
             # An iteration was made of what the gate before it had said. One that counts for nothing changes nothing.
             self.complaints.pop(step, None)
 
-    def note_nested(self, run: Run) -> None:
+    def note_nested(self, run: Run | RunUsage) -> None:
         """A run somewhere below has ended that the chain itself did not start."""
         if run.id in self._counted:
             return
@@ -342,7 +342,7 @@ def hash_of(result: str | None) -> str:
     return hashlib.sha256((result or "").strip().encode(errors="replace")).hexdigest()
 
 
-# --- Reading it again ---------------------------------------------------------------------------------------
+# --- Queries it again ---------------------------------------------------------------------------------------
 
 
 class _Words:
@@ -372,13 +372,13 @@ class _Words:
                 self.changed[data["run"]] = bool(data["changed"])
 
 
-def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
+def recalled(run: Run, chain: BoundChain, read: Queries) -> Course:
     """The course of a chain that another server began. However long that was, only a little of it is held at a time."""
     course = Course(run, chain)
     pending, answers = [run], []
     while pending:
         owner = pending.pop()
-        words = _Words(read.each_event(owner.id, "gate", "progress", "answer", "worktree"))
+        words = _Words(read.events_of_type(owner.id, "gate", "progress", "answer", "worktree"))
         if owner is run:
             answers = words.answers
         course.trees |= words.trees
@@ -392,9 +392,8 @@ def recalled(run: Run, chain: BoundChain, read: Reading) -> Course:
                 _recall_leaf(course, child, words)
     _recall_questions(course, run, answers)
     _recall_ends(course)
-    for one in read.each_below(run.id) if run.root == run.id else ():
-        if one.kind is Kind.LEAF and one.ended:
-            course.note_nested(one)
+    for used in read.ended_usage_of_tree(run.id) if run.root == run.id else ():
+        course.note_nested(used)
     return course
 
 

@@ -22,7 +22,7 @@ from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, st
 from hocket.providers import PROVIDERS
 from hocket.providers.limits import check_total
 from hocket.secret_files import reveal, secret_names
-from hocket.store import Reading
+from hocket.store import Queries
 from hocket.trust.check import check_again, check_strangers
 from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
@@ -55,7 +55,7 @@ class Wish(NamedTuple):
         return self.prompt is not None or self.session
 
 
-def bound(read: Reading, run: Run, wish: Wish) -> Spec | BoundChain:
+def bound(read: Queries, run: Run, wish: Wish) -> Spec | BoundChain:
     """What to start so that the work of an ended run goes on."""
     if run.kind is not Kind.CHAIN and wish.start_at is not None:
         raise UsageError(f"run {run.number} is no chain; it has no steps to choose from")
@@ -135,14 +135,14 @@ def _check_alone(last: Run | None, run: Run, wish: Wish) -> None:
         )
 
 
-def _sessions(read: Reading, run: Run) -> list[Run]:
+def _sessions(read: Queries, run: Run) -> list[Run]:
     return [one for one in read.below(run.id) if one.session_id is not None]
 
 
 # --- A session ----------------------------------------------------------------------------------------------
 
 
-def _with_a_session(read: Reading, run: Run) -> Run:
+def _with_a_session(read: Queries, run: Run) -> Run:
     """The one run below a chain that can be gone on with; which of several, somebody has to say."""
     below = [] if run.kind is Kind.LEAF else _sessions(read, run)
     if len(below) > 1:
@@ -150,7 +150,7 @@ def _with_a_session(read: Reading, run: Run) -> Run:
     return below[0] if below else run
 
 
-def _session_again(read: Reading, run: Run, wish: Wish) -> Spec:
+def _session_again(read: Queries, run: Run, wish: Wish) -> Spec:
     _check_ended(run)
     sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
     if sessions is None or run.session_id is None:
@@ -197,7 +197,7 @@ def check_home(home: Home, before: Spec, now: Spec) -> None:
         )
 
 
-def home_of(read: Reading, spec: Spec) -> Home | None:
+def home_of(read: Queries, spec: Spec) -> Home | None:
     """The worktree of a session that goes on, whether it is there or not; None where it never was one."""
     leaf = read.run(spec.resumed_from or "")
     while leaf is not None and leaf.parent is None and leaf.resumed_from is not None:
@@ -208,7 +208,7 @@ def home_of(read: Reading, spec: Spec) -> Home | None:
     if chain is None:
         return None
     steps = _chain_spec.decode(read.spec(chain.id)).steps
-    told = [event.data for event in read.each_event(chain.id, "worktree")]
+    told = [event.data for event in read.events_of_type(chain.id, "worktree")]
     found = (Home(steps[data["step"]], tree_of(data)) for data in told)
     return next((home for home in found if spec.cwd == folder(home.step, home.tree)), None)
 
@@ -244,7 +244,7 @@ def _is_one_agent(chain: BoundChain) -> bool:
     return len(chain.steps) == 1 and not chain.steps[0].loop and not (chain.steps[0].until or chain.until)
 
 
-def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | None) -> BoundChain:
+def _left_of(read: Queries, run: Run, chain: BoundChain, wanted: int | str | None) -> BoundChain:
     def result_of(run_id: str) -> str | None:
         leaf = read.run(run_id)
         return leaf.result if leaf else None
@@ -255,13 +255,13 @@ def _left_of(read: Reading, run: Run, chain: BoundChain, wanted: int | str | Non
     return left
 
 
-def _trees(read: Reading, run: Run) -> dict[int, Worktree]:
+def _trees(read: Queries, run: Run) -> dict[int, Worktree]:
     """The worktrees of a chain in which somebody has worked."""
-    told = (event.data for event in read.each_event(run.id, "worktree"))
+    told = (event.data for event in read.events_of_type(run.id, "worktree"))
     return {data["step"]: tree_of(data) for data in told if _has_begun(read, run, data["step"])}
 
 
-def _has_begun(read: Reading, run: Run, step: int) -> bool:
+def _has_begun(read: Queries, run: Run, step: int) -> bool:
     runs = run.steps[step]["runs"] if step < len(run.steps) else []
     return any((leaf := read.run(one)) is not None and leaf.started_at is not None for one in runs)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from hocket.errors import HocketError, NotFound
 from hocket.model import BoundChain, Kind, Run, Worktree
-from hocket.store import Reading
+from hocket.store import Queries
 from hocket.workflows import worktrees
 from hocket.workflows.chain_state import tree_of
 from hocket.workflows.chain_worktrees import Trees
@@ -71,7 +71,7 @@ class Leftover:
 class Leftovers:
     """The worktrees of one home. ``in_use`` gives the folders that somebody works in, or may at any moment."""
 
-    def __init__(self, home: str, read: Reading, trees: Trees, in_use: Callable[[], Collection[str]]) -> None:
+    def __init__(self, home: str, read: Queries, trees: Trees, in_use: Callable[[], Collection[str]]) -> None:
         self._home = home
         self._read = read
         self._trees = trees
@@ -100,7 +100,7 @@ class Leftovers:
         while (later := self._read.last_resuming(last)) is not None:
             last = later
         steps = _chain_spec.decode(self._read.spec(run.id)).steps
-        for data in [event.data for event in self._read.each_event(run.id, "worktree")]:
+        for data in [event.data for event in self._read.events_of_type(run.id, "worktree")]:
             tree = tree_of(data)
             # A chain that goes on with another tells of the same ones again.
             is_own = f"/{run.number}-{run.id[-6:]}/" in tree.branch
