@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hocket.chain.parse import parse
 from hocket.cli import access
 from hocket.cli.format import (
     cost_text,
@@ -97,6 +96,8 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
 
 def _chain_hint(text: str) -> str | None:
     """The command for a chain, if the text is one."""
+    from hocket.chain.parse import parse
+
     try:
         parse(text)
     except ChainSyntaxError:
