@@ -133,7 +133,7 @@ def test_skipped_events_are_not_decoded() -> None:
 
 
 def test_follow_continues_after_skipped_events(home: Path, launch: Launch) -> None:
-    """The server breaks off after five events each time: whoever forgot those would never get any further."""
+    """The server breaks off after five events each time: a client that forgot them would never get further."""
     client = Client(str(home), launch(events=30, cut_after=5))
     bursts = client.follow_bursts(fake_server.RUN, None, skipped=lambda text: type_in(text) != b"run.ended")
     assert seqs([event for burst in islice(bursts, 100) for event in burst]) == [30]

@@ -38,7 +38,7 @@ def gate(world: Path) -> Path:
 
 @pytest.fixture
 def waiter(agent: Bin, gate: Path) -> str:
-    """An agent that is at work until somebody opens the gate."""
+    """An agent that works until the gate is opened."""
     agent("waiter", f"print('begun', flush=True); open({str(gate)!r}).read(); print('final words')")
     return "waiter"
 

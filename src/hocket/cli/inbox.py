@@ -126,7 +126,7 @@ def answer(ref: str, words: tuple[str, ...], question: str | None, message: str 
     """Answer a question of a run: allow or deny (or yes, no). A question that wants a text takes any text, or deny.
     Where the agent suggests a rule, "always" allows by that rule for the rest of its session.
 
-    REF is a run, a chain in which a run asks, or the id of a question or its beginning as listed by "hocket inbox".
+    RUN is a run, a chain in which a run asks, or the id of a question or its beginning as listed by "hocket inbox".
     """
     client = access.connect(talk=not as_json)
     asked = _find_question(client, ref, question)

@@ -222,7 +222,7 @@ def _outcome(run: Run) -> str:
     examples=("hocket show 42", "hocket show 42 --full", "hocket show 42 --json"),
 )
 def show(ref: str, full: bool, as_json: bool) -> None:
-    """Show everything about one run. REF is its number, its id or the beginning of its id."""
+    """Show everything about one run. RUN is its number, its id or the beginning of its id."""
     run = access.connect().run(ref)
     if as_json:
         access.write_json(run)
@@ -325,7 +325,7 @@ def _state(run: Run) -> str:
 
 
 @command(
-    Argument("refs", "REF...", many=True),
+    Argument("refs", "RUN...", many=True),
     JSON,
     examples=("hocket stop 42", "hocket stop 42 43 --json"),
 )
