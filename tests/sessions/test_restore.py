@@ -89,7 +89,7 @@ def test_a_database_that_is_gone_is_a_fault_and_is_written_anew_without_talk_of_
     looked = hocket("doctor", "--json")
     (told,) = [check for check in json.loads(looked.stdout)["checks"] if check["name"] == "database"]
     assert (looked.returncode, told["ok"]) == (1, False)
-    assert "is gone, but it was there before" in told["detail"]
+    assert "is missing, but it existed before" in told["detail"]
     assert "hocket doctor --restore" in told["hint"]
     restored = hocket("doctor", "--restore")
     assert restored.returncode == 0

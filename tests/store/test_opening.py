@@ -216,7 +216,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
     (cut_to_a_whole_page, "damaged"),
     (cut_to(0.001), "damaged"),
     (empty, "damaged"),
-    (gone, "gone"),
+    (gone, "missing"),
 ]
 
 
@@ -355,7 +355,7 @@ def test_a_check_finds_nothing_wrong_and_changes_nothing(place: Path) -> None:
 def test_a_check_tells_what_is_wrong(place: Path) -> None:
     fill(place)
     garbage(place)
-    assert "does not begin as one" in str(check(place))
+    assert "has no SQLite header" in str(check(place))
 
 
 @pytest.mark.parametrize("harm", [cut_to(0.5), empty, gone], ids=["cut", "empty", "gone"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from store.stories import Pen, created, downgrade, ended, said
-from store.test_reading import Asked
+from store.test_queries import Asked
 
 from hocket.model.task import Create, Enqueue, Queued, Task, Unqueue
 from hocket.store import LATEST, NewRun, Queries, Question, Store, UsageTotal, below_test, open_store

@@ -17,7 +17,7 @@ from hocket.model.task import Create, Handoff, Order, Plan, Planning, Restore, S
 from hocket.sessions.journal import Journal
 from hocket.sessions.restore import NOBODY, restore
 from hocket.store import Committed, Store, open_store
-from hocket.store.task_files import CHANGED, FOLDER, LOG, MARK, TASK, Kept, Ledger, forget_mark, read_all, told_by
+from hocket.store.task_files import CHANGED, FOLDER, LOG, MARK, TASK, Kept, TaskFiles, forget_mark, read_all, told_by
 
 WISH = Task("t1", 1, "Mend the roof 世界", 1.0, 1.0)
 HANDED = replace(WISH, handoffs=1)
@@ -40,7 +40,7 @@ def give(home: Path, store: Store, *orders: Order, noting: bool = True) -> None:
 
     async def work() -> None:
         journal = Journal(store, asyncio.get_running_loop())
-        ledger = Ledger(home, store)
+        ledger = TaskFiles(home, store)
         if noting:
             journal.listen(ledger.note)
             await ledger.catch_up()
@@ -79,7 +79,7 @@ def catch_up(home: Path, store: Store) -> None:
     """What the next server does first."""
 
     async def work() -> None:
-        ledger = Ledger(home, store)
+        ledger = TaskFiles(home, store)
         await ledger.catch_up()
         ledger.close()
 
@@ -105,7 +105,7 @@ def test_what_one_server_did_not_come_to_write_the_next_one_adds(home: Path, sto
         assert [one.task.id for one in read_all(home)[0]] == ["t1", "t2"]
 
 
-async def written(ledger: Ledger) -> None:
+async def written(ledger: TaskFiles) -> None:
     """Until all that was submitted so far is in the files."""
     await asyncio.get_running_loop().run_in_executor(ledger._thread, lambda: None)
 
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path
     last = store.read.last_seq()
 
     async def killed_on_the_way() -> None:
-        ledger = Ledger(home, store)
+        ledger = TaskFiles(home, store)
         catching_up = asyncio.create_task(ledger.catch_up())
         async with asyncio.timeout(15):
             while not mark.exists():
@@ -129,7 +129,7 @@ def test_a_server_that_is_killed_leaves_the_next_one_less_to_catch_up(home: Path
     (folder(home, "t2") / TASK).unlink()
 
     async def killed_afterwards() -> None:
-        ledger = Ledger(home, store)
+        ledger = TaskFiles(home, store)
         await ledger.catch_up()
         await written(ledger)
 
@@ -206,7 +206,7 @@ def test_what_cannot_be_put_into_words_is_told_and_left_for_later(
     home: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     give(home, store, Create(WISH))
-    ledger = Ledger(home, store)
+    ledger = TaskFiles(home, store)
     asyncio.run(ledger.catch_up())
     odd = Event(store.read.last_seq() + 1, 2.0, "t1", "t1", CHANGED, {"event": "odd", "value": object()})
     ledger.note(Committed([odd], [], {}, {"t1": WISH}))
@@ -236,7 +236,7 @@ def test_what_there_was_no_room_for_is_written_with_the_next_change(home: Path, 
 
     async def work() -> None:
         journal = Journal(store, asyncio.get_running_loop())
-        ledger = Ledger(home, store)
+        ledger = TaskFiles(home, store)
         journal.listen(ledger.note)
         await ledger.catch_up()
         home.joinpath(*FOLDER).mkdir(parents=True)

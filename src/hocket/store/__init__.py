@@ -1,8 +1,7 @@
-"""WHAT HAPPENED: runs and events in one database, opened by exactly one process.
+"""History: runs, events and tasks in one SQLite database, opened by one process.
 
-The only room that speaks SQL, and only SQL that PostgreSQL would take too. ``Store`` is the seam: one writer thread
-that commits whatever has gathered (`writer`), one read connection for the caller's thread (`reading`), numbered
-migrations (`schema`) and an opener that refuses what it does not understand (`opening`).
+This package alone contains SQL, in a form that PostgreSQL accepts too. ``schema`` has the ordered migrations,
+``opening`` opens or refuses a database, ``writer`` commits batches in one thread, and each subject has its queries.
 """
 
 from hocket.store.events import Line

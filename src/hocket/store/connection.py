@@ -1,4 +1,4 @@
-"""The connection that the store reads through: damage that a query comes upon is an error of ours, logged once."""
+"""A read connection that reports a damaged database as StoreError."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from hocket.errors import StoreError
 
-RESTORE = "Stop the server with `hocket server stop`, then let `hocket doctor --restore` write the database anew"
+RESTORE = "Stop the server with `hocket server stop`, then run `hocket doctor --restore` to rebuild the database"
 
 T = TypeVar("T")
 
@@ -17,7 +17,7 @@ log = logging.getLogger("hocket")
 
 
 class ReadConnection(sqlite3.Connection):
-    """Reads what is whole; where it is not, a query raises StoreError, and others go on."""
+    """Raises StoreError where a query meets damage. The first such error is logged."""
 
     is_logged = False
 
@@ -25,7 +25,7 @@ class ReadConnection(sqlite3.Connection):
         return self.cursor(_Cursor).execute(sql, parameters)
 
     def read(self, step: Callable[[], T]) -> T:
-        """One step of a query."""
+        """Run one step of a query."""
         try:
             return step()
         except sqlite3.ProgrammingError:

@@ -1,4 +1,4 @@
-"""Opening the database, or refusing to. Old data is never started over: what cannot be read is left as it lies."""
+"""Opening the database. One that cannot be read is refused and left unchanged."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hocket.store.writer import MakeRoom
 
 _MAGIC = b"SQLite format 3\x00"
 _HEAD = 100
-_RESTORE = "Nothing was changed. Put a copy back in its place, or let `hocket doctor --restore` write it anew"
+_RESTORE = "Nothing was changed. Put a copy back in its place, or run `hocket doctor --restore` to rebuild it"
 
 
 def open_store(
     path: Path, migrations: tuple[Migration, ...] = MIGRATIONS, make_room: MakeRoom = lambda: False
 ) -> Store:
-    """The store at ``path``, migrated to the newest schema; a new one if there was never one.
+    """Open the store at ``path``, migrated to the newest schema; create it if there was never one.
 
-    Where that fails, and whenever there is no room for a commit, ``make_room`` says whether to try again.
+    After a failure, and when there is no room for a commit, it tries again if ``make_room`` returns True.
     """
     while True:
         try:
@@ -60,7 +60,7 @@ def _open(path: Path, migrations: tuple[Migration, ...], make_room: MakeRoom) ->
 def connect(
     path: Path, reading: bool = False, kind: type[sqlite3.Connection] = sqlite3.Connection
 ) -> sqlite3.Connection:
-    """One connection; writes are transactions that the caller opens itself."""
+    """Open one connection. Transactions are begun by the caller."""
     uri = f"{path.absolute().as_uri()}?mode={'ro' if reading else 'rwc'}"
     connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, factory=kind)
     try:
@@ -75,9 +75,9 @@ def connect(
 
 
 def check(path: Path) -> StoreError | None:
-    """What is wrong with the database, read without changing it; ``None`` when nothing is."""
+    """Return what is wrong with the database, or None. It is not changed."""
     try:
-        # Also because even a connection that only reads makes an empty log where the real one was removed.
+        # Even a read-only connection creates an empty log where the real one was removed.
         if _look_before_opening(path):
             return None
         with closing(connect(path, reading=True)) as connection:
@@ -93,7 +93,7 @@ def check(path: Path) -> StoreError | None:
 
 
 def sqlite_version() -> str:
-    """The version of the library in use."""
+    """Return the version of the SQLite library in use."""
     return sqlite3.sqlite_version
 
 
@@ -110,31 +110,31 @@ def _has_log(path: Path) -> bool:
 
 
 def _look_before_opening(path: Path) -> bool:
-    """Whether there is no database yet. Refuses where opening one would hide or harm what was there."""
+    """Return True if there is no database yet. Raise if opening one would hide or damage what was there."""
     state = read_state(path)
     if not path.exists():
         if state is not None:
-            raise StoreError(f"the database {path} is gone, but it was there before", _RESTORE)
+            raise StoreError(f"the database {path} is missing, but it existed before", _RESTORE)
         return True
     with path.open("rb") as file:
         head = file.read(len(_MAGIC))
     if not head and state is None:
         return True
     if head != _MAGIC:
-        raise _damaged(path, "it does not begin as one")
+        raise _damaged(path, "it has no SQLite header")
     if state is not None and state.word == "open" and not _wal(path).exists() and _last_event(path) < (state.seq or 0):
         raise StoreError(
-            f"the write-ahead log of {path} is gone, and with it the newest records",
-            "Put hocket.db-wal back, or remove hocket.db.state to go on with what is left",
+            f"the write-ahead log of {path} is gone, and the newest records with it",
+            "Put hocket.db-wal back, or remove hocket.db.state to continue with what is left",
         )
     return False
 
 
 def _look_inside(path: Path, latest: int) -> None:
-    """Through a connection that cannot write: what is refused stays exactly as it lies."""
+    """Raise if the database is newer or cut short. Uses a read-only connection: a refused database is not changed."""
     with closing(connect(path, reading=True)) as connection:
         version = _version(connection)
-        # A kill while the log was being folded in also leaves a short file; then the log has what is missing.
+        # A kill during a checkpoint also leaves a short file; then the log has what is missing.
         cut = _is_short(path) and (not _has_log(path) or _found_wrong(connection) != ["ok"])
     _refuse_newer(path, version, latest)
     if cut:
@@ -154,7 +154,7 @@ def _damaged(path: Path, why: object) -> StoreError:
 
 
 def _is_short(path: Path) -> bool:
-    """Whether the file has fewer pages than its own head says. SQLite itself looks at the log's head instead."""
+    """Return True if the file has fewer pages than its header says. SQLite itself trusts the log's header instead."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     page_size, pages = int.from_bytes(head[16:18]), int.from_bytes(head[28:32])
@@ -162,7 +162,7 @@ def _is_short(path: Path) -> bool:
 
 
 def _last_event(path: Path) -> int:
-    """The number of the last event in the file itself; nothing is created or locked beside it."""
+    """Return the last event in the file itself, without its log. No file is created or locked."""
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'events'").fetchone() is None:
@@ -180,13 +180,13 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, migrations: tuple[Migration, ...]) -> None:
-    """All that is missing, in one transaction: a failure leaves the database as it was."""
+    """Apply the missing migrations in one transaction: a failure leaves the database as it was."""
     version = _version(connection)
     missing = [migration for migration in migrations if migration.number > version]
     if not missing:
         return
     if 0 < version < MOVED:
-        # Before a copy is kept, which would hold them for ever.
+        # Before a copy is kept, because the copy stays.
         move_secrets(connection, path.parent / secret_files.FOLDER)
         for copy in path.parent.glob(f"{path.name}.schema-*.copy"):
             clean_copy(copy)

@@ -37,7 +37,7 @@ MIGRATIONS: tuple[Migration, ...] = (
                 spec TEXT NOT NULL,
                 request_key TEXT UNIQUE
             )""",
-            # What is live is found without a look at history, however long that has grown.
+            # Finds live runs without reading history.
             "CREATE INDEX runs_live ON runs (number) WHERE ended_at IS NULL",
             "CREATE INDEX runs_parent ON runs (parent, number)",
             "CREATE INDEX runs_root ON runs (root, number)",
@@ -83,7 +83,7 @@ MIGRATIONS: tuple[Migration, ...] = (
                 state TEXT NOT NULL
             )""",
             "CREATE UNIQUE INDEX handoffs_task ON handoffs (task, number)",
-            # The promise that a task has one agent at a time, kept by the database itself.
+            # A task has one agent at a time.
             "CREATE UNIQUE INDEX handoffs_open ON handoffs (task, depth) WHERE completed_at IS NULL",
         ),
     ),

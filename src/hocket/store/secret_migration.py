@@ -1,7 +1,7 @@
 """Moving the values of secret variables out of a database that an earlier version wrote.
 
-Until schema 3 the records of runs and the queues of tasks held whole environments. What is live keeps its values, in
-``secrets/<owner>``; of everything else only the names are left.
+Before schema 3 the records of runs and the queues of tasks held whole environments. Live runs and queued items keep
+their values in ``secrets/<owner>``; of all others only the names are kept.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from hocket.secret_files import Values
 log = logging.getLogger("hocket")
 
 MOVED = 3
-"""The schema whose databases hold no values any more."""
+"""The first schema whose databases hold no values."""
 _PAGE = 500
 
 
 def move_secrets(connection: sqlite3.Connection, folder: Path) -> None:
     """Move the values of live runs and of queued items into files, and remove all others.
 
-    The files are on the disk before a row is changed, and a second attempt comes to the same: a kill does no harm.
+    The files are on the disk before a row is changed, and a second attempt has the same result.
     """
     known: dict[str, Values] = {}
     for (root,) in connection.execute("SELECT DISTINCT root FROM runs WHERE ended_at IS NULL").fetchall():
@@ -44,7 +44,7 @@ def move_secrets(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def remove_secrets(connection: sqlite3.Connection, known: dict[str, Values] | None = None) -> None:
-    """Replace all values by names, also in pages that are free. ``known`` are those that have files, by owner."""
+    """Replace all values by names, in free pages too. ``known`` has the values that are in files, by owner."""
     connection.execute("PRAGMA secure_delete=ON")
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -77,7 +77,7 @@ def clean_copy(path: Path) -> None:
 
 
 def _rewrite(connection: sqlite3.Connection) -> None:
-    """Write the file anew: pages that were freed before this hold what was deleted then."""
+    """Rewrite the file: pages that were freed earlier still hold deleted values."""
     try:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -88,7 +88,7 @@ def _rewrite(connection: sqlite3.Connection) -> None:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[tuple[str, str, bytes]]:
-    """Root, id and record of every run, a page at a time: the rows may be changed meanwhile."""
+    """Yield root, id and record of every run, a page at a time: rows may be changed in between."""
     last = -1
     sql = "SELECT number, root, id, spec FROM runs WHERE number > ? ORDER BY number LIMIT ?"
     while page := connection.execute(sql, (last, _PAGE)).fetchall():
@@ -98,9 +98,9 @@ def _records(connection: sqlite3.Connection) -> Iterator[tuple[str, str, bytes]]
 
 
 def _queues(connection: sqlite3.Connection) -> list[tuple[str, dict[str, Any]]]:
-    """Every task whose queue holds a secret."""
+    """Return every task whose queue holds a secret."""
     if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'tasks'").fetchone():
-        return []  # Of before there were tasks.
+        return []  # A schema without tasks.
     rows = connection.execute("SELECT id, state FROM tasks WHERE queued > 0").fetchall()
     tasks = [(task_id, msgspec.json.decode(state)) for task_id, state in rows]
     return [(task_id, task) for task_id, task in tasks if any(_with_secrets(task))]

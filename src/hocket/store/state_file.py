@@ -1,7 +1,7 @@
-"""A small file beside the database: whether it is ``open`` or was ``closed`` in order, and its last committed event.
+"""The state file beside the database: whether it is ``open`` or was ``closed`` properly, and its last committed event.
 
-A database that was open when its process died has a write-ahead log. Where the log is missing, either another program
-that opened the database has folded it in, or it was removed: then the database ends before the event named here.
+A database that was open when its process died has a write-ahead log. If the log is missing, either another program has
+checkpointed it, or it was removed: then the database ends before the event recorded here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 
 class State(NamedTuple):
-    """What the file says."""
+    """The content of the file."""
 
     word: str
     seq: int | None = None
-    """The last event that was committed; None in files of versions that did not record it."""
+    """The last committed event; None in files of versions that did not record it."""
 
 
 class OpenMark:
     """The file of a database that is open.
 
-    It is written in place, which a full disk does not prevent and a killed process does not tear, and it is not
-    flushed: it has to outlive this process, not the machine.
+    It is written in place, which works on a full disk and is atomic for a killed process. It is not flushed: it has to
+    outlive this process, not the machine.
     """
 
     def __init__(self, path: Path, seq: int) -> None:
@@ -33,13 +33,13 @@ class OpenMark:
         self._seq = seq
 
     def note(self, seq: int) -> None:
-        """Record a commit. The commit counts in any case, so a failure is ignored."""
+        """Record a commit. A failure is ignored, because the commit is done."""
         self._seq = seq
         with contextlib.suppress(OSError):
             self._write("open", seq)
 
     def close(self) -> None:
-        """The database was closed in order: no log is missing beside it."""
+        """Record that the database was closed properly and needs no log."""
         try:
             self._write("closed", self._seq)
         finally:
@@ -56,7 +56,7 @@ def _file(path: Path) -> Path:
 
 
 def read_state(path: Path) -> State | None:
-    """The state, or ``None`` where there was never a database."""
+    """Return the state, or None if there was never a database."""
     try:
         word, *rest = _file(path).read_text().split() or [""]
     except FileNotFoundError:

@@ -1,9 +1,9 @@
-"""Tasks a second time, as plain files beside their attachments: from these a lost database gets them back.
+"""Tasks a second time, as plain files beside their attachments, from which a lost database is restored.
 
-``task.json`` has a task's own words, with all that waits for it. ``log`` has one line for each change of a hand-off,
-for each line of history, and for how far the task is; it only grows, so that a long chain costs no more than a short
-one, and a hand-off one write. They follow the database by a moment, and nobody but ``restore`` reads them. What a
-server was too late to write, the next one adds.
+``task.json`` has a task with its queue. ``log`` has one line for each change of a hand-off, for each event of the
+history and for each change of the task's state. It is only appended to, so a long chain costs no more than a short one.
+The files follow the database by a moment and are read by ``restore`` alone. A server writes what the one before it did
+not finish.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ log = logging.getLogger("hocket")
 FOLDER = ("data", "tasks")
 TASK, LOG = "task.json", "log"
 MARK = ".written"
-"""The number of the last event up to which everything is in the files."""
+"""Holds the sequence number up to which every event is in the files."""
 MARK_EVERY = 64
-"""Changes between two marks: as many are written again, at worst, after a server was killed."""
+"""Changes between two marks. After a kill of the server at most as many are written again."""
 PACE = 0.02
-"""Seconds between two tasks that are written late: there may be thousands, and nobody waits for them."""
+"""Seconds between two tasks that are written late: there may be thousands, and none is urgent."""
 CHANGED = "task.changed"
 _PASSING = (STARTED, COMPLETED, STATUS)
 _STANDING = ("status", "message", "current_agent", "current_since", "handoffs", "updated_at")
@@ -45,7 +45,7 @@ _line = msgspec.json.Decoder(dict[str, Any])
 
 
 class Kept(NamedTuple):
-    """A task as its files have it."""
+    """A task as read from its files."""
 
     task: Task
     handoffs: tuple[Handoff, ...]
@@ -53,13 +53,13 @@ class Kept(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What is to be written of one task."""
+    """What to write of one task."""
 
     task: Task
     handoffs: list[Handoff]
     events: list[Event]
     anew: bool = False
-    """Whether that is all there is of it, so that the log begins again."""
+    """Whether this is the whole task, so that its log is replaced."""
 
     @property
     def is_news(self) -> bool:
@@ -67,7 +67,7 @@ class Entry(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether more has changed than how far the task is: that costs a file of its own."""
+        """Whether more has changed than the state of the task, so that ``task.json`` is written too."""
         return self.anew or not self.events or any(event.data["event"] not in _PASSING for event in self.events)
 
     @property
@@ -75,27 +75,27 @@ class Entry(NamedTuple):
         return max((event.seq for event in self.events), default=0)
 
 
-class Ledger:
-    """One per server. Written by a thread of its own, in the order of the commits."""
+class TaskFiles:
+    """Writes the files of all tasks, in a thread of its own and in the order of the commits."""
 
     def __init__(self, home: Path, store: Store) -> None:
         self._folder = home.joinpath(*FOLDER)
         self._store = store
-        self._thread = ThreadPoolExecutor(1, "hocket-ledger")
+        self._thread = ThreadPoolExecutor(1, "hocket-task-files")
         self._missed: set[str] = set()
-        """Tasks that could not be written, for want of room perhaps."""
+        """Tasks that could not be written, on a full disk for example."""
         self._caught_up = self._closed = False
         self._seq = self._unmarked = 0
-        """The last event that was noted, and how many tasks were written since the last mark."""
+        """The last event that was submitted, and how many tasks were written since the last mark."""
 
     async def catch_up(self) -> None:
-        """Add what the server before this one did not come to write."""
+        """Write the changes that the server before this one did not finish."""
         last = self._store.read.last_seq()
         marked = _marked(self._folder, last)
         for name, first in await asyncio.wrap_future(
             self._store.read_aside(lambda read: read.tasks_changed_since(marked))
         ):
-            # All that happened before this was to tasks that have had their turn.
+            # All earlier events are of tasks that have been submitted.
             self._thread.submit(self._write, [], [name], first - 1)
             await asyncio.sleep(PACE)
         self._seq = max(self._seq, last)
@@ -103,14 +103,14 @@ class Ledger:
         self._thread.submit(self._mark, self._seq)
 
     def note(self, committed: Committed) -> None:
-        """Write down what became of tasks."""
+        """Write the changes of tasks in a commit."""
         entries = [entry for task in committed.tasks.values() if (entry := self._entry(task, committed)).is_news]
         if entries and not self._closed:
             self._seq = max([self._seq, *(event.seq for event in committed.events)])
             self._thread.submit(self._write, entries, list(self._missed), self._seq if self._caught_up else 0)
 
     def close(self) -> None:
-        """Write what is left. What happens from now on is for the next server to add."""
+        """Write what is left. The next server adds what is committed from now on."""
         self._closed = True
         if self._caught_up:
             self._thread.submit(self._mark, self._seq)
@@ -122,9 +122,9 @@ class Ledger:
         return Entry(task, begun, [event for event in committed.events if event.run == task.id])
 
     def _write(self, entries: list[Entry], anew: Sequence[str], seq: int) -> None:
-        """In the thread. With a number, all is in the files that happened up to it.
+        """Write entries and whole tasks, in the thread. With a ``seq``, the files are then complete up to that event.
 
-        What is written ``anew`` is read here, so that it has all that was noted before.
+        Whole tasks are read here, after all earlier changes were written.
         """
         for entry in entries:
             self._try(entry.task.id, entry)
@@ -147,7 +147,7 @@ class Ledger:
             self._missed.add(name)
 
     def _mark(self, seq: int) -> None:
-        """Not while something is missing: the next server then begins where this one was still right."""
+        """Write the mark, unless a task is missing: the next server then starts from the last mark."""
         if self._missed or not self._folder.is_dir():
             return
         with suppress(OSError):
@@ -169,7 +169,7 @@ def _with_prompt(record: Handoff, read: Queries) -> Handoff:
 
 
 def _marked(folder: Path, last: int) -> int:
-    """What was marked; nothing where it is the mark of another database."""
+    """Return the mark; 0 if there is none, or if it is that of another database."""
     try:
         marked = int((folder / MARK).read_bytes())
     except (OSError, ValueError):
@@ -181,7 +181,7 @@ def _marked(folder: Path, last: int) -> int:
 
 
 def _write(place: str, entry: Entry) -> None:
-    """The log first: a hand-off that is known twice does no harm, one that the task counts and nobody knows would."""
+    """Write the log before the task: a hand-off in the log twice is harmless, one that is missing there is not."""
     lines = b"".join(_lines(entry))
     try:
         _add(place, lines, entry.anew)
@@ -200,7 +200,7 @@ def _add(place: str, lines: bytes, anew: bool) -> None:
 
 
 def _replace(place: str, name: str, content: bytes) -> None:
-    """Whole or not at all, but not waited for: the database is what counts, and is flushed."""
+    """Replace a file atomically. It is not flushed: the database is."""
     unfinished = f"{place}/.{name}.new"
     _put(unfinished, content, os.O_TRUNC)
     os.rename(unfinished, f"{place}/{name}")
@@ -231,9 +231,9 @@ def _lines(entry: Entry) -> Iterator[bytes]:
 
 
 def read_all(home: Path) -> tuple[list[Kept], int]:
-    """Every task that its files still tell of, in the order of their numbers; and how many do not.
+    """Return every task that can be read, in the order of their numbers, and how many cannot.
 
-    A folder with another name than its task is somebody's copy, and may be older than the task itself.
+    A folder with another name than its task is a copy, and may be older than the task itself.
     """
     places = sorted(path.parent for path in home.joinpath(*FOLDER).glob(f"*/{TASK}"))
     found = [_read(place) for place in places]
@@ -243,12 +243,12 @@ def read_all(home: Path) -> tuple[list[Kept], int]:
 
 
 def forget_mark(home: Path) -> None:
-    """Have the next server write all of it anew."""
+    """Make the next server write all files again."""
     home.joinpath(*FOLDER, MARK).unlink(missing_ok=True)
 
 
 class _Log:
-    """What the lines of a log come to."""
+    """The content of a log."""
 
     def __init__(self) -> None:
         self.handoffs: dict[str, Handoff] = {}
@@ -259,7 +259,8 @@ class _Log:
         if "handoff" in line:
             record = msgspec.convert(line["handoff"], Handoff)
             before = self.handoffs.get(record.id, record)
-            self.handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)  # asked once, told once
+            # Only the first line of a hand-off has its prompt.
+            self.handoffs[record.id] = replace(record, prompt=record.prompt or before.prompt)
         elif "now" in line:
             self.standing.append((line["seq"], line["now"]))
         else:
@@ -280,7 +281,7 @@ def _read(place: Path) -> Kept | None:
 
 
 def _log_of(path: Path) -> _Log:
-    """One line that cannot be read, a torn one perhaps, keeps no other out."""
+    """Read a log, skipping lines that cannot be read."""
     found = _Log()
     for text in path.read_bytes().splitlines() if path.exists() else ():
         try:
@@ -291,7 +292,7 @@ def _log_of(path: Path) -> _Log:
 
 
 def told_by(task: Task, chain: Sequence[Handoff]) -> Task:
-    """The task as its hand-offs tell of it: they are written first, so it may be one of them behind."""
+    """Return the task brought up to date with its hand-offs, which are written before it."""
     open_ = [one for one in chain if one.completed_at is None]
     status = task.status
     if not status.is_over and open_:

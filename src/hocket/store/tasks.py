@@ -83,7 +83,7 @@ class TaskQueries(RunQueries):
     def last_closed_handoff(self, task: Task) -> Handoff | None:
         """Return the hand-off that was closed last, which need not be the one that began last.
 
-        Those that were imported with the task count as older than all others, whatever their clock said.
+        Those that were imported with the task count as older than all others, regardless of their clock.
         """
         sql = """SELECT state FROM handoffs WHERE task = ? AND completed_at IS NOT NULL
             ORDER BY number > ? DESC, completed_at DESC, number LIMIT 1"""

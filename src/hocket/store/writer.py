@@ -1,6 +1,6 @@
-"""One thread writes. It commits whatever has gathered since its last commit in one transaction: group commit.
+"""The writer thread. It commits all batches that have arrived since its last commit in one transaction (group commit).
 
-The sequence of events is dealt out here, in the order of the commits, so no reader ever sees a later number first.
+Sequence numbers are assigned here, in the order of the commits, so no reader sees a later number first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hocket.store.usage import TELLING, record_usage
 
 @dataclass(slots=True)
 class NewRun:
-    """What is stored once, at a run's birth."""
+    """What is stored once, when a run is created."""
 
     spec: bytes
     request_key: str | None = None
@@ -43,27 +43,27 @@ class Offsets:
 
 @dataclass(slots=True)
 class Batch:
-    """What becomes true together. ``events`` have no sequence yet (0)."""
+    """Changes that are committed together. The ``seq`` of its events is still 0."""
 
     events: list[Event]
     new: dict[str, NewRun] = field(default_factory=dict)
     offsets: dict[str, Offsets] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
-    """What is done to tasks, before anything else of this batch."""
+    """Changes of tasks, applied before the events."""
     order_key: str | None = None
-    """Under which a task that is created here can be found again."""
+    """The request key of a task that is created here."""
     durable: bool = False
-    """Whether somebody will be told that it is saved: flushed to the disk before it counts."""
+    """Flush the commit to the disk, because the caller reports it as saved."""
 
     @property
     def is_vital(self) -> bool:
-        """Whether it must be recorded even on a full disk: what a user asked for, and how a run ended."""
+        """True for what must be recorded even on a full disk: what a user asked for, and how a run ended."""
         return self.durable or bool(self.orders) or any(event.type == "run.ended" for event in self.events)
 
 
 @dataclass(slots=True)
 class Committed:
-    """A batch as it was stored: events with their numbers, their wire form, and the runs after them."""
+    """A batch as it was stored: events with their sequence numbers, their wire form, and the runs after them."""
 
     events: list[Event]
     lines: list[bytes]
@@ -73,7 +73,7 @@ class Committed:
 
 
 MakeRoom = Callable[[], bool]
-"""Called where the disk may be full; whether there is more room now."""
+"""Called when the disk is full; returns True if there is more room now."""
 Done = Callable[[list[tuple[Batch, Committed | Exception]]], None]
 
 _encoder = msgspec.json.Encoder()
@@ -88,7 +88,7 @@ _OFFSETS = """INSERT INTO offsets (run, out_offset, err_offset, reader) VALUES (
 
 
 def wire(seq: int, ts: float, run: str, root: str, kind: str, data: str) -> bytes:
-    """An event as every reader gets it. ``data`` is JSON already."""
+    """Return the wire form of an event. ``data`` is JSON already."""
     head = f'{{"v":1,"seq":{seq},"ts":{ts:.6f},"run":"{run}","root":"{root}","type":"{kind}","data":'
     return f"{head}{data}}}".encode()
 
@@ -96,7 +96,7 @@ def wire(seq: int, ts: float, run: str, root: str, kind: str, data: str) -> byte
 class Writer:
     """The thread, its queue and its connection. ``done`` is called in the thread, once per group, in order.
 
-    It holds the live runs, because only here is it known in which order events became true.
+    It holds the live runs, because the order of events is only known here.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class Writer:
     ) -> None:
         self._connection = connection
         self._note = note
-        """Called with the last event's number after each commit that has events."""
+        """Called with the last sequence number after each commit that has events."""
         self._make_room = make_room
         self._next_seq = next_seq
         self._live = {run.id: run for run in live}
         self._done = done
         self._flushing: bool | None = None
-        """Whether the connection waits for the disk with each commit; not known before the first one."""
+        """Whether each commit is flushed to the disk; None before the first one."""
         self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="hocket-writer", daemon=True)
         self._thread.start()
@@ -125,7 +125,7 @@ class Writer:
         self._queue.put(batch)
 
     def close(self) -> None:
-        """Everything submitted so far is committed first."""
+        """Commit everything submitted so far and end the thread."""
         self._queue.put(None)
         self._thread.join()
 
@@ -143,13 +143,13 @@ class Writer:
     def _commit_group(self, batches: list[Batch]) -> list[tuple[Batch, Committed | Exception]]:
         try:
             return list(zip(batches, self._transaction(batches), strict=True))
-        except Exception as error:  # noqa: BLE001 - whatever a batch does wrong, this thread must go on for the others
+        except Exception as error:  # noqa: BLE001 - a bad batch must not end the thread
             if len(batches) == 1:
-                # Not for what agents say: that can wait in its file, and would use up all there is.
+                # Not for output: it waits in its file, and would use up the reserve.
                 if _is_full(error) and batches[0].is_vital and self._make_room():
                     return self._commit_group(batches)
-                return [(batches[0], _explained(error))]
-        # One batch may have spoiled it for all (or the disk is full): each gets its own chance.
+                return [(batches[0], _as_hocket_error(error))]
+        # One batch may have failed for all of them: each is tried alone.
         return [pair for batch in batches for pair in self._commit_group([batch])]
 
     def _transaction(self, batches: list[Batch]) -> list[Committed]:
@@ -190,17 +190,17 @@ class Writer:
         for order in batch.orders:
             key = batch.order_key if isinstance(order, Create) else None
             change = carry_out(self._connection, order, now, key)
-            _tell(self._noted(change, now, changed, result), first, result, rows)
+            _append_events(self._change_events(change, now, changed, result), first, result, rows)
         for said in batch.events:
-            if not self._may_happen(said, batch, changed):
+            if not self._is_valid(said, batch, changed):
                 continue
             before = changed.get(said.run) or self._live.get(said.run)
             if said.type in CHANGING and (before or said.run in batch.new):
                 result.runs[said.run] = changed[said.run] = apply(before, said)
             if said.type == "run.ended":
-                # Whoever follows the run stops listening at its end, so what that means is told first.
-                _tell(self._closed(changed[said.run], said.ts, changed, result), first, result, rows)
-            _tell([said], first, result, rows)
+                # Followers stop at the end of the run, so the change of its task comes first.
+                _append_events(self._close_handoff(changed[said.run], said.ts, changed, result), first, result, rows)
+            _append_events([said], first, result, rows)
         self._connection.executemany(_EVENT, rows)
         self._write_runs(result.runs.values(), batch.new)
         self._write_lookups(result)
@@ -219,15 +219,15 @@ class Writer:
             elif event.type in TELLING and event.run in result.runs:
                 record_usage(self._connection, result.runs[event.run], event.seq)
 
-    def _closed(self, run: Run, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
-        """The end of a run is the end of its hand-off, in the same breath, unless that was ended before."""
+    def _close_handoff(self, run: Run, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
+        """Close the hand-off of a run that has ended, unless it is closed already."""
         order = closing(run)
         if order is None or not is_open(self._connection, order.handoff):
             return []
-        return self._noted(carry_out(self._connection, order, now), now, changed, result)
+        return self._change_events(carry_out(self._connection, order, now), now, changed, result)
 
-    def _noted(self, change: Change, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
-        """A change as events: of the task itself, and of each run whose hand-off is closed by it."""
+    def _change_events(self, change: Change, now: float, changed: dict[str, Run], result: Committed) -> list[Event]:
+        """Return a change as events: of the task itself, and of each run whose hand-off it closes."""
         task = change.task
         result.tasks[task.id] = task
         result.handoffs |= {record.id: record for record in (*change.opened, *change.closed)}
@@ -241,8 +241,8 @@ class Writer:
                 told.append(Event(0, now, run.id, run.root, "task.changed", about))
         return told
 
-    def _may_happen(self, event: Event, batch: Batch, changed: dict[str, Run]) -> bool:
-        """Not so the end of a run that has none to come: a run ends once."""
+    def _is_valid(self, event: Event, batch: Batch, changed: dict[str, Run]) -> bool:
+        """Return False for the end of a run that has ended already."""
         run = changed.get(event.run) or self._live.get(event.run)
         return event.type != "run.ended" or event.run in batch.new or not (run is None or run.ended)
 
@@ -257,8 +257,8 @@ class Writer:
             self._connection.execute(_RUN, (*row, state, birth.spec.decode(), birth.request_key, run.resumed_from))
 
 
-def _tell(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:
-    """Deal out the next numbers."""
+def _append_events(events: Iterable[Event], first: int, result: Committed, rows: list[tuple[object, ...]]) -> None:
+    """Assign the next sequence numbers."""
     for said in events:
         event = Event(first + len(rows), said.ts, said.run, said.root, said.type, said.data)
         data = _encoder.encode(event.data).decode()
@@ -271,10 +271,10 @@ def _is_full(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and "full" in str(error)
 
 
-def _explained(error: Exception) -> HocketError:
+def _as_hocket_error(error: Exception) -> HocketError:
     if isinstance(error, HocketError):
-        return error  # An order that cannot be carried out says why.
+        return error  # An order that is refused says why.
     if _is_full(error):
-        return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs go on meanwhile")
+        return DiskLow("the disk is full: nothing could be recorded", "Free some space; live runs continue")
     is_damaged = type(error) is sqlite3.DatabaseError
     return StoreError(f"this could not be recorded: {error}", RESTORE if is_damaged else None)

@@ -66,7 +66,7 @@ from hocket.sessions.background import Tasks as Background
 from hocket.sessions.journal import RETRY_AFTER
 from hocket.sessions.run_identity import new_id
 from hocket.store import Committed
-from hocket.store.task_files import FOLDER, Ledger
+from hocket.store.task_files import FOLDER, TaskFiles
 from hocket.tasks.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.workflows.bind import StartRequest, check_directory
 from hocket.workflows.directory_state import UNREADABLE, Evidence, look
@@ -119,7 +119,7 @@ class Tasks:
         self._engine = engine
         self.read = engine.read
         self._background = Background()
-        self._ledger = Ledger(engine.home, engine.store)
+        self._task_files = TaskFiles(engine.home, engine.store)
         self._creating, self._taking = Once(), Once()
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
@@ -128,14 +128,14 @@ class Tasks:
     def open(self) -> None:
         """Go on with what was queued when the server before this one went."""
         self._engine.listen(self._on_commit)
-        self._engine.listen(self._ledger.note)
-        self._background.spawn(self._ledger.catch_up())
+        self._engine.listen(self._task_files.note)
+        self._background.spawn(self._task_files.catch_up())
         for task in self.read.queued_tasks():
             self._look_at_queue(task)
 
     async def close(self) -> None:
         await self._background.close()
-        self._ledger.close()
+        self._task_files.close()
         self._looking.shutdown(wait=False, cancel_futures=True)
 
     # Who may
