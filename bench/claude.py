@@ -19,7 +19,7 @@ from typing import IO, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from e2e.claude.stage import ENVIRONMENT, define, real_cli
+from e2e.claude.setup import ENVIRONMENT, define, real_cli
 from golden.recordings import Recording, Recordings
 from measure import HOCKET, Figure, World, lone_python, seconds, world
 

@@ -1,6 +1,6 @@
 """Files of one folder that describe the same agent: the one that Claude would take wins, and the others are told.
 
-What Claude does was measured; ``tests/e2e/claude/test_oracle.py`` asks it again.
+What Claude does was measured; ``tests/e2e/claude/test_agent_listing.py`` asks it again.
 """
 
 from __future__ import annotations

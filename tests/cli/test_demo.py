@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cli.leftovers import living_below, wait_until_gone
-from e2e.claude.stage import real_cli
+from e2e.claude.setup import real_cli
 from world import Bin, Hocket
 
 SHOWN = (

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from cli.leftovers import living_below, wait_until_gone
-from e2e.claude.stage import define, real_cli
+from e2e.claude.setup import define, real_cli
 from world import Bin, Hocket
 
 KEPT = "kept"

@@ -15,8 +15,8 @@ Event = dict[str, Any]
 Run = dict[str, Any]
 
 
-class Told(NamedTuple):
-    """What a command with ``--json`` said about a run, and how it ended."""
+class RunOutput(NamedTuple):
+    """The events that a command with ``--json`` printed, and its exit code."""
 
     code: int
     events: list[Event]
@@ -24,7 +24,7 @@ class Told(NamedTuple):
 
     @property
     def ended(self) -> dict[str, Any]:
-        """The last line's data."""
+        """The data of the last line."""
         assert self.events, self.stderr
         assert self.events[-1]["type"] == "run.ended", self.events[-1]
         data: dict[str, Any] = self.events[-1]["data"]
@@ -47,12 +47,12 @@ class Told(NamedTuple):
 
     @property
     def root(self) -> str:
-        """The run that all of it is about."""
+        """The root run."""
         return str(self.events[-1]["root"])
 
     @property
     def leaf(self) -> str:
-        """The only run with a process."""
+        """The only leaf run."""
         (run,) = (run for step in self.ended["steps"] for run in step["runs"])
         return str(run)
 
@@ -60,14 +60,14 @@ class Told(NamedTuple):
         return [event["data"] for event in self.events if event["type"] == kind]
 
 
-def heard(code: int, stdout: str, stderr: str) -> Told:
-    return Told(code, [json.loads(line) for line in stdout.splitlines()], stderr)
+def run_output(code: int, stdout: str, stderr: str) -> RunOutput:
+    return RunOutput(code, [json.loads(line) for line in stdout.splitlines()], stderr)
 
 
-def run(hocket: Hocket, *args: str | Path, **how: Any) -> Told:
+def run(hocket: Hocket, *args: str | Path, **how: Any) -> RunOutput:
     """``hocket run --json`` to its end."""
     done = hocket("run", "--json", *args, **how)
-    return heard(done.returncode, done.stdout, done.stderr)
+    return run_output(done.returncode, done.stdout, done.stderr)
 
 
 def events_of(hocket: Hocket, ref: str) -> list[Event]:
@@ -97,7 +97,7 @@ def waited(hocket: Hocket, ref: str) -> tuple[int, Run]:
 
 @contextmanager
 def following(hocket: Hocket, ref: str) -> Iterator[Iterator[Event]]:
-    """The run's events as they come. The command's own pipe is what is waited on."""
+    """The run's events as they arrive."""
     process = hocket.start("logs", ref, "-f", "--json")
     assert process.stdout is not None
     try:
@@ -108,7 +108,7 @@ def following(hocket: Hocket, ref: str) -> Iterator[Iterator[Event]]:
 
 
 def wait_for(hocket: Hocket, ref: str, kind: str, fits: Callable[[dict[str, Any]], bool] = lambda data: True) -> Event:
-    """The first event of that kind which fits, past or to come."""
+    """The first matching event of a kind, past or future."""
     with following(hocket, ref) as events:
         for event in events:
             if event["type"] == kind and fits(event["data"]):
@@ -121,7 +121,7 @@ def server_pid(hocket: Hocket) -> int:
 
 
 def open_gate(path: Path) -> None:
-    """Lets a process go on that reads from this FIFO."""
+    """Let a process continue that reads from this FIFO."""
     with path.open("w"):
         pass
 

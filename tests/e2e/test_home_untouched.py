@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from e2e.claude.stage import ENVIRONMENT, real_cli
+from e2e.claude.setup import ENVIRONMENT, real_cli
 from world import REAL_USER, Bin, Hocket
 
 from hocket.rehearsal import ScriptedModel, install, parse

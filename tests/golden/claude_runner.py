@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from e2e.claude.stage import ENVIRONMENT
+from e2e.claude.setup import ENVIRONMENT
 from golden.claude_cases import Action, Answer, Case, FileExists, Interrupt, Say, Until
 from world import SYSTEM_PATH
 

@@ -18,7 +18,7 @@ from typing import Any
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from e2e.claude.stage import real_cli
+from e2e.claude.setup import real_cli
 from e2e.codex.setup import real_codex
 from golden.claude_cases import CASES, Case
 from golden.claude_runner import CaseRun, run_case

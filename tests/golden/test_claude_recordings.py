@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import real_cli
+from e2e.claude.setup import real_cli
 from golden.claude_cases import CASES
 from golden.claude_runner import kind_of
 from golden.claude_versions import WHEELS, older, version_of

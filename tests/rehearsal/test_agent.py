@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.acting import ASKING, Agent, Process, blocks, kind, told
+from rehearsal.processes import ASKING, Agent, Process, blocks, kind, summary
 
 from hocket.rehearsal import uncovered_in
 
@@ -272,7 +272,7 @@ def test_a_failure_of_a_sub_agent_is_only_the_failure_of_its_task(cast: Make) ->
     with agent.start() as process:
         assert process.say("go").until("result")["result"] == "pity"
         assert process.end() == 0
-    assert ("member ended", "failed", "API Error: 500 rehearsed failure") in told(process.events)
+    assert ("member ended", "failed", "API Error: 500 rehearsed failure") in summary(process.events)
 
 
 def test_a_refusal_is_tried_once_more(cast: Make) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from rehearsal.acting import ASKING, Agent, Event, Process, on_stage, told
-from rehearsal.test_players import SCRIPT, TOOL
+from rehearsal.processes import ASKING, Agent, Event, Process, run_process, summary
+from rehearsal.test_both_implementations import SCRIPT, TOOL
 
 from hocket.rehearsal import parse, record
 
@@ -39,13 +39,13 @@ def act(process: Process) -> list[Event]:
 
 def story(events: list[Event]) -> list[tuple[Any, ...]]:
     """By voices: a background agent and its lead speak at the same time."""
-    return sorted(told(events), key=lambda entry: entry[0] not in ("turn", "lead", "question", "result"))
+    return sorted(summary(events), key=lambda entry: entry[0] not in ("turn", "lead", "question", "result"))
 
 
 @pytest.mark.parametrize("player", ["agent", "model"])
 def test_what_was_recorded_is_played_again_the_same(player: str, world: Path) -> None:
     (world / "first").mkdir()
-    with on_stage(player, world / "first", SCRIPT) as start:
+    with run_process(player, world / "first", SCRIPT) as start:
         process = start(*ASKING, "--allowedTools", "Bash(echo *)")
         before = act(process)
     document = recorded(process.lines)
@@ -65,7 +65,7 @@ def told_at_once(process: Process) -> list[Event]:
 @pytest.mark.parametrize("player", ["agent", "model"])
 def test_a_turn_that_began_before_the_last_result_was_told_is_a_turn_of_its_own(player: str, world: Path) -> None:
     (world / "first").mkdir()
-    with on_stage(player, world / "first", SCRIPT) as start:
+    with run_process(player, world / "first", SCRIPT) as start:
         process = start()
         before = told_at_once(process)
     document = recorded(process.lines)
@@ -123,10 +123,10 @@ def test_a_stream_that_broke_in_mid_text_and_then_failed_fails_again(
     document: Any = {"rules": [{"do": steps}]}
     for name, who in (("first", player), ("again", replayed_by)):
         (world / name).mkdir()
-        with on_stage(who, world / name, document) as start:
+        with run_process(who, world / name, document) as start:
             process = start()
             assert ending(process) == (1, True, status)
-        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        stories.append([entry for entry in summary(process.events) if entry[0] == "lead"])
         document = recorded(process.lines)
         assert [next(iter(step)) for step in document["rules"][0]["do"] if "cost" not in step] == [
             "think",
@@ -154,10 +154,10 @@ def test_a_refusal_is_one_again(
     stories = []
     for name, who in (("first", player), ("again", replayed_by)):
         (world / name).mkdir()
-        with on_stage(who, world / name, document) as start:
+        with run_process(who, world / name, document) as start:
             process = start("--permission-mode", "bypassPermissions")
             assert ending(process) == expected
-        stories.append([entry for entry in told(process.events) if entry[0] == "lead"])
+        stories.append([entry for entry in summary(process.events) if entry[0] == "lead"])
         assert process.events[-1]["stop_reason"] == ("refusal" if expected[0] else "end_turn")
         document = recorded(process.lines)
     assert stories[0] == stories[1]
@@ -176,10 +176,13 @@ def test_a_stream_that_broke_and_went_on_is_two_messages_again(
     stories = []
     for name, by in (("first", player), ("again", replayed_by)):
         (world / name).mkdir()
-        with on_stage(by, world / name, document) as start, start("--permission-mode", "bypassPermissions") as process:
+        with (
+            run_process(by, world / name, document) as start,
+            start("--permission-mode", "bypassPermissions") as process,
+        ):
             process.say("go")
             assert process.end() == 0
-        stories.append([entry for entry in told(process.events) if entry[0] == who])
+        stories.append([entry for entry in summary(process.events) if entry[0] == who])
         document = recorded(process.lines)
     assert [entry[2] for entry in stories[0]] == ["half", "a", "word", "Bash", False, "and more"]
     assert stories[0] == stories[1]
@@ -197,7 +200,10 @@ def test_a_turn_that_a_limit_ended_ends_so_with_the_same_limit_fails_without_and
     player: str, world: Path, limit: tuple[str, ...], subtype: str, words: str
 ) -> None:
     document: Any = {"rules": [{"do": [{"cost": 0.1}, {"say": "a"}, TOOL, {"say": "b"}]}]}
-    with on_stage(player, world, document) as start, start("--permission-mode", "bypassPermissions", *limit) as process:
+    with (
+        run_process(player, world, document) as start,
+        start("--permission-mode", "bypassPermissions", *limit) as process,
+    ):
         assert process.say("go").until("result")["subtype"] == subtype
         process.end()
     text, notes = record(process.lines, "claude")
@@ -234,7 +240,7 @@ def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
     for name in ("first", "again"):
         (world / name).mkdir()
         mode = ("--permission-mode", "bypassPermissions")
-        with on_stage(player, world / name, document) as start, start(*mode) as process:
+        with run_process(player, world / name, document) as start, start(*mode) as process:
             process.say("go")
             for _ in range(2 if TOOL in words else 1):
                 process.until("system/status")
@@ -242,7 +248,7 @@ def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
                 process.until("assistant")
             process.interrupt().until("result")
             process.end()
-        stories.append(told(process.events))
+        stories.append(summary(process.events))
         assert record(process.lines, "claude").notes == (
             "turn 1 was interrupted: it hangs there until it is interrupted again",
         )
@@ -252,7 +258,7 @@ def test_a_turn_that_was_interrupted_hangs_until_it_is_again_and_says_so(
 
 
 def test_an_api_that_could_not_be_reached_is_a_failure_again(world: Path) -> None:
-    with on_stage("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
+    with run_process("model", world, {"rules": [{"do": [{"say": "half a"}, "crash"]}]}) as start:
         process = start()
         assert ending(process) == (1, True, None)
     (world / "again").mkdir()
@@ -300,7 +306,7 @@ def test_a_sub_agents_prompt_finds_its_rule_again_whatever_it_looks_like(
     told_both: list[Any] = []
     for name in ("first", "again"):
         (world / name).mkdir()
-        with on_stage(player, world / name, document) as start, start() as process:
+        with run_process(player, world / name, document) as start, start() as process:
             process.say("go").until("result")
             assert process.end() == 0
         told_both.append(story(process.events))

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.acting import Process, cli_environment, real_cli
+from e2e.claude.setup import real_cli
+from rehearsal.processes import Process, cli_environment
 
 from hocket.rehearsal import ScriptedModel, parse, uncovered_in
 from hocket.rehearsal.matching import Conversation, Message, next_message

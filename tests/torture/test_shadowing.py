@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, define
+from e2e.claude.setup import ClaudeSetup, asks_to, define
 from e2e.commands import run
 from world import Bin, Hocket
 
 
 @pytest.fixture
-def claude(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def claude(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaudeSetup]:
     """The real CLI with a scripted model."""
-    stage = Stage("claude", world, monkeypatch)
-    yield stage
-    stage.close()
+    cli = ClaudeSetup("claude", world, monkeypatch)
+    yield cli
+    cli.close()
 
 
 def clone(project: Path, marks: Path) -> Path:
@@ -42,14 +42,14 @@ def line_to_type(stderr: str) -> str:
 
 
 def test_a_cloned_repository_s_agent_does_not_take_the_place_of_the_user_s_own(
-    claude: Stage, hocket: Hocket, agent: Bin, world: Path
+    claude: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     agent("hocket", f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m hocket "$@"\n')
     own = define(world / "user", "reviewer", body="You are agent: mine.")
     marks = world / "marks"
     path = clone(hocket.cwd, marks)
     command = f"sh -c 'touch {marks}/made'"
-    claude.plays({"when": {"agent": "reviewer"}, "do": [asks_to(command), {"say": "looks good"}]})
+    claude.use_script({"when": {"agent": "reviewer"}, "do": [asks_to(command), {"say": "looks good"}]})
 
     def refused() -> str:
         done = hocket("run", "reviewer", "-p", "look", "--json")

@@ -1,4 +1,4 @@
-"""Fixtures of the tests with Claude. What they are made of is in ``stage.py``."""
+"""Fixtures of the tests with Claude: see ``setup.py``."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import PLAYERS, Stage
+from e2e.claude.setup import IMPLEMENTATIONS, ClaudeSetup
 
 
-@pytest.fixture(params=PLAYERS)
-def stage(request: pytest.FixtureRequest, world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """Each of the two players in turn; a test that uses it holds for both."""
-    stage = Stage(str(request.param), world, monkeypatch)
-    yield stage
-    stage.close()
+@pytest.fixture(params=IMPLEMENTATIONS)
+def cli(request: pytest.FixtureRequest, world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaudeSetup]:
+    """Both implementations in turn."""
+    setup = ClaudeSetup(str(request.param), world, monkeypatch)
+    yield setup
+    setup.close()
 
 
 @pytest.fixture
-def claude(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+def claude(world: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClaudeSetup]:
     """The real CLI alone."""
-    stage = Stage("claude", world, monkeypatch)
-    yield stage
-    stage.close()
+    setup = ClaudeSetup("claude", world, monkeypatch)
+    yield setup
+    setup.close()
 
 
 @pytest.fixture
-def scripted(world: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    """The scripted agent alone, for what the real CLI cannot be made to do."""
-    return Stage("scripted", world, monkeypatch)
+def scripted(world: Path, monkeypatch: pytest.MonkeyPatch) -> ClaudeSetup:
+    """The scripted agent alone, for cases that the real CLI cannot produce."""
+    return ClaudeSetup("scripted", world, monkeypatch)

@@ -1,4 +1,4 @@
-"""Claude in chains and loops, told alike by both players."""
+"""Claude in chains and loops, with both implementations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, define, says
+from e2e.claude.setup import ClaudeSetup, define, says
 from e2e.commands import run, shown
 from world import Bin, Hocket
 
@@ -18,8 +18,8 @@ DONE = [{"say": "now"}, "marker"]
 
 
 @pytest.mark.req("S1-40", "S1-43", "S1-45", "S1-51")
-def test_a_loop_ends_with_the_marker_that_the_agent_was_told(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"when": {"pass": 2}, "do": DONE}, says("not yet"))
+def test_a_loop_ends_with_the_marker_that_the_agent_was_told(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({"when": {"pass": 2}, "do": DONE}, says("not yet"))
     told = run(hocket, "claude:5", "-p", "go", "--marker", "ALL_OF_IT_DONE")
     assert told.outcome == (0, "done", "marker")
     step = told.step
@@ -27,37 +27,37 @@ def test_a_loop_ends_with_the_marker_that_the_agent_was_told(stage: Stage, hocke
     assert [data["line"] for data in told.of("marker")] == ["ALL_OF_IT_DONE"]
     assert told.ended["result"] == "now\nALL_OF_IT_DONE"
     assert len({shown(hocket, leaf)["session_id"] for leaf in step["runs"]}) == 2
-    if stage.is_real:
-        assert "ALL_OF_IT_DONE" in json.dumps(stage.model.last["system"])
+    if cli.is_real:
+        assert "ALL_OF_IT_DONE" in json.dumps(cli.model.last["system"])
 
 
 @pytest.mark.req("S1-42")
-def test_the_marker_may_come_from_the_agent_s_own_instructions(claude: Stage, hocket: Hocket) -> None:
+def test_the_marker_may_come_from_the_agent_s_own_instructions(claude: ClaudeSetup, hocket: Hocket) -> None:
     (hocket.cwd / "hocket.toml").write_text("[claude]\ncontract = false\n")
     define(hocket.cwd, "worker", body="You are agent: worker. When all is done write:\nFORKHESTRA_COMPLETE\n")
-    claude.plays({"when": {"agent": "worker"}, "do": DONE})
+    claude.use_script({"when": {"agent": "worker"}, "do": DONE})
     told = run(hocket, "worker:3", "-p", "go")
     assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 1)
     assert json.dumps(claude.model.last["system"]).count("FORKHESTRA_COMPLETE") == 1
 
 
-def test_a_marker_that_the_agent_only_read_does_not_count(claude: Stage, hocket: Hocket) -> None:
+def test_a_marker_that_the_agent_only_read_does_not_count(claude: ClaudeSetup, hocket: Hocket) -> None:
     (hocket.cwd / "notes").write_text("FORKHESTRA_COMPLETE\n")
     read = {"name": "Read", "input": {"file_path": str(hocket.cwd / "notes")}, "result": "FORKHESTRA_COMPLETE"}
-    claude.plays({"do": [{"tool": read}, {"say": "I read about FORKHESTRA_COMPLETE."}]})
+    claude.use_script({"do": [{"tool": read}, {"say": "I read about FORKHESTRA_COMPLETE."}]})
     told = run(hocket, "claude:1", "-p", "write\nFORKHESTRA_COMPLETE\nwhen done")
     assert (*told.outcome, told.of("marker")) == (1, "failed", "max_iterations", [])
 
 
 @pytest.mark.req("S1-23", "S1-24", "S1-25", "S1-26", "S1-46", "S1-51")
 def test_a_mixed_chain_runs_each_step_in_its_own_directory(
-    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+    cli: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     one, two = world / "one", world / "two"
     define(one, "reviewer")
     define(two, "fixer")
     agent("builder", "import os; print('built in', os.getcwd())")
-    stage.plays({"when": {"agent": "reviewer"}, "do": DONE}, {"when": {"agent": "fixer"}, "do": DONE})
+    cli.use_script({"when": {"agent": "reviewer"}, "do": DONE}, {"when": {"agent": "fixer"}, "do": DONE})
     chain = f"{one}/.claude/agents/reviewer:3 -> builder -> ../two/.claude/agents/fixer:5"
     told = run(hocket, chain, "-p", "go")
     assert told.outcome == (0, "done", "marker")
@@ -69,10 +69,10 @@ def test_a_mixed_chain_runs_each_step_in_its_own_directory(
 
 
 @pytest.mark.req("S1-26")
-def test_a_chain_costs_what_its_steps_cost(stage: Stage, hocket: Hocket, world: Path) -> None:
+def test_a_chain_costs_what_its_steps_cost(cli: ClaudeSetup, hocket: Hocket, world: Path) -> None:
     define(world / "one", "planner")
     define(world / "two", "worker")
-    stage.plays(
+    cli.use_script(
         {"when": {"agent": "planner"}, "do": [{"cost": 0.25}, {"usage": {"output": 500}}, {"say": "planned"}]},
         {"when": {"agent": "worker"}, "do": [{"cost": 0.5}, {"usage": {"output": 900}}, *DONE]},
     )
@@ -85,10 +85,10 @@ def test_a_chain_costs_what_its_steps_cost(stage: Stage, hocket: Hocket, world: 
 
 @pytest.mark.req("S1-05", "S1-23", "S1-25", "S1-40", "S1-51", "S1-52")
 def test_an_agent_of_another_project_loops_there_until_its_second_pass_says_the_marker(
-    stage: Stage, hocket: Hocket, world: Path
+    cli: ClaudeSetup, hocket: Hocket, world: Path
 ) -> None:
     define(world / "other", "reviewer")
-    stage.plays({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    cli.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
     told = run(hocket, "../other/.claude/agents/reviewer.md:5", "-p", "go")
     assert told.outcome == (0, "done", "marker")
     assert (told.step["iterations"], told.step["max_iterations"]) == (2, 5)
@@ -98,7 +98,7 @@ def test_an_agent_of_another_project_loops_there_until_its_second_pass_says_the_
 
 @pytest.mark.req("S1-24", "S1-31", "S1-46", "S1-52")
 def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
-    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+    cli: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     define(world / "other", "reviewer")
     agent("builder", "import os; print('built in', os.getcwd())")
@@ -106,7 +106,7 @@ def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
     steps = [{"agent": "strict", "iterations": 3}, {"agent": "builder"}]
     config = {"agents": {"strict": {"path": "../other/.claude/agents/reviewer"}}, "chains": {"both": {"steps": steps}}}
     (hocket.cwd / "forge/chains.json").write_text(json.dumps(config))
-    stage.plays({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
+    cli.use_script({"when": {"agent": "reviewer", "pass": 2}, "do": DONE}, says("not yet", agent="reviewer"))
     told = run(hocket, "--chain", "both", "-p", "go")
     assert told.outcome == (0, "done", "single_run")
     assert [(step["agent"], step["reason"], step["iterations"]) for step in told.ended["steps"]] == [
@@ -118,22 +118,24 @@ def test_a_named_chain_mixes_agents_of_other_projects_with_programs(
 
 
 @pytest.mark.req("S1-44")
-def test_a_marker_among_other_code_is_a_quotation_and_alone_in_a_block_it_counts(stage: Stage, hocket: Hocket) -> None:
+def test_a_marker_among_other_code_is_a_quotation_and_alone_in_a_block_it_counts(
+    cli: ClaudeSetup, hocket: Hocket
+) -> None:
     quoted = f"At the end I shall run:\n\n```sh\nmake\necho done\n{DEFAULT_MARKER}\n```\n"
     said = f"Done.\n\n```\n{DEFAULT_MARKER}\n```\n"
-    stage.plays(says(said, **{"pass": 2}), says(quoted))
+    cli.use_script(says(said, **{"pass": 2}), says(quoted))
     told = run(hocket, "claude:4", "-p", "go")
     assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 2)
     assert [data["line"] for data in told.of("marker")] == [DEFAULT_MARKER]
 
 
 def test_agents_of_two_projects_work_at_the_same_time_and_the_next_step_waits_for_both(
-    stage: Stage, hocket: Hocket, agent: Bin, world: Path
+    cli: ClaudeSetup, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     define(world / "one", "reviewer")
     define(world / "two", "qa")
     agent("builder", "print('built')")
-    stage.plays(
+    cli.use_script(
         {"when": {"agent": "reviewer"}, "do": [{"say": "reviewed"}]},
         {"when": {"agent": "qa", "pass": 2}, "do": DONE},
         says("not yet", agent="qa"),
@@ -159,10 +161,10 @@ def test_agents_of_two_projects_work_at_the_same_time_and_the_next_step_waits_fo
     assert builder["started_at"] >= max(reviewer["ended_at"], second["ended_at"])
 
 
-def test_what_the_gate_said_is_told_to_the_next_pass(claude: Stage, hocket: Hocket) -> None:
+def test_what_the_gate_said_is_told_to_the_next_pass(claude: ClaudeSetup, hocket: Hocket) -> None:
     gate = "echo pass >> tries; [ $(wc -l < tries) -ge 2 ] || { echo test_of_everything FAILED; exit 1; }"
-    claude.plays({"do": DONE})
+    claude.use_script({"do": DONE})
     told = run(hocket, "claude:3", "-p", "go", "--until", gate)
     assert (*told.outcome, told.step["iterations"]) == (0, "done", "marker", 2)
-    assert "test_of_everything FAILED" in claude.model.heard()
+    assert "test_of_everything FAILED" in claude.model.request_text()
     assert "test_of_everything FAILED" not in json.dumps(claude.model.bodies[0])

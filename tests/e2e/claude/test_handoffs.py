@@ -1,4 +1,4 @@
-"""The whole of a task with the real CLI: an orchestrator hands its parts on, and gets nothing but final messages."""
+"""A whole task with the real CLI: an orchestrator hands off its parts and gets only final messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Document, Stage, bash
+from e2e.claude.setup import ClaudeSetup, Document, bash
 from e2e.commands import data_of, shown
 from world import Hocket
 
@@ -33,11 +33,11 @@ def task_of(hocket: Hocket, task: str) -> dict[str, Any]:
 
 
 @pytest.mark.req("S2-54", "S2-56", "S2-57", "S2-58", "S2-63", "S2-72", "S2-76", "S2-77", "S2-78", "S2-79")
-def test_an_orchestrator_leads_a_task_by_its_command_alone(claude: Stage, hocket: Hocket) -> None:
+def test_an_orchestrator_leads_a_task_by_its_command_alone(claude: ClaudeSetup, hocket: Hocket) -> None:
     """Through Bash, as its instructions say; `hocket` is on nobody's PATH but that which Hocket gives."""
     target = hocket.cwd / "hello.txt"
     write = {"tool": {"name": "Write", "input": {"file_path": str(target), "content": "hello\n"}}}
-    claude.plays(
+    claude.use_script(
         by("orchestrator", bash('hocket handoff planner "Plan \\"it\\""'), bash("hocket handoff developer 'Do $it'"),
            {"say": "planned and done"}),
         by("planner", {"say": "let me see"}, bash("true"), {"say": "THE-PLAN"}),
@@ -76,8 +76,8 @@ def is_by(body: Any, name: str) -> bool:
 
 
 @pytest.mark.req("S2-56", "S2-62", "S2-63", "S2-64")
-def test_each_agent_has_its_own_tools_and_its_own_mode(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(
+def test_each_agent_has_its_own_tools_and_its_own_mode(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(
         by("orchestrator", bash("hocket handoff developer 'Do it'"), {"say": "done"}), by("developer", {"say": "did"})
     )
     task = new_task(hocket)
@@ -93,8 +93,8 @@ def test_each_agent_has_its_own_tools_and_its_own_mode(claude: Stage, hocket: Ho
 
 
 @pytest.mark.req("S2-67", "S2-73")
-def test_an_agent_that_fails_is_no_success_for_its_caller(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(
+def test_an_agent_that_fails_is_no_success_for_its_caller(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(
         by("orchestrator", bash("hocket handoff developer 'Do it'"), {"say": "told"}),
         by("developer", {"fail": {"status": 400, "message": "no such luck"}}),
     )

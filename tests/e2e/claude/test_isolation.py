@@ -1,4 +1,4 @@
-"""Claude in worktrees of its own: commits flow on, and no worktree gives it a right that the project does not."""
+"""Claude in worktrees: commits reach later steps, and a worktree gives no right that the project lacks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, bash, define, says
-from e2e.commands import Told, run, shown
+from e2e.claude.setup import ClaudeSetup, bash, define, says
+from e2e.commands import RunOutput, run, shown
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Hocket
 
@@ -25,12 +25,12 @@ def project(world: Path) -> Path:
     return world / "p"
 
 
-def isolated(hocket: Hocket, *words: str | Path) -> Told:
+def isolated(hocket: Hocket, *words: str | Path) -> RunOutput:
     return run(hocket, *words, "-p", "go", "--isolation", "worktree", timeout=60)
 
 
 def test_what_one_agent_commits_the_next_one_has_and_the_project_is_as_it_was(
-    claude: Stage, hocket: Hocket, home: Path
+    claude: ClaudeSetup, hocket: Hocket, home: Path
 ) -> None:
     define(hocket.cwd, "planner")
     define(hocket.cwd, "builder")
@@ -38,7 +38,7 @@ def test_what_one_agent_commits_the_next_one_has_and_the_project_is_as_it_was(
     before = picture(hocket.cwd)
     (home / "config.toml").write_text(UNASKED)
     commit = bash(f"echo sixty > plan && git add --all && git {IDENTITY} commit --quiet -m plan")
-    claude.plays(
+    claude.use_script(
         {"when": {"agent": "planner"}, "do": [commit, {"say": "planned"}]},
         {"when": {"agent": "builder"}, "do": [bash("cp plan built"), {"say": "built"}]},
     )
@@ -52,9 +52,9 @@ def test_what_one_agent_commits_the_next_one_has_and_the_project_is_as_it_was(
     assert picture(hocket.cwd) == before
 
 
-def test_a_session_lives_in_its_worktree_and_is_told_to_commit(stage: Stage, hocket: Hocket) -> None:
+def test_a_session_lives_in_its_worktree_and_is_told_to_commit(cli: ClaudeSetup, hocket: Hocket) -> None:
     before = picture(hocket.cwd)
-    stage.plays({"when": {"pass": 2}, "do": [{"say": "now"}, "marker"]}, says("not yet"))
+    cli.use_script({"when": {"pass": 2}, "do": [{"say": "now"}, "marker"]}, says("not yet"))
     told = isolated(hocket, "claude:3")
     assert told.outcome == (0, "done", "marker")
     (worktree,) = told.of("worktree")
@@ -63,9 +63,9 @@ def test_a_session_lives_in_its_worktree_and_is_told_to_commit(stage: Stage, hoc
     assert {data["cwd"] for data in told.of("session") if "cwd" in data} == {worktree["path"]}
     assert (told.step["worktree"], branches(hocket.cwd), worktrees(hocket.cwd)) == (None, [], [])
     assert picture(hocket.cwd) == before
-    if stage.is_real:
+    if cli.is_real:
         assert all(Path(leaf["transcript"]).exists() for leaf in leaves)
-        assert "commit whatever you change" in json.dumps(stage.model.last["system"])
+        assert "commit whatever you change" in json.dumps(cli.model.last["system"])
 
 
 # --- Rights -------------------------------------------------------------------------------------------------
@@ -94,12 +94,12 @@ class Traps:
 
 
 @pytest.fixture
-def traps(hocket: Hocket, world: Path, claude: Stage) -> Traps:
-    claude.plays(says("fine"))
+def traps(hocket: Hocket, world: Path, claude: ClaudeSetup) -> Traps:
+    claude.use_script(says("fine"))
     return Traps(hocket.cwd, world)
 
 
-def notices(told: Told) -> list[Any]:
+def notices(told: RunOutput) -> list[Any]:
     return [data["text"] for data in told.of("notice")]
 
 
@@ -152,7 +152,7 @@ def test_local_settings_of_an_approved_project_count_as_they_do_in_any_worktree(
 
 
 def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
-    traps: Traps, hocket: Hocket, home: Path, claude: Stage
+    traps: Traps, hocket: Hocket, home: Path, claude: ClaudeSetup
 ) -> None:
     (hocket.cwd / ".claude").mkdir()
     (hocket.cwd / ".claude/settings.json").write_text("{}")
@@ -162,7 +162,7 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
     write = bash(f"echo '{hook}' > .claude/settings.json && git add --all && git {IDENTITY} commit --quiet -m x")
     define(Path.home(), "writer")
     (home / "config.toml").write_text(UNASKED)
-    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
+    claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
     told = isolated(hocket, "writer -> claude")
     assert told.code == 0
     assert told.ended["steps"][0]["commits"] == 1
@@ -173,13 +173,13 @@ def test_what_an_earlier_step_commits_gives_a_later_one_no_more_rights(
 @pytest.mark.req("S1-45")
 @pytest.mark.parametrize("where", ["worktree", "project"])
 def test_a_session_in_a_worktree_goes_on_only_with_what_is_approved(
-    traps: Traps, hocket: Hocket, claude: Stage, home: Path, where: str
+    traps: Traps, hocket: Hocket, claude: ClaudeSetup, home: Path, where: str
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     (home / "config.toml").write_text(UNASKED)
-    claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
+    claude.use_script({"do": [bash("echo x > left-over"), {"say": "fine"}]})
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung()) == (0, (True, True))
     assert hocket("resume", told.leaf, "--json").returncode == 0
@@ -230,7 +230,7 @@ def servers(folder: Path, **commands: str) -> str:
 @pytest.mark.req("S1-45")
 @pytest.mark.parametrize("place", [".", "worktrees"])
 def test_servers_that_a_step_writes_above_its_worktree_stay_off(
-    traps: Traps, hocket: Hocket, home: Path, claude: Stage, place: str
+    traps: Traps, hocket: Hocket, home: Path, claude: ClaudeSetup, place: str
 ) -> None:
     (hocket.cwd / ".claude").mkdir()
     (hocket.cwd / ".claude/settings.json").write_text("{}")
@@ -239,7 +239,7 @@ def test_servers_that_a_step_writes_above_its_worktree_stay_off(
     (home / "config.toml").write_text(UNASKED)
     define(Path.home(), "writer")
     write = bash(servers(home / place, planted=f"touch {traps.server}"))
-    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
+    claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
     told = isolated(hocket, "writer -> claude")
     assert (told.code, (home / place / ".mcp.json").exists(), traps.sprung()) == (0, True, (False, False))
     assert any("or servers above it are not those of when this began" in text for text in notices(told))
@@ -254,13 +254,13 @@ def test_servers_that_a_step_writes_above_its_worktree_stay_off(
 @pytest.mark.own_server
 @pytest.mark.req("S1-45")
 def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
-    traps: Traps, hocket: Hocket, home: Path, claude: Stage
+    traps: Traps, hocket: Hocket, home: Path, claude: ClaudeSetup
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
     (home / "config.toml").write_text(UNASKED)
-    claude.plays({"do": [bash("echo x > left-over"), {"say": "fine"}]})
+    claude.use_script({"do": [bash("echo x > left-over"), {"say": "fine"}]})
     told = isolated(hocket, "claude")
     assert (told.code, traps.sprung()) == (0, (True, True))
     subprocess.run(servers(home, later="true"), shell=True, check=True)  # noqa: S602 - our own words
@@ -278,7 +278,7 @@ def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
 @pytest.mark.own_server
 @pytest.mark.req("S1-45")
 def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more(
-    traps: Traps, hocket: Hocket, home: Path, claude: Stage
+    traps: Traps, hocket: Hocket, home: Path, claude: ClaudeSetup
 ) -> None:
     traps.set()
     commit_all(hocket.cwd)
@@ -287,7 +287,7 @@ def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more
     (home / "config.toml").write_text(UNASKED)
     define(Path.home(), "writer")
     write = bash(servers(home, mine=f"touch {traps.server}"))
-    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
+    claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "done"}]}, says("fine"))
     told = isolated(hocket, "writer -> claude")
     traps.sprung()
     assert any("so they are off" in text for text in notices(told))

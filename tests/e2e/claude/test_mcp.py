@@ -1,4 +1,4 @@
-"""A Claude agent with our MCP server: it hands work over, and gets the final message alone."""
+"""A Claude agent with our MCP server hands off work and gets the final message alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Document, Stage, define
+from e2e.claude.setup import ClaudeSetup, Document, define
 from e2e.claude.test_trust import trust
 from e2e.commands import events_of, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
 from mcp_server.piping import Pipes
@@ -27,9 +27,9 @@ def calls(name: str, **given: Any) -> Document:
     return {"tool": {"name": f"mcp__hocket__{name}", "input": given}}
 
 
-def offered(stage: Stage) -> set[str]:
+def offered(cli: ClaudeSetup) -> set[str]:
     """Those of our tools that the model was told of."""
-    return {tool["name"] for tool in stage.model.bodies[0]["tools"]} & set(rules())
+    return {tool["name"] for tool in cli.model.bodies[0]["tools"]} & set(rules())
 
 
 def came_back(hocket: Hocket, ref: str) -> list[tuple[bool, str]]:
@@ -48,10 +48,10 @@ BUILDER = {
 }
 
 
-def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: Stage, hocket: Hocket) -> None:
+def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: ClaudeSetup, hocket: Hocket) -> None:
     define(hocket.cwd, "lead")
     define(hocket.cwd, "builder")
-    claude.plays(LEAD, BUILDER)
+    claude.use_script(LEAD, BUILDER)
     told = run(hocket, "lead", "-p", "hello", timeout=PATIENCE)
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "all is done")
     assert came_back(hocket, told.leaf) == [(False, "built it")]
@@ -61,9 +61,9 @@ def test_an_agent_hands_work_over_and_gets_the_final_message_alone(claude: Stage
 
 
 @pytest.mark.own_server
-def test_a_hand_off_outlives_a_kill_of_the_server(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_a_hand_off_outlives_a_kill_of_the_server(claude: ClaudeSetup, hocket: Hocket, agent: Bin, home: Path) -> None:
     gate = slow(agent, home)
-    claude.plays({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
+    claude.use_script({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
     id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, id, "text", lambda data: data["text"] == "begun")
     os.kill(server_pid(hocket), signal.SIGKILL)
@@ -83,10 +83,10 @@ def slow(agent: Bin, home: Path) -> Path:
 
 
 def test_no_process_of_ours_is_beside_a_run_that_uses_our_tools(
-    claude: Stage, hocket: Hocket, agent: Bin, home: Path
+    claude: ClaudeSetup, hocket: Hocket, agent: Bin, home: Path
 ) -> None:
     gate = slow(agent, home)
-    claude.plays({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
+    claude.use_script({"do": [calls("hand_off", agent="slow", prompt="Take your time."), {"say": "all is done"}]})
     id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, id, "text", lambda data: data["text"] == "begun")
     pid = shown(hocket, id)["pid"]
@@ -97,10 +97,10 @@ def test_no_process_of_ours_is_beside_a_run_that_uses_our_tools(
 
 @pytest.mark.own_server
 def test_a_run_whose_server_is_killed_before_it_could_say_hello_has_our_tools_all_the_same(
-    claude: Stage, hocket: Hocket
+    claude: ClaudeSetup, hocket: Hocket
 ) -> None:
     """Nobody asks for a server: its keeper does, when the program waits for one."""
-    claude.plays({"do": [calls("status"), {"say": "fine"}]})
+    claude.use_script({"do": [calls("status"), {"say": "fine"}]})
     id = spawn(hocket, "claude", "-p", "hello")
     place = Path(shown(hocket, id)["dir"])
     os.kill(server_pid(hocket), signal.SIGKILL)
@@ -113,16 +113,16 @@ def test_a_run_whose_server_is_killed_before_it_could_say_hello_has_our_tools_al
     assert came_back(hocket, id) == [(False, "You have started no runs.")]
 
 
-def test_a_long_final_message_arrives_whole(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_a_long_final_message_arrives_whole(claude: ClaudeSetup, hocket: Hocket, agent: Bin, home: Path) -> None:
     agent("long", "print('word ' * 12_000 + 'end of it')")
     (home / "config.toml").write_text('[agents.long]\npath = "long"\n')
-    claude.plays({"do": [calls("hand_off", agent="long", prompt="Tell me."), {"say": "I see"}]})
+    claude.use_script({"do": [calls("hand_off", agent="long", prompt="Tell me."), {"say": "I see"}]})
     assert run(hocket, "claude", "-p", "hello", timeout=PATIENCE).code == 0
-    assert "word " * 12_000 + "end of it" in claude.model.heard()
+    assert "word " * 12_000 + "end of it" in claude.model.request_text()
 
 
-def test_an_agent_that_stays_has_our_tools_in_every_turn(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(
+def test_an_agent_that_stays_has_our_tools_in_every_turn(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(
         {"when": {"turn": 2}, "do": [calls("status"), {"say": "second"}]}, {"do": [calls("status"), {"say": "first"}]}
     )
     id = spawn(hocket, "claude", "-p", "hello", "--session")
@@ -133,18 +133,20 @@ def test_an_agent_that_stays_has_our_tools_in_every_turn(claude: Stage, hocket: 
     assert hocket("stop", id).returncode == 0
 
 
-def test_a_failed_hand_off_is_an_error_to_the_agent(claude: Stage, hocket: Hocket, agent: Bin, home: Path) -> None:
+def test_a_failed_hand_off_is_an_error_to_the_agent(
+    claude: ClaudeSetup, hocket: Hocket, agent: Bin, home: Path
+) -> None:
     agent("failing", "import sys; print('half of it'); sys.exit(3)")
     (home / "config.toml").write_text('[agents.failing]\npath = "failing"\n')
-    claude.plays({"do": [calls("hand_off", agent="failing", prompt="Try."), {"say": "too bad"}]})
+    claude.use_script({"do": [calls("hand_off", agent="failing", prompt="Try."), {"say": "too bad"}]})
     told = run(hocket, "claude", "-p", "hello", timeout=PATIENCE)
     assert told.ended["result"] == "too bad"
     assert came_back(hocket, told.leaf) == [(True, "failed (exit)\n\nhalf of it")]
 
 
-def test_a_list_of_permissions_keeps_none_of_our_tools_away(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_list_of_permissions_keeps_none_of_our_tools_away(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text('[agents.reader]\npath = "claude"\nallowed_tools = "Read"\n')
-    claude.plays({"do": [calls("status"), {"say": "fine"}]})
+    claude.use_script({"do": [calls("status"), {"say": "fine"}]})
     told = run(hocket, "reader", "-p", "hello", timeout=PATIENCE)
     assert {tool["name"] for tool in claude.model.bodies[0]["tools"]} == {"Read", *rules()}
     assert came_back(hocket, told.leaf) == [(False, "You have started no runs.")]
@@ -155,54 +157,54 @@ def test_a_list_of_permissions_keeps_none_of_our_tools_away(claude: Stage, hocke
     [("Read", set()), ("Read, mcp__hocket__hand_off", {"mcp__hocket__hand_off"}), ("Read, mcp__hocket", set(rules()))],
 )
 def test_a_definition_with_tools_has_those_of_ours_that_it_names(
-    claude: Stage, hocket: Hocket, tools: str, expected: set[str]
+    claude: ClaudeSetup, hocket: Hocket, tools: str, expected: set[str]
 ) -> None:
     define(hocket.cwd, "narrow", tools=tools)
-    claude.plays({"do": [{"say": "fine"}]})
+    claude.use_script({"do": [{"say": "fine"}]})
     assert run(hocket, "narrow", "-p", "hello", timeout=PATIENCE).code == 0
     assert offered(claude) == expected
 
 
 def test_the_tool_for_handing_over_is_at_hand_where_others_have_to_be_looked_for(
-    claude: Stage, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
+    claude: ClaudeSetup, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claude.plays({"do": [calls("status"), {"say": "fine"}]})
+    claude.use_script({"do": [calls("status"), {"say": "fine"}]})
     monkeypatch.setenv("ENABLE_TOOL_SEARCH", "true")
     told = run(hocket, "claude", "-p", "hello", timeout=PATIENCE)
     assert offered(claude) == {"mcp__hocket__hand_off"}
     assert came_back(hocket, told.leaf) == [(False, "You have started no runs.")]
 
 
-def test_users_switch_it_off(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_users_switch_it_off(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text("[claude]\nmcp = false\n")
-    claude.plays({"do": [{"say": "fine"}]})
+    claude.use_script({"do": [{"say": "fine"}]})
     assert run(hocket, "claude", "-p", "hello", timeout=PATIENCE).code == 0
     assert offered(claude) == set()
 
 
 @pytest.mark.parametrize("head", [{"allowedMcpServers": "[hocket]"}, {}], ids=["listed", "any"])
 def test_a_server_of_a_trusted_folder_with_our_name_does_not_take_our_place(
-    claude: Stage, hocket: Hocket, home: Path, head: dict[str, str]
+    claude: ClaudeSetup, hocket: Hocket, home: Path, head: dict[str, str]
 ) -> None:
     theirs = {"command": "/bin/sh", "args": ["-c", f"touch {hocket.cwd}/theirs"]}
     (hocket.cwd / ".mcp.json").write_text(json.dumps({"mcpServers": {"hocket": theirs}}))
     define(hocket.cwd, "listing", **head)
     trust(home, hocket.cwd)
-    claude.plays({"do": [{"say": "fine"}]})
+    claude.use_script({"do": [{"say": "fine"}]})
     assert run(hocket, "listing", "-p", "hello", timeout=PATIENCE).code == 0
     assert (offered(claude), (hocket.cwd / "theirs").exists()) == (set(rules()), False)
 
 
-def test_nothing_of_ours_is_left_in_the_users_files(claude: Stage, hocket: Hocket, world: Path) -> None:
-    claude.plays({"do": [calls("status"), {"say": "fine"}]})
+def test_nothing_of_ours_is_left_in_the_users_files(claude: ClaudeSetup, hocket: Hocket, world: Path) -> None:
+    claude.use_script({"do": [calls("status"), {"say": "fine"}]})
     assert run(hocket, "claude", "-p", "hello", timeout=PATIENCE).code == 0
     written = [path for path in (world / "user").rglob("*") if path.is_file() and path.suffix in (".json", ".toml")]
     assert not [path for path in written if '"hocket"' in path.read_text(errors="replace")]
     assert not (hocket.cwd / ".mcp.json").exists()
 
 
-def test_an_agent_asks_and_goes_on_with_the_answer(claude: Stage, hocket: Hocket) -> None:
-    claude.plays({"do": [calls("ask", question="Which colour?"), {"say": "thank you"}]})
+def test_an_agent_asks_and_goes_on_with_the_answer(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script({"do": [calls("ask", question="Which colour?"), {"say": "thank you"}]})
     id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, id, "question")
     assert hocket("answer", id, "green").returncode == 0
@@ -211,8 +213,8 @@ def test_an_agent_asks_and_goes_on_with_the_answer(claude: Stage, hocket: Hocket
     assert came_back(hocket, id) == [(False, "green")]
 
 
-def test_an_agent_that_stays_is_talked_to_and_each_turn_is_waited_for(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays({"when": {"turn": 2}, "do": [{"wait": 0.5}, {"say": "second"}]}, {"do": [{"say": "first"}]})
+def test_an_agent_that_stays_is_talked_to_and_each_turn_is_waited_for(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script({"when": {"turn": 2}, "do": [{"wait": 0.5}, {"say": "second"}]}, {"do": [{"say": "first"}]})
     with Pipes(hocket.cwd) as pipes:
         id = pipes.facts("spawn", agent="claude", prompt="hello", session=True)["run"]
         failed, text = pipes.call("wait", run=id)

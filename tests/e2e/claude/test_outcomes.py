@@ -1,4 +1,4 @@
-"""How runs of Claude end, told alike by both players of the same script."""
+"""How runs of Claude end, with both implementations of one script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Document, Stage, asks_to, bash, says
+from e2e.claude.setup import ClaudeSetup, Document, asks_to, bash, says
 from e2e.commands import Event, data_of, events_of, run, shown, spawn, wait_for, waited
 from world import Bin, Hocket
 
@@ -24,8 +24,8 @@ WORK = {"do": [{"think": "hm"}, {"say": "first"}, bash("echo hi", "hi"), {"cost"
 
 
 @pytest.mark.req("S1-51", "S2-57", "S2-58", "S2-61", "S3-40")
-def test_a_run_that_succeeds_has_the_last_words_as_its_result(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({**WORK, "when": {"prompt": "do it"}})
+def test_a_run_that_succeeds_has_the_last_words_as_its_result(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({**WORK, "when": {"prompt": "do it"}})
     told = run(hocket, "claude", "-p", "do it")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "the end")
     assert told.stderr == ""
@@ -45,11 +45,11 @@ def test_a_run_that_succeeds_has_the_last_words_as_its_result(stage: Stage, hock
 @pytest.mark.req("S3-23", "S3-24", "S3-25", "S3-26")
 @pytest.mark.parametrize("name", ["a_b.c d\u00e9\U0001f600~", "x" * 150 + "/" + "\u65e5" * 60])
 def test_the_session_is_known_from_its_first_word_and_its_transcript_is_found(
-    claude: Stage, hocket: Hocket, name: str
+    claude: ClaudeSetup, hocket: Hocket, name: str
 ) -> None:
     folder = hocket.cwd / name
     folder.mkdir(parents=True)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     told = run(hocket, "claude", "-p", "hello", cwd=folder)
     sessions = told.of("session")
     assert {data["session_id"] for data in sessions} == {session_of(told.leaf)}
@@ -63,8 +63,8 @@ def test_the_session_is_known_from_its_first_word_and_its_transcript_is_found(
 
 
 @pytest.mark.req("S3-39", "S3-40")
-def test_words_are_told_while_the_rest_of_them_is_still_to_come(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"do": [{"say": "early\nand then"}, {"wait": 300}]})
+def test_words_are_told_while_the_rest_of_them_is_still_to_come(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({"do": [{"say": "early\nand then"}, {"wait": 300}]})
     run_id = spawn(hocket, "claude", "-p", "go")
     wait_for(hocket, run_id, "text", lambda data: data["text"] == "early")
     assert shown(hocket, run_id)["status"] == "running"
@@ -87,8 +87,8 @@ def fails(number: int, status: int) -> Document:
 
 
 @pytest.mark.req("S2-67")
-def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
+def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(*(fails(number, status) for number, status in enumerate(FAILURES, 1)), says("too far"))
     for status, (reason, word, passes) in FAILURES.items():
         run_id = spawn(hocket, "claude", "-p", "hello")
         code, leaf = waited(hocket, run_id)
@@ -101,9 +101,9 @@ def test_each_failure_of_the_api_has_its_reason_and_some_pass_by_themselves(stag
 
 
 def test_a_service_that_cannot_be_reached_passes_by_itself(
-    claude: Stage, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
+    claude: ClaudeSetup, hocket: Hocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claude.plays(says("never heard"))
+    claude.use_script(says("never heard"))
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"http://127.0.0.1:{unused_port()}")
     run_id = spawn(hocket, "claude", "-p", "hello")
     _, leaf = waited(hocket, run_id)
@@ -139,9 +139,9 @@ class Limited(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def used_up(claude: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def used_up(claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The real program, with a subscription that is used up."""
-    claude.plays(says("never heard"))
+    claude.use_script(says("never heard"))
     with ThreadingHTTPServer(("127.0.0.1", 0), Limited) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -172,37 +172,39 @@ def retry_in(event: Event) -> dict[str, Any] | None:
     return data if event["type"] in ("notice", "rate_limited") and "attempt" in data else None
 
 
-def test_a_single_run_fails_with_its_api(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(fails(1, 401))
+def test_a_single_run_fails_with_its_api(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(fails(1, 401))
     told = run(hocket, "claude", "-p", "hello")
     assert (*told.outcome, told.step["reason"]) == (1, "failed", "error", "error")
 
 
-def test_a_limit_of_requests_makes_the_run_fail(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(WORK)
+def test_a_limit_of_requests_makes_the_run_fail(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(WORK)
     told = run(hocket, "claude", "-p", "hello", "--", "--max-turns", "1")
     assert told.outcome == (1, "failed", "error")
     assert told.of("turn.ended")[0]["subtype"] == "error_max_turns"
     assert "maximum number of turns" in shown(hocket, told.leaf)["error"]
 
 
-def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
     told = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.0001")
     assert told.outcome == (5, "failed", "budget")
     assert told.ended["cost_usd"] > 0.0001
 
 
-def test_a_budget_of_ours_is_kept_to_by_the_program_itself(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
+def test_a_budget_of_ours_is_kept_to_by_the_program_itself(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({"do": [{"cost": 0.5}, {"usage": {"output": 20000}}, bash("echo hi", "hi"), {"say": "the end"}]})
     told = run(hocket, "claude:3", "-p", "hello", "--budget", "0.0001")
     assert told.outcome == (5, "failed", "budget")
     assert (told.step["iterations"], told.of("turn.ended")[0]["subtype"]) == (1, "error_max_budget_usd")
 
 
 @pytest.mark.req("S1-45")
-def test_what_would_ask_is_denied_unless_somebody_wants_to_be_asked(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"do": [asks_to("sh -c 'echo x > made'", allowed=[{"say": "made it"}], denied=[{"say": "then not"}])]})
+def test_what_would_ask_is_denied_unless_somebody_wants_to_be_asked(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(
+        {"do": [asks_to("sh -c 'echo x > made'", allowed=[{"say": "made it"}], denied=[{"say": "then not"}])]}
+    )
     told = run(hocket, "claude", "-p", "hello")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "then not")
     (denied,) = (data for data in told.of("notice") if data["kind"] == "permission_denied")
@@ -213,8 +215,8 @@ def test_what_would_ask_is_denied_unless_somebody_wants_to_be_asked(stage: Stage
     assert not (hocket.cwd / "made").exists()
 
 
-def test_a_model_that_refuses_makes_the_run_fail(stage: Stage, hocket: Hocket) -> None:
-    stage.plays({"do": [{"say": "hm"}, "refuse"]})
+def test_a_model_that_refuses_makes_the_run_fail(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script({"do": [{"say": "hm"}, "refuse"]})
     told = run(hocket, "claude", "-p", "hello")
     assert told.outcome == (1, "failed", "error")
     assert "refusal" in [data["kind"] for data in told.of("notice")]

@@ -1,4 +1,4 @@
-"""Plugins, servers and the real CLI: it lists the agents that we list, and starts the servers that we hand it."""
+"""Plugins and servers with the real CLI: it lists the agents that we list, and starts the servers that we pass."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from catalog.plugged import ALPHA, User, head, put
-from e2e.claude.stage import ENVIRONMENT, Stage, real_cli, says
+from e2e.claude.setup import ENVIRONMENT, ClaudeSetup, real_cli, says
 
 from hocket.catalog.file_probe import Look
 from hocket.catalog.plugins import definition
@@ -36,7 +36,7 @@ def user(world: Path) -> User:
     return User(place)
 
 
-def cli(user: User, *args: str, stdin: str = "", cwd: Path | None = None) -> str:
+def run_cli(user: User, *args: str, stdin: str = "", cwd: Path | None = None) -> str:
     """What the real program says, for this user and with nothing but this machine in reach."""
     base = os.environ.get("ANTHROPIC_BASE_URL", "http://127.0.0.1:9")
     done = subprocess.run(
@@ -61,7 +61,7 @@ def said(output: str, **wanted: str) -> dict[str, Any]:
 
 def listed(user: User, *args: str) -> list[str]:
     """The names of the plugins' agents, by the program's own word."""
-    output = cli(user, *STREAMS, *args, stdin=json.dumps(INITIALIZE) + "\n")
+    output = run_cli(user, *STREAMS, *args, stdin=json.dumps(INITIALIZE) + "\n")
     agents = said(output, type="control_response")["response"]["response"]["agents"]
     return sorted(agent["name"] for agent in agents if ":" in agent["name"])
 
@@ -97,9 +97,9 @@ def test_the_cli_lists_the_agents_that_we_list(user: User) -> None:
     user.offer("beta", {"agents/b.md": head("b"), "x/y.md": head("y")}, {"name": "beta", "agents": ["./x/y.md"]})
     user.offer("gamma", {"agents/g.md": head("g"), "x/y.md": head("y")}, False, agents=["./x/y.md"])
     user.offer("delta", {"agents/d.md": head("d")})
-    cli(user, "plugin", "marketplace", "add", str(user.market))
+    run_cli(user, "plugin", "marketplace", "add", str(user.market))
     for key, scope in (("alpha", "user"), ("gamma", "user"), ("beta", "project")):
-        cli(user, "plugin", "install", f"{key}@market", "--scope", scope)
+        run_cli(user, "plugin", "install", f"{key}@market", "--scope", scope)
     ours = user.names(trusts=True)
     assert listed(user) == ours
     assert {"alpha:sub:deep:below", "alpha:broken", "alpha:README", "beta:y", "gamma:g", "gamma:y"} <= set(ours)
@@ -129,28 +129,28 @@ def test_a_project_cannot_bring_a_marketplace_of_its_own(user: User) -> None:
 # --- Runs ---
 
 
-def started(stage: Stage, user: User, agent: Agent, options: Options, run: Path) -> dict[str, Any]:
+def started(cli: ClaudeSetup, user: User, agent: Agent, options: Options, run: Path) -> dict[str, Any]:
     """What a launch of ours makes the program say when it begins."""
-    stage.plays(says("fine"))
+    cli.use_script(says("fine"))
     made = launch(agent, options=options, prompt="hello")
     for name, content in made.files.items():
         put(run / name, content)
     filled = [part.replace(RUN_DIRECTORY, str(run)).replace(SESSION, str(uuid.uuid4())) for part in made.argv[1:]]
-    return said(cli(user, *filled, stdin=message("hello")), type="system", subtype="init")
+    return said(run_cli(user, *filled, stdin=message("hello")), type="system", subtype="init")
 
 
 def agent_of(made: Definition, *, trusted: bool = False) -> Agent:
     return Agent(made.name, "claude", str(real_cli()), "plugin", definition=made, trusted=trusted)
 
 
-def test_a_plugins_agent_runs_under_its_name_with_its_own_words(claude: Stage, user: User, world: Path) -> None:
+def test_a_plugins_agent_runs_under_its_name_with_its_own_words(claude: ClaudeSetup, user: User, world: Path) -> None:
     folder = user.offer("alpha", {"agents/s/one.md": head("one", tools="Read") + "Look into ${CLAUDE_PLUGIN_ROOT}.\n"})
     user.switch(ALPHA)
     made = definition(user.entries()["alpha:s:one"], str(user.project), user.env, trusts=False)
     init = started(claude, user, agent_of(made), Options(), world / "run")
     assert "alpha:s:one" in init["agents"]
     assert init["tools"] == ["Read"]
-    assert f"You are one.\\nLook into {folder}." in claude.model.heard()
+    assert f"You are one.\\nLook into {folder}." in claude.model.request_text()
 
 
 SERVER = """
@@ -184,7 +184,7 @@ def running(init: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     ids=["no list", "a list", "an empty list"],
 )
 def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
-    claude: Stage, user: User, world: Path, allowed: Sequence[str] | None, names: list[str]
+    claude: ClaudeSetup, user: User, world: Path, allowed: Sequence[str] | None, names: list[str]
 ) -> None:
     put(user.home / ".claude.json", {"mcpServers": {"mine": server(world)}})
     put(user.project / ".mcp.json", {"mcpServers": {"theirs": server(world)}})
@@ -196,7 +196,9 @@ def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
     assert chosen.unknown == (("nope",) if allowed else ())
 
 
-def test_an_agents_own_hooks_and_servers_work_where_its_folders_do_not(claude: Stage, user: User, world: Path) -> None:
+def test_an_agents_own_hooks_and_servers_work_where_its_folders_do_not(
+    claude: ClaudeSetup, user: User, world: Path
+) -> None:
     """What is handed over inline takes effect; servers that it only names have to be handed over as well."""
     hook = {"Stop": [{"hooks": [{"type": "command", "command": f"touch {world}/own_hook"}]}]}
     theirs = {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {world}/their_hook"}]}]}

@@ -1,4 +1,4 @@
-"""Prompts arrive at the model as they were given, however long and strange."""
+"""Prompts reach the model unchanged, whatever their length and characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, says
+from e2e.claude.setup import ClaudeSetup, says
 from e2e.commands import run
 from world import Hocket
 
@@ -26,17 +26,17 @@ def prompts_in(body: Any) -> list[str]:
 
 
 @pytest.mark.req("S1-37", "S2-66")
-def test_a_strange_prompt_arrives_as_it_is(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(says("fine"))
+def test_a_strange_prompt_arrives_as_it_is(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(says("fine"))
     assert run(hocket, "claude", "-p", STRANGE).code == 0
     assert prompts_in(claude.model.last) == [STRANGE]
 
 
 @pytest.mark.req("S1-37", "S2-57")
-def test_a_prompt_of_a_megabyte_arrives_whole(claude: Stage, hocket: Hocket) -> None:
+def test_a_prompt_of_a_megabyte_arrives_whole(claude: ClaudeSetup, hocket: Hocket) -> None:
     prompt = "".join(f"line {number}: \u00e4\U0001f600\n" for number in range(60_000)) + "end"
     assert len(prompt.encode()) > 1_000_000
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     assert run(hocket, "claude", "-p", "-", stdin=prompt).code == 0
     (arrived,) = prompts_in(claude.model.last)
     assert hashlib.sha256(arrived.encode()).digest() == hashlib.sha256(prompt.encode()).digest()

@@ -1,4 +1,4 @@
-"""Questions that agents ask: who answers, when, and what becomes of it. Both players, unless a real tool is needed."""
+"""Questions of agents: who answers, when, and the effect. Both implementations, unless a real tool is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, bash
+from e2e.claude.setup import ClaudeSetup, asks_to, bash
 from e2e.commands import data_of, run, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
@@ -26,8 +26,8 @@ def asked(hocket: Hocket, *args: str) -> tuple[str, dict[str, Any]]:
     return run_id, wait_for(hocket, run_id, "question")["data"]
 
 
-def test_an_allowed_question_has_its_effect_and_is_answered_once(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(ASKS)
+def test_an_allowed_question_has_its_effect_and_is_answered_once(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(ASKS)
     run_id, question = asked(hocket, "--session")
     assert (question["kind"], question["tool"], question["input"]["command"]) == ("permission", "Bash", COMMAND)
     waiting = shown(hocket, run_id)
@@ -42,11 +42,11 @@ def test_an_allowed_question_has_its_effect_and_is_answered_once(stage: Stage, h
     assert "no open question" in again.stderr
     (answer,) = data_of(hocket, run_id, "answer")
     assert (answer["id"], answer["allow"]) == (question["id"], True)
-    assert (hocket.cwd / "made").exists() == stage.is_real
+    assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: Stage, hocket: Hocket) -> None:
-    claude.plays({"do": [asks_to(COMMAND), bash("rm made"), bash(COMMAND), {"say": "both times"}]})
+def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script({"do": [asks_to(COMMAND), bash("rm made"), bash(COMMAND), {"say": "both times"}]})
     run_id, question = asked(hocket)
     assert question["rule"] == f"Bash({COMMAND})"
     assert hocket("answer", run_id, "always").returncode == 0
@@ -62,8 +62,8 @@ def test_what_is_always_allowed_is_asked_once_and_written_nowhere(claude: Stage,
     assert not (hocket.cwd / ".claude").exists()
 
 
-def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays(ASKS)
+def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script(ASKS)
     run_id, question = asked(hocket)
     refused = hocket("answer", run_id, "always")
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -71,8 +71,8 @@ def test_a_question_without_a_rule_cannot_be_allowed_always(scripted: Stage, hoc
     assert hocket("answer", run_id, "allow").returncode == 0
 
 
-def test_a_denial_tells_the_agent_why(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(ASKS)
+def test_a_denial_tells_the_agent_why(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(ASKS)
     run_id, _ = asked(hocket)
     denied = hocket("answer", run_id, "deny", "-m", "use the test database", "--json")
     assert json.loads(denied.stdout)["allow"] is False
@@ -80,13 +80,13 @@ def test_a_denial_tells_the_agent_why(stage: Stage, hocket: Hocket) -> None:
     assert (code, ended["status"], ended["result"]) == (0, "done", "then not")
     (finished,) = data_of(hocket, run_id, "tool.finished")
     assert (finished["error"], "use the test database" in finished["text"]) == (True, True)
-    if stage.is_real:
-        assert "use the test database" in stage.model.heard()
+    if cli.is_real:
+        assert "use the test database" in cli.model.request_text()
 
 
 @pytest.mark.own_server
-def test_a_question_outlives_the_server(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(ASKS)
+def test_a_question_outlives_the_server(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(ASKS)
     run_id, question = asked(hocket)
     before = shown(hocket, run_id)
     os.kill(server_pid(hocket), signal.SIGKILL)
@@ -96,11 +96,11 @@ def test_a_question_outlives_the_server(stage: Stage, hocket: Hocket) -> None:
     assert (ended["pid"], ended["session_id"]) == (before["pid"], before["session_id"])
     assert [data["id"] for data in data_of(hocket, run_id, "question")] == [question["id"]]
     assert [data["id"] for data in data_of(hocket, run_id, "answer")] == [question["id"]]
-    assert (hocket.cwd / "made").exists() == stage.is_real
+    assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_of_two_answers_at_the_same_time_one_counts(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays(ASKS)
+def test_of_two_answers_at_the_same_time_one_counts(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script(ASKS)
     run_id, _ = asked(hocket)
     both = {word: hocket.start("answer", run_id, word) for word in ("allow", "deny")}
     codes = {word: process.wait(15) for word, process in both.items()}
@@ -110,9 +110,9 @@ def test_of_two_answers_at_the_same_time_one_counts(scripted: Stage, hocket: Hoc
     assert len(data_of(hocket, run_id, "answer")) == 1
 
 
-def test_a_question_of_a_background_agent_keeps_the_run_open(stage: Stage, hocket: Hocket) -> None:
+def test_a_question_of_a_background_agent_keeps_the_run_open(cli: ClaudeSetup, hocket: Hocket) -> None:
     sub = {"prompt": "look around", "background": True}
-    stage.plays(
+    cli.use_script(
         {"when": {"agent": "general-purpose"}, "do": [asks_to(COMMAND), {"say": "made it"}]},
         {"when": {"woken": True}, "do": [{"say": "it came back"}]},
         {"do": [{"agent": sub}, {"say": "meanwhile"}]},
@@ -125,22 +125,22 @@ def test_a_question_of_a_background_agent_keeps_the_run_open(stage: Stage, hocke
     assert hocket("answer", run_id, "allow").returncode == 0
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", "it came back")
-    assert (hocket.cwd / "made").exists() == stage.is_real
+    assert (hocket.cwd / "made").exists() == cli.is_real
 
 
-def test_a_question_that_nobody_may_answer_ends_the_run(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(ASKS)
+def test_a_question_that_nobody_may_answer_ends_the_run(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(ASKS)
     told = run(hocket, "claude", "-p", "hello", "--on-question", "fail")
     assert told.outcome == (4, "failed", "no_answer")
     assert shown(hocket, told.leaf)["reason"] == "no_answer"
     assert not (hocket.cwd / "made").exists()
 
 
-def test_a_choice_is_answered_by_its_number(claude: Stage, hocket: Hocket) -> None:
+def test_a_choice_is_answered_by_its_number(claude: ClaudeSetup, hocket: Hocket) -> None:
     options = [{"label": label, "description": "as it says"} for label in ("red", "green")]
     choice = {"question": "Which colour?", "header": "Colour", "options": options, "multiSelect": False}
     ask = {"tool": "AskUserQuestion", "input": {"questions": [choice]}, "allowed": [{"say": "noted"}]}
-    claude.plays({"do": [{"ask": ask}]})
+    claude.use_script({"do": [{"ask": ask}]})
     run_id, question = asked(hocket)
     assert (question["kind"], question["text"]) == ("choice", "Which colour? (1 red, 2 green)")
     assert hocket("answer", run_id, "2").returncode == 0
@@ -151,9 +151,9 @@ def test_a_choice_is_answered_by_its_number(claude: Stage, hocket: Hocket) -> No
 
 @pytest.mark.req("S1-45")
 def test_without_a_word_a_question_waits_in_the_inbox_until_it_is_answered_by_its_id(
-    stage: Stage, hocket: Hocket
+    cli: ClaudeSetup, hocket: Hocket
 ) -> None:
-    stage.plays(ASKS)
+    cli.use_script(ASKS)
     run_id = spawn(hocket, "claude", "-p", "hello")
     wait_for(hocket, run_id, "question")
     (question,) = json.loads(hocket("inbox", "--json").stdout)
@@ -163,12 +163,12 @@ def test_without_a_word_a_question_waits_in_the_inbox_until_it_is_answered_by_it
     assert json.loads(hocket("inbox", "--json").stdout) == []
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", "made it")
-    assert (hocket.cwd / "made").exists() == stage.is_real
+    assert (hocket.cwd / "made").exists() == cli.is_real
 
 
 @pytest.mark.req("S1-45")
-def test_in_a_pipe_nobody_is_asked(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(ASKS)
+def test_in_a_pipe_nobody_is_asked(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(ASKS)
     told = run(hocket, "claude", "-p", "hello")
     assert told.outcome == (0, "done", "single_run")
     assert data_of(hocket, told.leaf, "question") == []
@@ -176,9 +176,9 @@ def test_in_a_pipe_nobody_is_asked(stage: Stage, hocket: Hocket) -> None:
 
 
 @pytest.mark.own_server
-def test_an_agent_asks_people_in_its_own_words_by_a_command(claude: Stage, hocket: Hocket) -> None:
+def test_an_agent_asks_people_in_its_own_words_by_a_command(claude: ClaudeSetup, hocket: Hocket) -> None:
     words = [sys.executable, "-m", "hocket", "ask", "Which colour?", "--option", "red", "--option", "blue"]
-    claude.plays({"do": [bash(shlex.join(words)), {"say": "noted"}]})
+    claude.use_script({"do": [bash(shlex.join(words)), {"say": "noted"}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
     question = wait_for(hocket, run_id, "question")["data"]
     assert (question["kind"], question["text"], question["options"]) == ("choice", "Which colour?", ["red", "blue"])

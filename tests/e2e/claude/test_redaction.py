@@ -1,4 +1,4 @@
-"""Torture row 46: secrets that an agent repeats are masked everywhere, and what it said counts as without them."""
+"""Torture row 46: secrets in the output of an agent are masked everywhere, and markers still count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, bash
+from e2e.claude.setup import ClaudeSetup, asks_to, bash
 from e2e.commands import (
     data_of,
     events_of,
@@ -67,14 +67,14 @@ def check_masked(hocket: Hocket, home: Path, ref: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 7])
 def test_a_secret_is_masked_in_text_result_and_tool_result(
-    stage: Stage, hocket: Hocket, home: Path, size: int, monkeypatch: pytest.MonkeyPatch
+    cli: ClaudeSetup, hocket: Hocket, home: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Torture row 46: the real CLI passes on deltas of so many characters."""
     monkeypatch.setattr(messages_api, "PIECE", size)
     monkeypatch.setattr(messages_api, "MOST_PIECES", 10_000)
     command = f"echo {KEY}; echo '{json.dumps({'key': KEY})}'; echo $HOCKET_TOKEN"
     result = f"{KEY}\n{json.dumps({'key': KEY})}"
-    stage.plays({"do": [bash(command, result), {"say": f"It worked.\nThe key is {KEY}, as you see"}]})
+    cli.use_script({"do": [bash(command, result), {"say": f"It worked.\nThe key is {KEY}, as you see"}]})
     told = run(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
     assert told.outcome == (0, "done", "single_run")
     assert parts_of_key(json.dumps(told.events)) == []
@@ -92,10 +92,10 @@ def test_a_secret_is_masked_in_text_result_and_tool_result(
 
 
 @pytest.mark.own_server
-def test_an_allowed_command_with_a_secret_runs_as_it_was_asked(stage: Stage, hocket: Hocket, home: Path) -> None:
+def test_an_allowed_command_with_a_secret_runs_as_it_was_asked(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     command = f"sh -c 'echo {KEY} > made'"
-    stage.plays({"do": [asks_to(command, allowed=[{"say": f"made {KEY}"}], denied=[{"say": "then not"}])]})
+    cli.use_script({"do": [asks_to(command, allowed=[{"say": f"made {KEY}"}], denied=[{"say": "then not"}])]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--on-question", "ask")
     question = wait_for(hocket, run_id, "question")["data"]
     assert question["input"]["command"] == command.replace(KEY, MASK)
@@ -104,17 +104,17 @@ def test_an_allowed_command_with_a_secret_runs_as_it_was_asked(stage: Stage, hoc
     assert hocket("answer", run_id, "allow").returncode == 0
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", f"made {MASK}")
-    if stage.is_real:
+    if cli.is_real:
         assert (hocket.cwd / "made").read_text() == f"{KEY}\n"
     check_masked(hocket, home, run_id)
 
 
-def test_a_choice_with_a_secret_is_answered_by_its_number(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_choice_with_a_secret_is_answered_by_its_number(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     options = [{"label": label, "description": f"as {KEY} says"} for label in ("red", "green")]
     choice = {"question": f"Which colour for {KEY}?", "header": "Colour", "options": options, "multiSelect": False}
     ask = {"tool": "AskUserQuestion", "input": {"questions": [choice]}, "allowed": [{"say": "noted"}]}
-    claude.plays({"do": [{"ask": ask}]})
+    claude.use_script({"do": [{"ask": ask}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--on-question", "ask")
     question = wait_for(hocket, run_id, "question")["data"]
     assert question["text"] == f"Which colour for {MASK}? (1 red, 2 green)"
@@ -125,9 +125,9 @@ def test_a_choice_with_a_secret_is_answered_by_its_number(claude: Stage, hocket:
     check_masked(hocket, home, run_id)
 
 
-def test_an_api_error_that_repeats_a_secret_fails_the_run(stage: Stage, hocket: Hocket, home: Path) -> None:
+def test_an_api_error_that_repeats_a_secret_fails_the_run(cli: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
-    stage.plays({"do": [{"fail": {"status": 400, "message": f"no such key: {KEY}"}}]})
+    cli.use_script({"do": [{"fail": {"status": 400, "message": f"no such key: {KEY}"}}]})
     told = run(hocket, "claude", "-p", "hello")
     assert told.outcome[1:] == ("failed", "error")
     ended = shown(hocket, told.leaf)
@@ -136,10 +136,10 @@ def test_an_api_error_that_repeats_a_secret_fails_the_run(stage: Stage, hocket: 
     check_masked(hocket, home, told.leaf)
 
 
-def test_a_question_in_an_agent_s_own_words_is_masked(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_question_in_an_agent_s_own_words_is_masked(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     """Torture row 46."""
     words = ["-m", "hocket", "ask", f"Is {KEY} right?", "--option", "yes", "--option", f"no, not {KEY}"]
-    claude.plays({"do": [bash(shlex.join([sys.executable, *words])), {"say": "noted"}]})
+    claude.use_script({"do": [bash(shlex.join([sys.executable, *words])), {"say": "noted"}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--", "--allowedTools", "Bash")
     question = wait_for(hocket, run_id, "question")["data"]
     assert (question["text"], question["options"]) == (f"Is {MASK} right?", ["yes", f"no, not {MASK}"])
@@ -149,13 +149,15 @@ def test_a_question_in_an_agent_s_own_words_is_masked(claude: Stage, hocket: Hoc
     check_masked(hocket, home, run_id)
 
 
-def test_a_message_with_a_secret_arrives_and_is_recorded_masked(claude: Stage, hocket: Hocket, home: Path) -> None:
-    claude.plays({"when": {"turn": 2}, "do": [{"say": "noted"}]}, {"do": [{"say": "hello"}]})
+def test_a_message_with_a_secret_arrives_and_is_recorded_masked(
+    claude: ClaudeSetup, hocket: Hocket, home: Path
+) -> None:
+    claude.use_script({"when": {"turn": 2}, "do": [{"say": "noted"}]}, {"do": [{"say": "hello"}]})
     run_id = spawn(hocket, "claude", "-p", "hello", "--session")
     wait_for(hocket, run_id, "turn.ended")
     assert hocket("send", run_id, f"use {KEY}").returncode == 0
     assert wait_for(hocket, run_id, "turn.ended", lambda data: data["turn"] == 2)["data"]["result"] == "noted"
-    assert f"use {KEY}" in claude.model.heard()
+    assert f"use {KEY}" in claude.model.request_text()
     (message,) = data_of(hocket, run_id, "input")
     assert message["text"] == f"use {MASK}"
     check_masked(hocket, home, run_id)

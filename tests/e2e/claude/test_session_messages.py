@@ -1,4 +1,4 @@
-"""Messages from other Claude sessions of the same user, with the real CLI: refused, held back, or recorded."""
+"""Messages from other Claude sessions of the same user, with the real CLI: refused, held or recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, bash, real_cli, says
+from e2e.claude.setup import ClaudeSetup, bash, real_cli, says
 from e2e.commands import data_of, events_of, make_gate, open_gate, spawn, wait_for, waited
 from world import Hocket
 
@@ -23,12 +23,12 @@ def configure(home: Path, cross_session: str | None) -> None:
     (home / "config.toml").chmod(0o600)
 
 
-def send_from_another_session(claude: Stage, project: Path) -> None:
+def send_from_another_session(claude: ClaudeSetup, project: Path) -> None:
     """Let a second CLI process send a message to the only session there is, and wait until it has been delivered."""
     (record,) = (Path.home() / ".claude/sessions").glob("*.json")
     address = f"uds:{json.loads(record.read_text())['messagingSocketPath']}"
     send = {"tool": {"name": "SendMessage", "input": {"to": address, "summary": "news", "message": WORDS}}}
-    claude.plays({"do": [send, {"say": "sent"}]})
+    claude.use_script({"do": [send, {"say": "sent"}]})
     flags = ["--verbose", "--output-format", "stream-json", "--permission-mode", "bypassPermissions"]
     done = subprocess.run(
         [real_cli(), "-p", "send it", *flags],
@@ -37,10 +37,10 @@ def send_from_another_session(claude: Stage, project: Path) -> None:
     assert "inbox" in done.stdout, done.stdout
 
 
-def receive(claude: Stage, hocket: Hocket, project: Path) -> tuple[str, str, list[dict[str, Any]]]:
+def receive(claude: ClaudeSetup, hocket: Hocket, project: Path) -> tuple[str, str, list[dict[str, Any]]]:
     """Run an agent that is sent a message while it works. The run, all that its model was asked, and its inputs."""
     gate = make_gate(project / "gate")
-    claude.plays({"do": [bash(f"cat {gate}"), {"say": "the end"}]})
+    claude.use_script({"do": [bash(f"cat {gate}"), {"say": "the end"}]})
     model = claude.model
     run = spawn(hocket, "claude", "-p", "go")
     wait_for(hocket, run, "tool.started")
@@ -53,7 +53,7 @@ def receive(claude: Stage, hocket: Hocket, project: Path) -> tuple[str, str, lis
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("value", [None, "refuse"])
 def test_a_message_from_another_session_does_not_enter_by_default(
-    claude: Stage, hocket: Hocket, project: Path, home: Path, value: str | None
+    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path, value: str | None
 ) -> None:
     configure(home, value)
     run, asked, inputs = receive(claude, hocket, project)
@@ -63,7 +63,9 @@ def test_a_message_from_another_session_does_not_enter_by_default(
 
 
 @pytest.mark.timeout(60)
-def test_a_held_message_does_not_enter_and_is_noticed(claude: Stage, hocket: Hocket, project: Path, home: Path) -> None:
+def test_a_held_message_does_not_enter_and_is_noticed(
+    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
+) -> None:
     configure(home, "hold")
     run, asked, inputs = receive(claude, hocket, project)
     assert WORDS not in asked
@@ -76,7 +78,7 @@ def test_a_held_message_does_not_enter_and_is_noticed(claude: Stage, hocket: Hoc
 
 @pytest.mark.timeout(60)
 def test_an_accepted_message_is_an_event_with_its_sender(
-    claude: Stage, hocket: Hocket, project: Path, home: Path
+    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:
     configure(home, "accept")
     run, asked, inputs = receive(claude, hocket, project)
@@ -94,10 +96,10 @@ def test_an_accepted_message_is_an_event_with_its_sender(
 
 @pytest.mark.timeout(60)
 def test_a_message_that_wakes_an_idle_session_is_an_event(
-    claude: Stage, hocket: Hocket, project: Path, home: Path
+    claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:
     configure(home, "accept")
-    claude.plays(says("awake", last=WORDS), says("first"))
+    claude.use_script(says("awake", last=WORDS), says("first"))
     run = spawn(hocket, "claude", "-p", "go", "--session")
     wait_for(hocket, run, "turn.ended")
     send_from_another_session(claude, project)

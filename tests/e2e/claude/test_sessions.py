@@ -1,4 +1,4 @@
-"""Agents that stay for more, and sessions that are gone on with. Told alike by both players."""
+"""Sessions that stay open, and sessions that are resumed, with both implementations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, bash, define, says
-from e2e.commands import data_of, heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
+from e2e.claude.setup import ClaudeSetup, bash, define, says
+from e2e.commands import data_of, make_gate, open_gate, run, run_output, server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -27,9 +27,9 @@ def costs_of(hocket: Hocket, run_id: str) -> list[float]:
 
 @pytest.mark.own_server
 def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_server(
-    stage: Stage, hocket: Hocket
+    cli: ClaudeSetup, hocket: Hocket
 ) -> None:
-    stage.plays(
+    cli.use_script(
         {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
         {"when": {"turn": 2}, "do": [*PRICE, {"say": "two"}]},
     )
@@ -52,9 +52,9 @@ def test_a_session_is_one_process_for_all_its_turns_whatever_becomes_of_the_serv
     assert (too_late.returncode, too_late.stdout) == (2, "")
 
 
-def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(stage: Stage, hocket: Hocket) -> None:
+def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(cli: ClaudeSetup, hocket: Hocket) -> None:
     begun = [{"usage": {"input": 100, "output": 100_000}}, {"say": "begun"}, bash("true")]
-    stage.plays(
+    cli.use_script(
         {"when": {"turn": 1}, "do": [*PRICE, {"say": "one"}]},
         {"when": {"turn": 2}, "do": [*begun, "hang"]},
     )
@@ -71,8 +71,8 @@ def test_the_cost_of_a_turn_that_was_cut_off_is_an_estimate_and_says_so(stage: S
     assert re.search(r"^cost +~\$", hocket("show", run_id).stdout, re.MULTILINE)
 
 
-def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(says("fine"))
+def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(says("fine"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     refused = hocket("send", run_id, " ", "--wait")
@@ -80,9 +80,9 @@ def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(stag
     assert (hocket("send", run_id, "and now?", "--wait").stdout, hocket("stop", run_id).returncode) == ("fine\n", 0)
 
 
-def test_that_a_conversation_is_made_shorter_is_told(claude: Stage, hocket: Hocket) -> None:
+def test_that_a_conversation_is_made_shorter_is_told(claude: ClaudeSetup, hocket: Hocket) -> None:
     """The CLI has the model sum it up, and goes on with that."""
-    claude.plays(says("first"))
+    claude.use_script(says("first"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     assert hocket("send", run_id, "/compact", "--wait").returncode == 0
@@ -92,8 +92,8 @@ def test_that_a_conversation_is_made_shorter_is_told(claude: Stage, hocket: Hock
     assert hocket("stop", run_id).returncode == 0
 
 
-def test_an_interrupted_turn_ends_and_the_next_one_works(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(
+def test_an_interrupted_turn_ends_and_the_next_one_works(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(
         {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
         says("at your service", prompt="instead"),
     )
@@ -109,8 +109,8 @@ def test_an_interrupted_turn_ends_and_the_next_one_works(stage: Stage, hocket: H
     assert shown(hocket, run_id)["pid"] == before["pid"]
 
 
-def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(
+def test_a_message_and_an_interruption_at_once_answer_the_message(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(
         {"when": {"prompt": "for ever"}, "do": [{"say": "thinking\nof it"}, "hang"]},
         says("at your service", prompt="instead"),
     )
@@ -120,20 +120,22 @@ def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Stage,
     assert (answer.returncode, answer.stdout) == (0, "at your service\n")
 
 
-def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(claude: Stage, hocket: Hocket, project: Path) -> None:
+def test_a_message_in_the_middle_of_a_turn_reaches_the_agent(
+    claude: ClaudeSetup, hocket: Hocket, project: Path
+) -> None:
     gate = make_gate(project / "gate")
-    claude.plays({"do": [bash("cat gate"), {"say": "the end"}]}, says("an answer", prompt="by the way"))
+    claude.use_script({"do": [bash("cat gate"), {"say": "the end"}]}, says("an answer", prompt="by the way"))
     run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "ask")
     wait_for(hocket, run_id, "tool.started")
     assert hocket("send", run_id, "by the way").returncode == 0
     open_gate(gate)
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"]) == (0, "done")
-    assert "by the way" in claude.model.heard()
+    assert "by the way" in claude.model.request_text()
 
 
-def test_a_run_that_is_told_no_more_says_so(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays({"do": [{"say": "begun"}, "hang"]})
+def test_a_run_that_is_told_no_more_says_so(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script({"do": [{"say": "begun"}, "hang"]})
     run_id = spawn(hocket, "claude", "-p", "go", "--on-question", "deny")
     wait_for(hocket, run_id, "text")
     refused = hocket("send", run_id, "by the way")
@@ -153,46 +155,46 @@ PAST = (
 
 def resumed(hocket: Hocket, run_id: str) -> tuple[Any, dict[str, Any]]:
     done = hocket("resume", run_id, "-p", "what was it?", "--json")
-    told = heard(done.returncode, done.stdout, done.stderr)
+    told = run_output(done.returncode, done.stdout, done.stderr)
     return told, shown(hocket, told.events[-1]["run"])
 
 
-def check_resumed(stage: Stage, old: dict[str, Any], new: dict[str, Any]) -> None:
+def check_resumed(cli: ClaudeSetup, old: dict[str, Any], new: dict[str, Any]) -> None:
     assert (new["status"], new["result"], new["resumed_from"]) == ("done", "I remember", old["id"])
     assert new["id"] != old["id"]
     assert new["session_id"] not in (None, old["session_id"])
     assert (new["cost_usd"], new["tokens"]) == (pytest.approx(old["cost_usd"]), 200)
-    if stage.is_real:
+    if cli.is_real:
         for words in ("the colour is blue", "noted: blue", "what was it?"):
-            assert words in stage.model.heard()
+            assert words in cli.model.request_text()
 
 
-def test_a_budget_counts_from_zero_when_a_session_is_gone_on_with(stage: Stage, hocket: Hocket) -> None:
+def test_a_budget_counts_from_zero_when_a_session_is_gone_on_with(cli: ClaudeSetup, hocket: Hocket) -> None:
     """What is left of a chain's budget can be told to a pass that goes on after a limit, as it is."""
     turn = [{"cost": 0.4}, {"usage": {"output": 20000}}, {"say": "a turn"}]
-    stage.plays({"do": turn})
+    cli.use_script({"do": turn})
     first = run(hocket, "claude", "-p", "hello", "--", "--max-budget-usd", "0.6")
     assert (first.code, first.ended["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
     told, new = resumed(hocket, first.leaf)
     assert (told.code, new["cost_usd"]) == (0, pytest.approx(0.4, abs=0.01))
 
 
-def test_a_finished_run_is_gone_on_with_in_a_new_one(stage: Stage, hocket: Hocket, world: Path) -> None:
+def test_a_finished_run_is_gone_on_with_in_a_new_one(cli: ClaudeSetup, hocket: Hocket, world: Path) -> None:
     define(world / "other", "painter")
-    stage.plays(*PAST)
+    cli.use_script(*PAST)
     old = shown(hocket, run(hocket, "../other/.claude/agents/painter", "-p", "the colour is blue").leaf)
     told, new = resumed(hocket, old["id"])
     assert told.code == 0
-    check_resumed(stage, old, new)
+    check_resumed(cli, old, new)
     assert (new["agent"], new["cwd"]) == (old["agent"], str(world / "other"))
     assert shown(hocket, old["id"])["result"] == "noted: blue"
 
 
 @pytest.mark.req("S3-23")
 def test_after_a_clear_the_new_conversation_is_the_session_and_all_that_was_spent_counts(
-    claude: Stage, hocket: Hocket
+    claude: ClaudeSetup, hocket: Hocket
 ) -> None:
-    claude.plays(says("anew", prompt="second"), says("on it goes", prompt="what was it"), says("one"))
+    claude.use_script(says("anew", prompt="second"), says("on it goes", prompt="what was it"), says("one"))
     run_id = spawn(hocket, "claude", "--session", "-p", "first words")
     wait_for(hocket, run_id, "turn.ended")
     old = shown(hocket, run_id)
@@ -207,11 +209,14 @@ def test_after_a_clear_the_new_conversation_is_the_session_and_all_that_was_spen
     assert hocket("stop", run_id).returncode == 0
     told, new = resumed(hocket, run_id)
     assert (told.code, new["result"]) == (0, "on it goes")
-    assert ("second words" in claude.model.heard(), "first words" in claude.model.heard()) == (True, False)
+    assert ("second words" in claude.model.request_text(), "first words" in claude.model.request_text()) == (
+        True,
+        False,
+    )
 
 
-def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(*PAST)
+def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(*PAST)
     old = shown(hocket, run(hocket, "claude", "-p", "the colour is blue").leaf)
     Path(old["transcript"]).unlink()
     told, new = resumed(hocket, old["id"])
@@ -219,8 +224,8 @@ def test_a_session_whose_transcript_is_gone_cannot_be_gone_on_with(claude: Stage
     assert f"No conversation found with session ID: {old['session_id']}" in new["error"]
 
 
-def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(*PAST)
+def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(*PAST)
     run_id = spawn(hocket, "claude", "--session", "-p", "the colour is blue")
     wait_for(hocket, run_id, "turn.ended")
     old = shown(hocket, run_id)
@@ -232,4 +237,4 @@ def test_a_lost_run_is_gone_on_with_but_not_one_that_runs(stage: Stage, hocket: 
     assert (code, lost["status"], lost["result"]) == (1, "lost", "noted: blue")
     told, new = resumed(hocket, run_id)
     assert told.code == 0
-    check_resumed(stage, old, new)
+    check_resumed(cli, old, new)

@@ -1,6 +1,6 @@
-"""Runs that end before their time, or that lose their server: nothing is left, nothing is lost.
+"""Runs that are stopped or lose their server leave no process behind and lose no output.
 
-Mostly the real CLI's, because its commands are sessions of their own, which no signal to its group reaches.
+Mostly with the real CLI, whose commands have sessions of their own, which a signal to its process group does not reach.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from e2e.claude.stage import Stage, bash
-from e2e.commands import heard, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
+from e2e.claude.setup import ClaudeSetup, bash
+from e2e.commands import make_gate, open_gate, run, run_output, server_pid, shown, spawn, wait_for, waited
 from world import Hocket, wait_until_none
 
 from hocket.keeper.platform import start_time
@@ -32,9 +32,9 @@ class Sleeper(NamedTuple):
 
 
 @pytest.fixture
-def sleeper(claude: Stage, project: Path) -> Sleeper:
+def sleeper(claude: ClaudeSetup, project: Path) -> Sleeper:
     gate = make_gate(project / "at_work")
-    claude.plays({"do": [{"say": "working"}, bash('sh -c "echo \\$\\$ > at_work; sleep 300"'), LAST]})
+    claude.use_script({"do": [{"say": "working"}, bash('sh -c "echo \\$\\$ > at_work; sleep 300"'), LAST]})
     return Sleeper(gate)
 
 
@@ -100,9 +100,9 @@ def test_an_agent_that_somebody_else_tells_to_end_fails_and_its_command_is_swept
 
 @pytest.mark.parametrize(("number", "reason"), [(signal.SIGTERM, "exit"), (signal.SIGKILL, "signal")])
 def test_a_session_that_somebody_else_ends_has_not_come_to_its_end(
-    claude: Stage, hocket: Hocket, number: signal.Signals, reason: str
+    claude: ClaudeSetup, hocket: Hocket, number: signal.Signals, reason: str
 ) -> None:
-    claude.plays({"do": [{"say": "one"}]})
+    claude.use_script({"do": [{"say": "one"}]})
     run_id = spawn(hocket, "claude", "-p", "go", "--session")
     wait_for(hocket, run_id, "turn.ended")
     os.kill(shown(hocket, run_id)["pid"], number)
@@ -110,9 +110,9 @@ def test_a_session_that_somebody_else_ends_has_not_come_to_its_end(
     assert (code, ended["status"], ended["reason"], ended["exit_code"]) == (1, "failed", reason, 128 + number)
 
 
-def test_a_run_goes_on_without_its_server_and_ends_once(claude: Stage, hocket: Hocket, project: Path) -> None:
+def test_a_run_goes_on_without_its_server_and_ends_once(claude: ClaudeSetup, hocket: Hocket, project: Path) -> None:
     gate = make_gate(project / "gate")
-    claude.plays({"do": [{"say": "before"}, bash("cat gate"), {"say": "after"}]})
+    claude.use_script({"do": [{"say": "before"}, bash("cat gate"), {"say": "after"}]})
     running = hocket.start("run", "claude", "-p", "go", "--json")
     assert running.stdout is not None
     lines = []
@@ -123,7 +123,7 @@ def test_a_run_goes_on_without_its_server_and_ends_once(claude: Stage, hocket: H
     os.kill(server_pid(hocket), signal.SIGKILL)
     open_gate(gate)
     rest, errors = running.communicate(timeout=15)
-    seen = heard(running.returncode, "".join(lines) + rest, errors)
+    seen = run_output(running.returncode, "".join(lines) + rest, errors)
     assert (*seen.outcome, seen.ended["result"]) == (0, "done", "single_run", "after")
     assert [data["text"] for data in seen.of("text")] == ["before", "after"]
     assert len([event for event in seen.events if event["type"] == "turn.ended"]) == 1
@@ -131,10 +131,10 @@ def test_a_run_goes_on_without_its_server_and_ends_once(claude: Stage, hocket: H
     assert len(claude.model.bodies) == 2
 
 
-def test_a_command_left_in_the_background_ends_with_its_run(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_command_left_in_the_background_ends_with_its_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     gate = make_gate(hocket.cwd / "left")
     given = {"command": "echo $$ > left; sleep 300", "description": "a server", "run_in_background": True}
-    claude.plays({"do": [{"tool": {"name": "Bash", "input": given}}, LAST]})
+    claude.use_script({"do": [{"tool": {"name": "Bash", "input": given}}, LAST]})
     run_id = spawn(hocket, "claude", "-p", "go", *BYPASS)
     command = int(gate.read_text())
     wait_for(hocket, run_id, "turn.ended")
@@ -145,8 +145,8 @@ def test_a_command_left_in_the_background_ends_with_its_run(claude: Stage, hocke
 
 
 @pytest.mark.shared_server
-def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays({"do": [{"say": "hm"}, "hang"]})
+def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script({"do": [{"say": "hm"}, "hang"]})
     told = run(hocket, "claude", "-p", "go", "--timeout", "3")
     assert told.outcome == (1, "failed", "timeout")
 
@@ -154,8 +154,8 @@ def test_a_time_limit_ends_an_agent_that_says_nothing_more(scripted: Stage, hock
 @pytest.mark.req("S2-67")
 @pytest.mark.parametrize(("last", "reason"), [("crash", "signal"), ({"fail": {"exit": 3}}, "exit")])
 @pytest.mark.shared_server
-def test_an_agent_that_breaks_off_fails(scripted: Stage, hocket: Hocket, last: Any, reason: str) -> None:
-    scripted.plays({"do": [{"say": "hm"}, last]})
+def test_an_agent_that_breaks_off_fails(scripted: ClaudeSetup, hocket: Hocket, last: Any, reason: str) -> None:
+    scripted.use_script({"do": [{"say": "hm"}, last]})
     told = run(hocket, "claude", "-p", "go")
     assert (told.code, told.ended["status"]) == (1, "failed")
     assert shown(hocket, told.leaf)["reason"] == reason

@@ -1,4 +1,4 @@
-"""What a repository may bring along: nothing that runs by itself, unless the user trusts the folder."""
+"""An untrusted repository starts nothing by itself; a trusted one may bring settings, hooks and servers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Document, Stage, asks_to, bash, define, real_cli, says
-from e2e.commands import Told, heard, run
+from e2e.claude.setup import ClaudeSetup, Document, asks_to, bash, define, real_cli, says
+from e2e.commands import RunOutput, run, run_output
 from world import Hocket
 
 from hocket.model import DEFAULT_MARKER
@@ -33,38 +33,38 @@ def trust(home: Path, folder: Path) -> None:
     (home / "config.toml").write_text(f"[trust]\nfolders = [{json.dumps(str(folder))}]\n")
 
 
-def test_an_untrusted_repository_s_hooks_and_servers_do_not_run(claude: Stage, hocket: Hocket) -> None:
+def test_an_untrusted_repository_s_hooks_and_servers_do_not_run(claude: ClaudeSetup, hocket: Hocket) -> None:
     hook, server = set_traps(hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
     assert (hook.exists(), server.exists()) == (False, False)
 
 
-def test_a_trusted_repository_s_hooks_and_servers_run(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_trusted_repository_s_hooks_and_servers_run(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     hook, server = set_traps(hocket.cwd)
     trust(home, hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
     assert (hook.exists(), server.exists()) == (True, True)
 
 
 def test_trust_in_a_folder_does_not_bring_in_what_is_behind_a_link_in_it(
-    claude: Stage, hocket: Hocket, home: Path, tmp_path: Path
+    claude: ClaudeSetup, hocket: Hocket, home: Path, tmp_path: Path
 ) -> None:
     hook, server = set_traps(tmp_path)
     (hocket.cwd / ".git").mkdir()
     (hocket.cwd / "link").symlink_to(tmp_path)
     trust(home, hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     assert run(hocket, "claude", "-p", "hello", "--cwd", hocket.cwd / "link").outcome == (0, "done", "single_run")
     assert (hook.exists(), server.exists()) == (False, False)
 
 
 def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_changes(
-    claude: Stage, hocket: Hocket
+    claude: ClaudeSetup, hocket: Hocket
 ) -> None:
     hook, server = set_traps(hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
 
     def ran() -> tuple[bool, bool]:
         assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
@@ -81,12 +81,14 @@ def test_an_approved_folder_s_hooks_and_servers_run_until_one_of_its_files_chang
     assert ran() == (False, False)
 
 
-def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_servers_that_are_written_above_a_trusted_folder_stay_off(
+    claude: ClaudeSetup, hocket: Hocket, home: Path
+) -> None:
     _, above = set_traps(hocket.cwd)
     below = hocket.cwd / "below"
     below.mkdir()
     _, server = set_traps(below, "own")
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     for vouch in (lambda: trust(home, below), lambda: hocket("trust", "--yes", below)):
         vouch()
         assert run(hocket, "claude", "-p", "hello", "--cwd", below).outcome == (0, "done", "single_run")
@@ -97,14 +99,14 @@ def test_servers_that_are_written_above_a_trusted_folder_stay_off(claude: Stage,
 
 @pytest.mark.req("S1-45")
 def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
-    claude: Stage, hocket: Hocket, home: Path
+    claude: ClaudeSetup, hocket: Hocket, home: Path
 ) -> None:
     """The CLI uses one such flag alone, so the user's settings are merged with ours, which disable those servers."""
     _, above = set_traps(hocket.cwd)
     below = hocket.cwd / "below"
     below.mkdir()
     trust(home, below)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     wanted = {"enabledMcpjsonServers": ["trap"], "enableAllProjectMcpServers": True, "model": "haiku"}
     for words in (["--settings", json.dumps(wanted)], [f"--settings={json.dumps(wanted)}"]):
         told = run(hocket, "claude", "-p", "hello", "--cwd", below, "--", *words)
@@ -116,7 +118,7 @@ def test_a_user_s_settings_do_not_switch_on_the_servers_above_a_trusted_folder(
 
 
 def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s(
-    claude: Stage, hocket: Hocket, world: Path
+    claude: ClaudeSetup, hocket: Hocket, world: Path
 ) -> None:
     hook, server = set_traps(hocket.cwd)
     own_hook, own_server = world / "own_hook", world / "own_server"
@@ -127,7 +129,7 @@ def test_an_approved_agent_brings_its_own_hooks_and_servers_and_not_its_folder_s
         hooks=json.dumps({"Stop": [{"hooks": [{"type": "command", "command": f"touch {own_hook}"}]}]}),
         mcpServers=json.dumps([{"own": {"command": "/bin/sh", "args": ["-c", f"touch {own_server}"]}}]),
     )
-    claude.plays({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
+    claude.use_script({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
     assert hocket("trust", "--yes", "eager").returncode == 0
     told = run(hocket, "eager", "-p", "hello")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
@@ -161,10 +163,10 @@ CREW = (
 )
 
 
-def known(claude: Stage, hocket: Hocket) -> tuple[bool, bool, bool]:
+def known(claude: ClaudeSetup, hocket: Hocket) -> tuple[bool, bool, bool]:
     """Whether the instructions reach an agent, whether the skill does, and whether a sibling can be called."""
     assert run(hocket, "claude", "-p", "hello").outcome == (0, "done", "single_run")
-    heard = claude.model.heard()
+    heard = claude.model.request_text()
     before = len(claude.model.bodies)
     assert run(hocket, "lead", "-p", "go").outcome == (0, "done", "single_run")
     dived = any("You are agent: diver" in json.dumps(body["system"]) for body in claude.model.bodies[before:])
@@ -173,12 +175,12 @@ def known(claude: Stage, hocket: Hocket) -> tuple[bool, bool, bool]:
 
 @pytest.mark.parametrize("settings", [None, "{}"], ids=["nothing else", "settings"])
 def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
-    claude: Stage, hocket: Hocket, settings: str | None
+    claude: ClaudeSetup, hocket: Hocket, settings: str | None
 ) -> None:
     tell(hocket.cwd)
     if settings is not None:
         (hocket.cwd / ".claude/settings.json").write_text(settings)
-    claude.plays(*CREW)
+    claude.use_script(*CREW)
     assert known(claude, hocket) == (False, False, False)
     assert hocket("trust", "--yes", ".").returncode == 0
     assert known(claude, hocket) == (True, True, True)
@@ -187,9 +189,9 @@ def test_what_a_repository_tells_claude_counts_once_the_folder_is_approved(
     assert not (hocket.cwd / "hook_ran").exists()
 
 
-def test_one_line_says_what_an_untrusted_folder_does_without(claude: Stage, hocket: Hocket) -> None:
+def test_one_line_says_what_an_untrusted_folder_does_without(claude: ClaudeSetup, hocket: Hocket) -> None:
     tell(hocket.cwd)
-    claude.plays(*CREW)
+    claude.use_script(*CREW)
 
     def said(chain: str, agents: int) -> list[str]:
         told = run(hocket, chain, "-p", "hello")
@@ -237,11 +239,11 @@ def append(path: Path) -> None:
 @pytest.mark.req("S1-45")
 @pytest.mark.parametrize("file", [".claude/settings.json", ".mcp.json", None])
 def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
-    claude: Stage, hocket: Hocket, file: str | None
+    claude: ClaudeSetup, hocket: Hocket, file: str | None
 ) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     assert traps_sprung(*traps)
     assert hocket("resume", leaf, "--json").returncode == 0
@@ -258,9 +260,9 @@ def test_a_session_goes_on_with_a_folder_s_hooks_only_while_they_are_approved(
     assert traps_sprung(*traps)
 
 
-def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: Stage, hocket: Hocket) -> None:
+def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     append(hocket.cwd / ".mcp.json")
     assert hocket("resume", leaf, "--json").returncode == 0
@@ -269,11 +271,11 @@ def test_a_session_in_a_folder_that_nobody_trusted_goes_on_without_it(claude: St
 
 @pytest.mark.req("S1-45")
 def test_a_session_of_a_listed_folder_is_refused_once_it_is_listed_no_more(
-    claude: Stage, hocket: Hocket, home: Path
+    claude: ClaudeSetup, hocket: Hocket, home: Path
 ) -> None:
     set_traps(hocket.cwd)
     trust(home, hocket.cwd)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello").leaf
     append(hocket.cwd / ".mcp.json")
     assert hocket("resume", leaf, "--json").returncode == 0
@@ -283,11 +285,11 @@ def test_a_session_of_a_listed_folder_is_refused_once_it_is_listed_no_more(
 
 @pytest.mark.req("S1-45")
 def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_was(
-    claude: Stage, hocket: Hocket
+    claude: ClaudeSetup, hocket: Hocket
 ) -> None:
     path = define(hocket.cwd, "eager", permissionMode="bypassPermissions")
     assert hocket("trust", "--yes", "eager").returncode == 0
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     leaf = run(hocket, "eager", "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
     assert hocket("trust", "--remove", "eager").returncode == 0
@@ -303,10 +305,10 @@ def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_
 
 
 @pytest.mark.req("S1-45")
-def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claude: Stage, hocket: Hocket) -> None:
+def test_what_is_left_of_a_chain_goes_on_only_while_its_folder_is_approved(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     ended = run(hocket, "false -> claude", "-p", "hello")
     (chain,) = {event["root"] for event in ended.events}
     assert (ended.code, traps_sprung(*traps)) == (1, False)
@@ -325,14 +327,14 @@ def hook_that(command: str) -> str:
     return json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": command}]}]}})
 
 
-def about_settings(told: Told) -> list[str]:
+def about_settings(told: RunOutput) -> list[str]:
     texts = [event["data"]["text"] for event in told.events if event["type"] == "notice"]
     return [text for text in texts if "not those of when this began" in text]
 
 
 @pytest.mark.req("S1-45")
 def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
-    claude: Stage, hocket: Hocket, home: Path
+    claude: ClaudeSetup, hocket: Hocket, home: Path
 ) -> None:
     settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
     settings.parent.mkdir()
@@ -341,7 +343,7 @@ def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
     define(Path.home(), "writer")
     assert hocket("trust", "--yes").returncode == 0
     write = bash(f"echo '{hook_that(f'touch {sprung}')}' > {settings}")
-    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
+    claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
     told = run(hocket, "writer -> claude", "-p", "hello")
     assert (told.code, sprung.exists(), "touch" in settings.read_text()) == (0, False, True)
     (notice,) = about_settings(told)
@@ -351,7 +353,7 @@ def test_what_a_step_writes_into_the_settings_is_off_for_the_next_one(
 
 
 @pytest.mark.req("S1-45")
-def test_servers_that_a_step_writes_above_the_project_stay_off(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_servers_that_a_step_writes_above_the_project_stay_off(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     (home / "config.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     define(Path.home(), "writer")
     project, sprung = hocket.cwd / "below", hocket.cwd / "sprung"
@@ -359,14 +361,14 @@ def test_servers_that_a_step_writes_above_the_project_stay_off(claude: Stage, ho
     assert hocket("trust", "--yes", project).returncode == 0
     servers = json.dumps({"mcpServers": {"planted": {"command": "/bin/sh", "args": ["-c", f"touch {sprung}"]}}})
     write = bash(f"echo '{servers}' > ../.mcp.json")
-    claude.plays({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
+    claude.use_script({"when": {"agent": "writer"}, "do": [write, {"say": "written"}]}, says("fine"))
     told = run(hocket, "writer -> claude", "-p", "hello", "--cwd", project)
     assert (told.code, (hocket.cwd / ".mcp.json").exists(), sprung.exists()) == (0, True, False)
     assert len(about_settings(told)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: Stage, hocket: Hocket, home: Path) -> None:
+def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: ClaudeSetup, hocket: Hocket, home: Path) -> None:
     settings, sprung = hocket.cwd / ".claude/settings.json", hocket.cwd / "sprung"
     settings.parent.mkdir()
     settings.write_text("{}")
@@ -375,14 +377,16 @@ def test_another_attempt_of_a_lone_step_is_compared_as_well(claude: Stage, hocke
     assert hocket("trust", "--yes").returncode == 0
     write = f"echo '{hook_that(f'touch {sprung}')}' > {settings}"
     end_its_keeper = "test -e again || { touch again; kill -9 $(ps -o ppid= -p $PPID); sleep 20; }"
-    claude.plays({"do": [bash(f"{write}; {end_its_keeper}"), {"say": "fine"}]})
+    claude.use_script({"do": [bash(f"{write}; {end_its_keeper}"), {"say": "fine"}]})
     told = run(hocket, "--chain", "alone", "-p", "hello")
     assert (told.code, (hocket.cwd / "again").exists(), sprung.exists()) == (0, True, False)
     assert len(about_settings(told)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_every_pass_of_a_loop_is_compared_with_what_was_approved_when_it_began(claude: Stage, hocket: Hocket) -> None:
+def test_every_pass_of_a_loop_is_compared_with_what_was_approved_when_it_began(
+    claude: ClaudeSetup, hocket: Hocket
+) -> None:
     settings, ran = hocket.cwd / ".claude/settings.json", hocket.cwd / "ran"
     settings.parent.mkdir()
     settings.write_text(hook_that(f"echo hook >> {ran}"))
@@ -398,17 +402,17 @@ esac
 """
     )
     gate.chmod(0o755)
-    claude.plays(says(DEFAULT_MARKER))
+    claude.use_script(says(DEFAULT_MARKER))
     told = run(hocket, "claude:5", "-p", "hello", "--until", str(gate))
     assert (told.code, ran.read_text().split()) == (0, ["hook", "pass", "pass", "hook", "pass"])
     assert len(about_settings(told)) == 1
 
 
 @pytest.mark.req("S1-45")
-def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: Stage, hocket: Hocket) -> None:
+def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: ClaudeSetup, hocket: Hocket) -> None:
     traps = set_traps(hocket.cwd)
     assert hocket("trust", "--yes").returncode == 0
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     ended = run(hocket, "false -> claude -> claude", "-p", "hello")
     (chain,) = {event["root"] for event in ended.events}
     settings = hocket.cwd / ".claude/settings.json"
@@ -417,7 +421,7 @@ def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: 
     assert hocket("trust", "--yes").returncode == 0
     done = hocket("resume", chain, "--from", "2", "--json")
     assert (done.returncode, traps_sprung(*traps)) == (0, True)
-    assert about_settings(heard(done.returncode, done.stdout, done.stderr)) == []
+    assert about_settings(run_output(done.returncode, done.stdout, done.stderr)) == []
 
 
 @pytest.mark.req("S1-45")
@@ -432,12 +436,12 @@ def test_a_chain_that_goes_on_is_compared_with_what_is_approved_by_then(claude: 
     ids=["alias", "arguments", "claude", "chain"],
 )
 def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved(
-    scripted: Stage, hocket: Hocket, world: Path, name: str, text: str
+    scripted: ClaudeSetup, hocket: Hocket, world: Path, name: str, text: str
 ) -> None:
     define(world / "other", "painter")
     (hocket.cwd / "hocket.toml").write_text(text)
     assert hocket("trust", "--yes").returncode == 0
-    scripted.plays(says("fine"))
+    scripted.use_script(says("fine"))
     leaf = run(hocket, name, "-p", "hello").leaf
     assert hocket("resume", leaf, "--json").returncode == 0
     assert hocket("trust", "--remove").returncode == 0
@@ -445,12 +449,14 @@ def test_what_a_project_s_own_file_gave_is_given_again_only_while_it_is_approved
 
 
 @pytest.mark.req("S1-45")
-def test_a_server_that_is_written_above_since_keeps_a_session_from_going_on(claude: Stage, hocket: Hocket) -> None:
+def test_a_server_that_is_written_above_since_keeps_a_session_from_going_on(
+    claude: ClaudeSetup, hocket: Hocket
+) -> None:
     below = hocket.cwd / "below"
     below.mkdir()
     set_traps(below, "own")
     assert hocket("trust", "--yes", below).returncode == 0
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     leaf = run(hocket, "claude", "-p", "hello", "--cwd", below).leaf
     _, server = set_traps(hocket.cwd)
     done = hocket("resume", leaf)
@@ -468,13 +474,13 @@ CHAIN = {"chains": {"again": {"steps": [{"agent": "claude", "args": ["--setting-
     ("file", "text"), [("hocket.toml", ALIAS), ("forge/chains.json", json.dumps(CHAIN))], ids=["alias", "step"]
 )
 def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
-    claude: Stage, hocket: Hocket, home: Path, file: str, text: str
+    claude: ClaudeSetup, hocket: Hocket, home: Path, file: str, text: str
 ) -> None:
     hook, _ = set_traps(hocket.cwd)
     path = hocket.cwd / file
     path.parent.mkdir(exist_ok=True)
     path.write_text(text)
-    claude.plays(says("fine"))
+    claude.use_script(says("fine"))
     refused = hocket("run", "again", "-p", "hello", "--json")
     assert (refused.returncode, refused.stdout, hook.exists()) == (4, "", False)
     for words in (str(path), "--setting-sources", f"hocket trust {hocket.cwd}\n"):
@@ -485,12 +491,12 @@ def test_arguments_of_an_untrusted_repository_s_do_not_let_its_hooks_run(
 
 
 @pytest.mark.req("S1-45")
-def test_what_an_untrusted_repository_allows_itself_is_not_done(claude: Stage, hocket: Hocket) -> None:
+def test_what_an_untrusted_repository_allows_itself_is_not_done(claude: ClaudeSetup, hocket: Hocket) -> None:
     steps = '[{agent = "claude", args = ["--dangerously-skip-permissions"]}]'
     (hocket.cwd / "hocket.toml").write_text(
         f'[chains.ship]\nsteps = {steps}\n[agents.handy]\npath = "claude"\nallowed_tools = "Bash"\n'
     )
-    claude.plays({"do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
+    claude.use_script({"do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
     for name in ("ship", "handy"):
         assert hocket("run", name, "-p", "hello", "--json").returncode == 4
     assert ((hocket.cwd / "made").exists(), claude.model.bodies) == (False, [])
@@ -527,8 +533,10 @@ WISHES = {
 
 
 @pytest.mark.req("S1-45")
-def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(says("never"))
+def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(
+    claude: ClaudeSetup, hocket: Hocket
+) -> None:
+    claude.use_script(says("never"))
     for wish, value in WISHES.items():
         path = define(hocket.cwd, "eager", **{wish: value})
         refused = hocket("run", "eager", "-p", "hello", "--json")
@@ -538,11 +546,13 @@ def test_a_definition_that_wants_too_much_is_refused_in_an_untrusted_folder(clau
 
 
 @pytest.mark.req("S1-45", "S2-62")
-def test_a_definition_gets_its_permission_mode_in_a_trusted_folder(stage: Stage, hocket: Hocket, home: Path) -> None:
+def test_a_definition_gets_its_permission_mode_in_a_trusted_folder(
+    cli: ClaudeSetup, hocket: Hocket, home: Path
+) -> None:
     define(hocket.cwd, "eager", **WISHES)
     trust(home, hocket.cwd)
-    stage.plays({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
+    cli.use_script({"when": {"agent": "eager"}, "do": [asks_to("sh -c 'echo x > made'"), {"say": "thank you"}]})
     told = run(hocket, "eager", "-p", "hello")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "thank you")
     assert told.of("session")[0]["permission_mode"] == "bypassPermissions"
-    assert (hocket.cwd / "made").exists() == stage.is_real
+    assert (hocket.cwd / "made").exists() == cli.is_real

@@ -1,4 +1,4 @@
-"""``hocket doctor --verify`` with the real CLI: it tells the truth, and asking harms nobody."""
+"""``hocket doctor --verify`` with the real CLI: its report is correct, and it changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import ENVIRONMENT, real_cli
+from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.test_home_untouched import TRACE, strangers, touches
 from world import Hocket
 

@@ -50,7 +50,7 @@ class CodexSetup:
         self._monkeypatch = monkeypatch
         self._models: list[ScriptedModel] = []
 
-    def plays(self, *rules: Document) -> ScriptedModel:
+    def use_script(self, *rules: Document) -> ScriptedModel:
         """Answer with a script of these rules from now on."""
         model = ScriptedModel(parse({"rules": list(rules)})).start()
         self._models.append(model)

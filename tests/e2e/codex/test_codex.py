@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from e2e.codex.setup import KEY, CodexSetup, shell
-from e2e.commands import data_of, heard, make_gate, run, shown, spawn, waited
+from e2e.commands import data_of, make_gate, run, run_output, shown, spawn, waited
 from world import Bin, Hocket, processes_of
 
 from hocket.rehearsal import install
@@ -16,7 +16,7 @@ HELLO = {"do": [{"say": "hello there"}]}
 
 
 def test_codex_answers_with_one_word(codex: CodexSetup, hocket: Hocket) -> None:
-    codex.plays(HELLO)
+    codex.use_script(HELLO)
     told = run(hocket, "codex", "-p", "say hello")
     assert told.outcome == (0, "done", "single_run"), told.stderr
     assert told.ended["result"] == "hello there"
@@ -27,7 +27,7 @@ def test_codex_answers_with_one_word(codex: CodexSetup, hocket: Hocket) -> None:
 
 
 def test_codex_runs_a_tool_and_reports_it(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
-    codex.plays({"do": [{"think": "hm"}, shell("echo made > made; cat made"), {"say": "it is made"}]})
+    codex.use_script({"do": [{"think": "hm"}, shell("echo made > made; cat made"), {"say": "it is made"}]})
     told = run(hocket, "codex", "-p", "make it")
     assert told.outcome == (0, "done", "single_run"), told.stderr
     assert (project / "made").read_text() == "made\n"
@@ -39,7 +39,7 @@ def test_codex_runs_a_tool_and_reports_it(codex: CodexSetup, hocket: Hocket, pro
 
 
 def test_codex_cannot_write_in_plan_mode(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
-    codex.plays({"do": [shell("touch made"), {"say": "tried"}]})
+    codex.use_script({"do": [shell("touch made"), {"say": "tried"}]})
     (project / "hocket.toml").write_text('[agents.reader]\npath = "codex"\npermission_mode = "plan"\n')
     told = run(hocket, "reader", "-p", "make it")
     assert told.outcome == (0, "done", "single_run"), told.stderr
@@ -47,11 +47,11 @@ def test_codex_cannot_write_in_plan_mode(codex: CodexSetup, hocket: Hocket, proj
 
 
 def test_codex_continues_a_session_and_counts_its_own_tokens(codex: CodexSetup, hocket: Hocket) -> None:
-    codex.plays({"when": {"turn": 1}, "do": [{"say": "first"}]}, {"when": {"turn": 2}, "do": [{"say": "second"}]})
+    codex.use_script({"when": {"turn": 1}, "do": [{"say": "first"}]}, {"when": {"turn": 2}, "do": [{"say": "second"}]})
     first = spawn(hocket, "codex", "-p", "begin")
     assert waited(hocket, first)[0] == 0
     done = hocket("resume", first, "-p", "go on", "--json")
-    told = heard(done.returncode, done.stdout, done.stderr)
+    told = run_output(done.returncode, done.stdout, done.stderr)
     assert told.outcome == (0, "done", "exit"), told.stderr
     ended = shown(hocket, told.root)
     assert (ended["result"], ended["tokens"]) == ("second", 30)
@@ -59,7 +59,7 @@ def test_codex_continues_a_session_and_counts_its_own_tokens(codex: CodexSetup, 
 
 
 def test_codex_session_cannot_stay_open(codex: CodexSetup, hocket: Hocket) -> None:
-    codex.plays(HELLO)
+    codex.use_script(HELLO)
     done = hocket("spawn", "codex", "-p", "begin", "--session")
     assert (done.returncode, "reads no messages" in done.stderr) == (2, True)
     first = spawn(hocket, "codex", "-p", "begin")
@@ -71,7 +71,7 @@ def test_codex_session_cannot_stay_open(codex: CodexSetup, hocket: Hocket) -> No
 def test_loop_of_codex_ends_at_its_marker(codex: CodexSetup, hocket: Hocket, agent: Bin) -> None:
     """The first iteration does not write the marker, the second does."""
     agent("planner", "print('the plan')")
-    codex.plays({"when": {"pass": 1}, "do": [{"say": "half done"}]}, {"do": [{"say": "all done"}, "marker"]})
+    codex.use_script({"when": {"pass": 1}, "do": [{"say": "half done"}]}, {"do": [{"say": "all done"}, "marker"]})
     told = run(hocket, "planner -> codex:3", "-p", "build it")
     assert told.outcome == (0, "done", "marker"), told.stderr
     assert [(step["agent"], step["iterations"]) for step in told.ended["steps"]] == [("planner", 1), ("codex", 2)]
@@ -85,7 +85,7 @@ def test_codex_works_beside_claude_in_one_chain(
     script = world / "script.json"
     script.write_text(json.dumps({"rules": [{"do": [{"say": "the plan of claude"}]}]}), encoding="utf-8")
     monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "scripted", script, world / "state")))
-    codex.plays({"when": {"prompt": "the plan of claude"}, "do": [{"say": "built by codex"}, "marker"]})
+    codex.use_script({"when": {"prompt": "the plan of claude"}, "do": [{"say": "built by codex"}, "marker"]})
     told = run(hocket, "claude -> codex:2", "-p", "{{previous.result}}")
     assert told.outcome == (0, "done", "marker"), told.stderr
     assert "built by codex" in told.ended["result"]
@@ -95,7 +95,7 @@ def test_codex_works_beside_claude_in_one_chain(
     ("status", "reason"), [(400, "error"), (401, "error"), (429, "rate_limited")], ids=["invalid", "key", "limit"]
 )
 def test_codex_fails_when_the_model_refuses(codex: CodexSetup, hocket: Hocket, status: int, reason: str) -> None:
-    codex.plays({"do": [{"fail": {"status": status, "message": "out of order"}}]})
+    codex.use_script({"do": [{"fail": {"status": status, "message": "out of order"}}]})
     run_id = spawn(hocket, "codex", "-p", "go")
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["reason"]) == (1, "failed", reason)
@@ -104,7 +104,7 @@ def test_codex_fails_when_the_model_refuses(codex: CodexSetup, hocket: Hocket, s
 
 
 def test_codex_fails_when_its_arguments_are_wrong(codex: CodexSetup, hocket: Hocket) -> None:
-    codex.plays(HELLO)
+    codex.use_script(HELLO)
     told = run(hocket, "codex", "-p", "go", "--", "--no-such-flag")
     assert told.outcome == (1, "failed", "exit")
     assert "--no-such-flag" in json.dumps(told.events)
@@ -112,7 +112,7 @@ def test_codex_fails_when_its_arguments_are_wrong(codex: CodexSetup, hocket: Hoc
 
 def test_stop_ends_codex_and_its_command(codex: CodexSetup, hocket: Hocket, project: Path, home: Path) -> None:
     gate = make_gate(project / "at_work")
-    codex.plays({"do": [shell("sh -c 'echo begun > at_work; sleep 300'"), {"say": "never said"}]})
+    codex.use_script({"do": [shell("sh -c 'echo begun > at_work; sleep 300'"), {"say": "never said"}]})
     run_id = spawn(hocket, "codex", "-p", "go")
     assert gate.read_text() == "begun\n"
     assert "sleep 300" in " ".join(processes_of(home).values())
@@ -132,7 +132,7 @@ def test_missing_codex_starts_nothing(hocket: Hocket, agent: Bin, project: Path)
 
 def test_key_of_codex_is_redacted_and_kept_from_others(codex: CodexSetup, hocket: Hocket, agent: Bin) -> None:
     agent("planner", "import os\nprint('key', os.environ.get('OPENAI_API_KEY'))")
-    codex.plays({"do": [shell("echo $OPENAI_API_KEY"), {"say": "done"}]})
+    codex.use_script({"do": [shell("echo $OPENAI_API_KEY"), {"say": "done"}]})
     told = run(hocket, "planner -> codex", "-p", "go")
     assert told.outcome == (0, "done", "single_run"), told.stderr
     assert "key None" in [one["text"] for one in told.of("text")]
@@ -141,7 +141,7 @@ def test_key_of_codex_is_redacted_and_kept_from_others(codex: CodexSetup, hocket
 
 
 def test_project_arguments_for_codex_need_trust(codex: CodexSetup, hocket: Hocket, project: Path) -> None:
-    codex.plays(HELLO)
+    codex.use_script(HELLO)
     config = project / "hocket.toml"
     config.write_text('[agents.cx]\npath = "codex"\nargs = ["-c", "sandbox_mode=danger-full-access"]\n')
     refused = hocket("run", "cx", "-p", "go")

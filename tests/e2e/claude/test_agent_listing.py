@@ -1,4 +1,4 @@
-"""The real CLI says itself which agents it has loaded. Hocket must list the same ones."""
+"""The real CLI lists the agents it has loaded, and Hocket lists the same ones."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from e2e.claude.oddities import definitions
-from e2e.claude.stage import ENVIRONMENT, real_cli
+from e2e.claude.setup import ENVIRONMENT, real_cli
+from e2e.claude.unusual_definitions import definitions
 
 from hocket.catalog.entries import Scan
 from hocket.catalog.file_probe import Look

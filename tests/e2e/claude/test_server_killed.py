@@ -1,4 +1,4 @@
-"""The server is killed and nobody asks for it: an agent's run comes to its end all the same."""
+"""The server is killed while an agent works, and the run still comes to its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e.claude.stage import Stage, asks_to
+from e2e.claude.setup import ClaudeSetup, asks_to
 from e2e.commands import server_pid, shown, spawn, wait_for, waited
 from world import Hocket
 
@@ -36,25 +36,25 @@ def left_alone(hocket: Hocket, *args: str) -> tuple[str, Path]:
 
 
 @pytest.mark.parametrize("on_question", ["deny", pytest.param("ask", marks=pytest.mark.slow)])
-def test_a_run_ends_without_anybody_asking(scripted: Stage, hocket: Hocket, on_question: str) -> None:
+def test_a_run_ends_without_anybody_asking(scripted: ClaudeSetup, hocket: Hocket, on_question: str) -> None:
     """Its input is open, for our tools at least, so its keeper calls for a server when it has done its work."""
-    scripted.plays(SLOW)
+    scripted.use_script(SLOW)
     run_id, place = left_alone(hocket, "--on-question", on_question)
     assert appears(place / "exit")
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["reason"], ended["result"]) == (0, "done", "exit", "all done")
 
 
-def test_the_real_program_ends_without_anybody_asking(claude: Stage, hocket: Hocket) -> None:
-    claude.plays(SLOW)
+def test_the_real_program_ends_without_anybody_asking(claude: ClaudeSetup, hocket: Hocket) -> None:
+    claude.use_script(SLOW)
     run_id, place = left_alone(hocket)
     assert appears(place / "exit")
     code, ended = waited(hocket, run_id)
     assert (code, ended["status"], ended["result"]) == (0, "done", "all done")
 
 
-def test_a_question_that_nobody_was_there_to_hear_brings_the_server_back(scripted: Stage, hocket: Hocket) -> None:
-    scripted.plays({"do": [{"say": "begun"}, {"wait": 2.0}, asks_to("touch x"), {"say": "then"}]})
+def test_a_question_that_nobody_was_there_to_hear_brings_the_server_back(scripted: ClaudeSetup, hocket: Hocket) -> None:
+    scripted.use_script({"do": [{"say": "begun"}, {"wait": 2.0}, asks_to("touch x"), {"say": "then"}]})
     run_id, _ = left_alone(hocket, "--on-question", "ask")
     before = server_pid_now(hocket)
     assert before is None

@@ -1,9 +1,9 @@
-"""Agents that an agent starts by itself, and the turns that they cause. Told alike by both players."""
+"""Sub-agents, and the turns that they cause, with both implementations."""
 
 from __future__ import annotations
 
 import pytest
-from e2e.claude.stage import Stage, bash
+from e2e.claude.setup import ClaudeSetup, bash
 from e2e.commands import run
 from world import Hocket
 
@@ -17,8 +17,8 @@ LOOKS = {
 
 
 @pytest.mark.req("S2-58", "S2-61")
-def test_a_background_agent_wakes_its_lead_and_the_last_result_counts(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(
+def test_a_background_agent_wakes_its_lead_and_the_last_result_counts(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(
         LOOKS,
         {"when": {"woken": True}, "do": [{"say": "it came back"}]},
         {"do": [{"agent": {**SCOUT, "background": True}}, {"say": "meanwhile"}]},
@@ -39,8 +39,8 @@ def test_a_background_agent_wakes_its_lead_and_the_last_result_counts(stage: Sta
     assert spoken == ["looking", "nothing there"]
 
 
-def test_a_foreground_agent_belongs_to_the_turn_of_its_lead(stage: Stage, hocket: Hocket) -> None:
-    stage.plays(LOOKS, {"do": [{"say": "go"}, {"agent": SCOUT}, {"say": "all seen"}]})
+def test_a_foreground_agent_belongs_to_the_turn_of_its_lead(cli: ClaudeSetup, hocket: Hocket) -> None:
+    cli.use_script(LOOKS, {"do": [{"say": "go"}, {"agent": SCOUT}, {"say": "all seen"}]})
     told = run(hocket, "claude", "-p", "go")
     assert (*told.outcome, told.ended["result"]) == (0, "done", "single_run", "all seen")
     (lead,) = (data for data in told.of("tool.started") if data["name"] == "Agent")

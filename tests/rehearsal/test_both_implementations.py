@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.acting import ASKING, Process, blocks, on_stage, told
+from rehearsal.processes import ASKING, Process, blocks, run_process, summary
 
 PLAYERS = ("agent", "model")
 
@@ -61,11 +61,11 @@ def once(process: Process, *prompts: str, allow: bool | None = None) -> list[tup
                 process.answer(process.until("control_request"), allow=allow)
             process.until("result")
         process.end()
-        return told(process.events)
+        return summary(process.events)
 
 
 def test_thoughts_words_tools_and_several_turns(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start:
+    with run_process(player, world, SCRIPT) as start:
         story = once(start("--permission-mode", "bypassPermissions"), "tools", "loop")
     assert story == [
         ("turn",),
@@ -83,7 +83,7 @@ def test_thoughts_words_tools_and_several_turns(player: str, world: Path) -> Non
 
 @pytest.mark.parametrize(("allow", "words"), [(True, "made it"), (False, "then not")])
 def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, allow: bool, words: str) -> None:
-    with on_stage(player, world, SCRIPT) as start:
+    with run_process(player, world, SCRIPT) as start:
         story = once(start(*ASKING), "ask", allow=allow)
     assert story == [
         ("turn",),
@@ -98,7 +98,7 @@ def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, al
 
 
 def test_nobody_to_ask_is_a_denial(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start:
+    with run_process(player, world, SCRIPT) as start:
         process = start("--permission-mode", "default", "--permission-prompts", "none")
         story = once(process, "ask")
     assert story[-2:] == [("lead", "text", "then not"), ("result", "then not", False, "success", None)]
@@ -107,7 +107,7 @@ def test_nobody_to_ask_is_a_denial(player: str, world: Path) -> None:
 
 
 def test_a_sub_agent_in_the_foreground(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start:
+    with run_process(player, world, SCRIPT) as start:
         story = once(start("--permission-mode", "bypassPermissions"), "scout")
     assert story == [
         ("turn",),
@@ -124,13 +124,13 @@ def test_a_sub_agent_in_the_foreground(player: str, world: Path) -> None:
 
 
 def test_a_sub_agent_in_the_background_wakes_its_lead(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+    with run_process(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
         assert process.say("background").until("result")["result"] == "meanwhile"
         process.close()
         last = process.until("result")
         assert (last["result"], last["origin"]["kind"]) == ("it came back", "task-notification")
         assert process.child.wait(10) == 0
-        story = told(process.events)
+        story = summary(process.events)
     lead = [entry for entry in story if entry[0] in ("turn", "lead", "result")]
     assert lead == [
         ("turn",),
@@ -156,12 +156,12 @@ def test_a_sub_agent_in_the_background_wakes_its_lead(player: str, world: Path) 
 
 
 def test_results_are_kept_back_for_background_agents_once_the_input_has_ended(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
+    with run_process(player, world, SCRIPT) as start, start("--permission-mode", "bypassPermissions") as process:
         process.say("background").close()
         process.until("result")
         process.until("result")
         assert process.child.wait(10) == 0
-    lead = [entry for entry in told(process.events) if entry[0] in ("turn", "lead", "result")]
+    lead = [entry for entry in summary(process.events) if entry[0] in ("turn", "lead", "result")]
     assert lead[3:] == [
         ("lead", "text", "meanwhile"),
         ("turn",),
@@ -172,21 +172,21 @@ def test_results_are_kept_back_for_background_agents_once_the_input_has_ended(pl
 
 
 def test_a_failing_api_is_an_error_that_is_not_called_one(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start, start() as process:
+    with run_process(player, world, SCRIPT) as start, start() as process:
         process.say("break").until("result")
         assert process.end() == 1
-        story = told(process.events)
+        story = summary(process.events)
     assert story == [("turn",), ("result", "API Error: 400 no such thing", True, "success", 400)]
 
 
 def test_the_marker_comes_on_the_second_pass(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start:
+    with run_process(player, world, SCRIPT) as start:
         results = [once(start(), "loop")[-1][1] for _ in range(3)]
     assert results == ["not yet", "now\nFORKHESTRA_COMPLETE", "not yet"]
 
 
 def test_what_no_rule_covers_is_loud(player: str, world: Path) -> None:
-    with on_stage(player, world, SCRIPT) as start, start() as process:
+    with run_process(player, world, SCRIPT) as start, start() as process:
         result = process.say("unheard of").until("result")
         assert process.end() == 1
     assert (result["is_error"], result["api_error_status"]) == (True, 400)
@@ -199,10 +199,10 @@ def test_what_breaks_off_after_words_ends_there_and_its_tools_ran_once(
     player: str, world: Path, last: Any, when: dict[str, Any]
 ) -> None:
     tool = {"tool": {"name": "Bash", "input": {"command": "echo x >> made", "description": "make"}, "result": ""}}
-    with on_stage(player, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}) as start:
+    with run_process(player, world, {"rules": [{"when": when, "do": [tool, {"say": "half a"}, last]}]}) as start:
         with start("--permission-mode", "bypassPermissions") as process:
             code = process.say("go").end()
-        story = told(process.events)
+        story = summary(process.events)
     assert story[:4] == [
         ("turn",),
         ("lead", "tool_use", "Bash"),
@@ -226,7 +226,7 @@ def test_an_agent_that_has_no_tools_plays_its_part_and_is_loud_without_one(
     defined = json.dumps({"plain": {"description": "d", "prompt": prompt, "tools": []}})
     flags = ("--agents", defined, "--agent", "plain", "--strict-mcp-config", "--setting-sources", "user", *model)
     rules = [{"when": {"prompt": "known"}, "do": [{"say": "mine"}]}]
-    with on_stage(player, world, {"rules": rules}) as start:
+    with run_process(player, world, {"rules": rules}) as start:
         assert once(start(*flags), "known")[-1] == ("result", "mine", False, "success", None)
         assert once(start(*flags), "unheard of")[-1][2:] == (True, "success", 400)
 
@@ -250,7 +250,7 @@ def test_a_sub_agent_that_there_is_not_is_refused_in_the_same_words(
     fields = {"description": "d", "prompt": "Be brief."}
     defined = json.dumps({"plain": fields, "Zed": fields, "zeD": fields})
     sub = {"type": wanted, "prompt": "look", "description": "scout", "background": in_background}
-    with on_stage(player, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
+    with run_process(player, world, {"rules": [{"do": [{"agent": sub}, {"say": "alone then"}]}]}) as start:
         process = start("--agents", defined, "--strict-mcp-config")
         story = once(process, "go")
     assert story == [
@@ -273,7 +273,7 @@ def test_a_sub_agent_is_found_by_a_name_that_is_nearly_its_own(
         {"when": {"prompt": "look"}, "do": [{"say": "seen"}]},
         {"do": [{"agent": {"type": wanted, "prompt": "look"}}]},
     ]
-    with on_stage(player, world, {"rules": rules}) as start:
+    with run_process(player, world, {"rules": rules}) as start:
         story = once(start(), "go")
     assert [entry for entry in story if entry[0].startswith("member")] == [
         ("member", meant, False),
@@ -305,7 +305,7 @@ def test_a_tool_that_an_agent_is_not_offered_errs_and_rules_know_it(
 ) -> None:
     defined = json.dumps({"plain": {"description": "d", "prompt": "You are agent: plain.", **fields}})
     who = ("--agent", "plain") if is_lead else ()
-    with on_stage(player, world, USES_BASH) as start:
+    with run_process(player, world, USES_BASH) as start:
         bypass = ("--permission-mode", "bypassPermissions", "--forward-subagent-text")
         process = start("--agents", defined, *who, *bypass, "--strict-mcp-config", *flags)
         story = once(process, "go")

@@ -1,8 +1,7 @@
-"""Playing a script from outside: a process that is given lines and whose events are waited for, with a bound."""
+"""Processes of the scripted agent and of the real CLI: send lines, and wait for events with a time limit."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import queue
@@ -16,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
+from e2e.claude.setup import ENVIRONMENT, real_cli
 
 from hocket.rehearsal import ScriptedModel, install, parse
 
@@ -27,15 +26,6 @@ STREAMS = (
 ASKING = ("--permission-mode", "default", "--permission-prompts", "host", "--permission-prompt-tool", "stdio")
 
 Event = dict[str, Any]
-
-
-def real_cli() -> str:
-    """The real program, which the SDK's wheel carries."""
-    found = importlib.util.find_spec("claude_agent_sdk")
-    program = Path(found.origin).parent / "_bundled/claude" if found and found.origin else None
-    if program is None or not program.exists():
-        pytest.skip("the real CLI is not installed here")
-    return str(program)
 
 
 class Process:
@@ -81,7 +71,7 @@ class Process:
         return self.send({"type": "control_response", "response": response})
 
     def until(self, wanted: str | Callable[[Event], bool]) -> Event:
-        """Reads on up to the next event of a kind, and returns it."""
+        """Read up to the next matching event and return it."""
         for event in self._next():
             if kind(event) == wanted if isinstance(wanted, str) else wanted(event):
                 return event
@@ -104,7 +94,7 @@ class Process:
         return self
 
     def end(self) -> int:
-        """Closes the input, reads the rest, and returns the exit code."""
+        """Close the input, read the rest, and return the exit code."""
         self.close()
         for _ in self._next():
             pass
@@ -139,23 +129,23 @@ def blocks(event: Event) -> list[dict[str, Any]]:
     return [block for block in content if isinstance(block, dict)]
 
 
-def told(events: Sequence[Event]) -> list[tuple[Any, ...]]:
-    """A stream in short: who said, used, asked and ended what, without ids, times and the words of real tools."""
+def summary(events: Sequence[Event]) -> list[tuple[Any, ...]]:
+    """A summary of a stream, without ids, times and the output of real tools."""
     return [short for event in events for short in _short(event)]
 
 
 def _short(event: Event) -> Iterator[tuple[Any, ...]]:
-    voice = event.get("subagent_type", "lead")
+    source = event.get("subagent_type", "lead")
     match kind(event):
         case "system/init":
             yield ("turn",)
         case "assistant" if event["message"].get("model") != "<synthetic>":
             for block in blocks(event):
-                yield (voice, block["type"], block.get("text") or block.get("thinking") or block.get("name"))
+                yield (source, block["type"], block.get("text") or block.get("thinking") or block.get("name"))
         case "user":
             for block in blocks(event):
                 if block["type"] == "tool_result":
-                    yield (voice, "tool_result", block.get("is_error") is True)
+                    yield (source, "tool_result", block.get("is_error") is True)
         case "control_request":
             yield ("question", event["request"]["tool_name"], event["request"]["input"])
         case "system/task_started":
@@ -181,9 +171,9 @@ class Agent:
 
 
 @contextmanager
-def on_stage(player: str, world: Path, document: Any) -> Iterator[Callable[..., Process]]:
+def run_process(implementation: str, world: Path, document: Any) -> Iterator[Callable[..., Process]]:
     """``start(*arguments)`` of a scripted agent, or of the real CLI with a scripted model behind it."""
-    if player == "agent":
+    if implementation == "agent":
         yield Agent(world, document).start
         return
     program = real_cli()
@@ -192,13 +182,4 @@ def on_stage(player: str, world: Path, document: Any) -> Iterator[Callable[..., 
 
 
 def cli_environment(url: str) -> dict[str, str]:
-    """HOME is the test's own already."""
-    return {
-        "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "rehearsal",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "IS_SANDBOX": "1",
-        "ENABLE_TOOL_SEARCH": "false",
-        "CLAUDE_CODE_MAX_RETRIES": "1",
-    }
+    return {**ENVIRONMENT, "ANTHROPIC_BASE_URL": url}

@@ -1,7 +1,7 @@
-"""What the tests of Claude runs have in common: who plays, what is written down, what is looked at.
+"""Setup of the tests with Claude: the real CLI or the scripted agent, scripts and definitions.
 
-Two players take the same script. ``claude`` is the real CLI with a scripted model behind it, ``scripted`` the scripted
-agent in the CLI's place. Everything is done through the command line, as a user would.
+Both implementations take the same script. ``claude`` is the real CLI with a scripted model, ``scripted`` the scripted
+agent in its place. Everything runs through the command line, as for a user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hocket.rehearsal import Message, Script, ScriptedModel, install, parse
 
 Document = Mapping[str, Any]
 
-PLAYERS = ("claude", "scripted")
+IMPLEMENTATIONS = ("claude", "scripted")
 ENVIRONMENT = {
     "ANTHROPIC_API_KEY": "rehearsal",
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -27,11 +27,11 @@ ENVIRONMENT = {
     "ENABLE_TOOL_SEARCH": "false",
     "CLAUDE_CODE_MAX_RETRIES": "1",
 }
-"""Nothing that leaves the machine, no dialogue, no long patience with a failing API; a root user is no obstacle."""
+"""No network traffic but the API, no dialogues, one retry, and root is allowed."""
 
 
 def real_cli() -> Path:
-    """The real program. It lies in a wheel; importing that would take longer than a run."""
+    """The real program, inside a wheel that is not imported because that would take longer than a run."""
     found = importlib.util.find_spec("claude_agent_sdk")
     program = Path(found.origin).parent / "_bundled/claude" if found and found.origin else None
     if program is None or not program.exists():
@@ -39,11 +39,11 @@ def real_cli() -> Path:
     return program
 
 
-# --- Players ------------------------------------------------------------------------------------------------
+# --- Implementations ------------------------------------------------------------------------------------------------
 
 
 class Model(ScriptedModel):
-    """A scripted model that keeps what it was asked, to be looked at."""
+    """A scripted model that keeps its requests."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script)
@@ -57,36 +57,36 @@ class Model(ScriptedModel):
     def last(self) -> Mapping[str, Any]:
         return self.bodies[-1]
 
-    def heard(self) -> str:
-        """All that was in the last request, as text."""
+    def request_text(self) -> str:
+        """The last request as text."""
         return json.dumps(self.last, ensure_ascii=False)
 
 
-class Stage:
-    """Puts players into the environment that every later command sees."""
+class ClaudeSetup:
+    """Puts an implementation into the environment of every later command."""
 
-    def __init__(self, player: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.player = player
+    def __init__(self, implementation: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.implementation = implementation
         self._world = world
         self._monkeypatch = monkeypatch
         self._models: list[Model] = []
 
     @property
     def is_real(self) -> bool:
-        return self.player == "claude"
+        return self.implementation == "claude"
 
-    def plays(self, *rules: Document, **more: Any) -> None:
-        """The player from now on, with a script of these rules."""
+    def use_script(self, *rules: Document, **more: Any) -> None:
+        """Use a script of these rules from now on."""
         document = {"rules": list(rules), **more}
         if self.is_real:
-            self.model_plays(document)
+            self.use_model(document)
         else:
             script = self._world / "script.json"
             script.write_text(json.dumps(document), encoding="utf-8")
             program = install(self._world / "scripted", script, self._world / "state")
             self._monkeypatch.setenv("HOCKET_CLAUDE", str(program))
 
-    def model_plays(self, document: Document) -> None:
+    def use_model(self, document: Document) -> None:
         model = Model(parse(document))
         model.start()
         self._models.append(model)
@@ -106,7 +106,7 @@ class Stage:
 
 
 def says(*words: str, **when: Any) -> Document:
-    """A rule by which an agent says something and does nothing else."""
+    """A rule with texts only."""
     return {"when": when, "do": [{"say": word} for word in words]}
 
 
@@ -115,13 +115,13 @@ def bash(command: str, result: str = "") -> Document:
 
 
 def asks_to(command: str, result: str = "", **branches: Any) -> Document:
-    """A command for which leave has to be asked."""
+    """A command that needs permission."""
     given = {"command": command, "description": "a command"}
     return {"ask": {"tool": "Bash", "input": given, "result": result, **branches}}
 
 
 def define(project: Path, file: str, *, name: str | None = None, body: str | None = None, **head: str) -> Path:
-    """Writes a definition below a project. Its body names it, which is how a script knows who is speaking."""
+    """Write a definition below a project. Its body names the agent, by which a script identifies it."""
     called = name or file
     lines = {"name": called, "description": f"does what {called} does", **head}
     text = "".join(f"{key}: {value}\n" for key, value in lines.items())

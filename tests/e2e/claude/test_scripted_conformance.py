@@ -1,4 +1,4 @@
-"""The scripted agent and the real CLI are told apart by nothing that Hocket says about their runs."""
+"""Runs of the scripted agent and of the real CLI give the same events and results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e.claude.stage import Stage, asks_to, bash
-from e2e.commands import Told, events_of, run, spawn, waited
+from e2e.claude.setup import ClaudeSetup, asks_to, bash
+from e2e.commands import RunOutput, events_of, run, spawn, waited
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -59,7 +59,7 @@ FACTS = {
 """What both must agree on, by type of event; events of other types tell about the program or repeat."""
 
 
-def story(told: Told) -> Iterator[tuple[Any, ...]]:
+def story(told: RunOutput) -> Iterator[tuple[Any, ...]]:
     """All that happened, without what differs between any two runs. Progress of members comes when it comes."""
     for event in told.events:
         data, facts = event["data"], FACTS.get(event["type"])
@@ -73,12 +73,12 @@ def _without_wording(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "result": None, "error": None} if failed else data
 
 
-def told_of(hocket: Hocket, script: str) -> Told:
+def told_of(hocket: Hocket, script: str) -> RunOutput:
     if script not in (*PASSING, "member_of_one"):
         return run(hocket, script.replace("loop", "claude") if script.startswith("loop") else "claude", "-p", "hello")
     run_id = spawn(hocket, "claude", "-p", "hello")
     code, _ = waited(hocket, run_id)
-    return Told(code, events_of(hocket, run_id), "")
+    return RunOutput(code, events_of(hocket, run_id), "")
 
 
 @pytest.mark.req("S1-51")
@@ -86,11 +86,11 @@ def told_of(hocket: Hocket, script: str) -> Told:
     "script", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY else name for name in SCRIPTS]
 )
 def test_both_players_of_a_script_tell_the_same_story(
-    script: str, world: Path, hocket: Hocket, claude: Stage, monkeypatch: pytest.MonkeyPatch
+    script: str, world: Path, hocket: Hocket, claude: ClaudeSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    claude.plays(*SCRIPTS[script])
+    claude.use_script(*SCRIPTS[script])
     real = told_of(hocket, script)
-    Stage("scripted", world, monkeypatch).plays(*SCRIPTS[script])
+    ClaudeSetup("scripted", world, monkeypatch).use_script(*SCRIPTS[script])
     scripted = told_of(hocket, script)
     assert list(story(scripted)) == list(story(real))
     assert (scripted.code, scripted.stderr) == (real.code, real.stderr)
