@@ -122,37 +122,37 @@ def test_json_and_yaml_mean_the_same(tmp_path: Path) -> None:
 
 WRONG: list[tuple[Any, str]] = [
     *(
-        ({"rules": [{"do": [*before, "break"]}]}, f"step {len(before) + 1}: a stream breaks off after words alone")
+        ({"rules": [{"do": [*before, "break"]}]}, f"step {len(before) + 1}: break must follow a text")
         for before in ([], [{"think": "hm"}], [{"say": "a"}, {"tool": {"name": "Bash"}}])
     ),
-    ([], "s: wants keys and values, not a list"),
+    ([], "s: must be keys and values; got a list"),
     ({}, "s: 'rules' is missing"),
     ({"rulse": []}, "s: unknown key 'rulse'; did you mean 'rules'?"),
-    ({"rules": [], "version": 2}, "s: version 2 is not known"),
-    ({"rules": {}}, "s: rules: wants a list, not keys and values"),
+    ({"rules": [], "version": 2}, "s: unknown version 2"),
+    ({"rules": {}}, "s: rules: must be a list; got keys and values"),
     ({"rules": [{"do": [{"say": "a"}]}, {"when": {}}]}, "s: rule 2: 'do' is missing"),
-    ({"rules": [{"do": []}]}, "s: rule 1, do: at least one step is wanted"),
+    ({"rules": [{"do": []}]}, "s: rule 1, do: must have at least one step"),
     (
         {"rules": [{"when": {"promt": "x"}, "do": ["hang"]}]},
         "rule 1, when: unknown key 'promt'; did you mean 'prompt'?",
     ),
-    ({"rules": [{"when": {"turn": 0}, "do": ["hang"]}]}, "rule 1, when: turn wants a number from 1 on, not 0"),
-    ({"rules": [{"when": {"pass": True}, "do": ["hang"]}]}, "pass wants a number from 1 on, not True"),
-    ({"rules": [{"when": {"prompt": "/(/"}, "do": ["hang"]}]}, "prompt: /(/ is no regular expression"),
+    ({"rules": [{"when": {"turn": 0}, "do": ["hang"]}]}, "rule 1, when: turn must be a number from 1 on; got 0"),
+    ({"rules": [{"when": {"pass": True}, "do": ["hang"]}]}, "pass must be a number from 1 on; got True"),
+    ({"rules": [{"when": {"prompt": "/(/"}, "do": ["hang"]}]}, "prompt: /(/ is not a regular expression"),
     ({"rules": [{"do": [{"sya": "a"}]}]}, "rule 1, do: step 1: unknown key 'sya'; did you mean 'say'?"),
     ({"rules": [{"do": ["markr"]}]}, "unknown step 'markr'; did you mean 'marker'?"),
     ({"rules": [{"do": [{"say": "a", "think": "b"}]}]}, "a step is one key with its value"),
-    ({"rules": [{"do": [{"say": 42}]}]}, "step 1, say: wants a text, not 42"),
-    ({"rules": [{"do": [{"wait": -1}]}]}, "wait: wants a number from 0 to 3600, not -1"),
+    ({"rules": [{"do": [{"say": 42}]}]}, "step 1, say: must be a text; got 42"),
+    ({"rules": [{"do": [{"wait": -1}]}]}, "wait: must be a number from 0 to 3600; got -1"),
     ({"rules": [{"do": [{"tool": {"name": "Bash", "inptu": {}}}]}]}, "unknown key 'inptu'; did you mean 'input'?"),
     (
         {"rules": [{"do": [{"ask": {"tool": "Bash", "denied": [{"sai": "x"}]}}]}]},
         "ask, denied: step 1: unknown key 'sai'",
     ),
-    ({"rules": [{"do": [{"tools": [{"ask": {"tool": "B", "denied": ["hang"]}}]}]}]}, "no meaning among several"),
+    ({"rules": [{"do": [{"tools": [{"ask": {"tool": "B", "denied": ["hang"]}}]}]}]}, "not supported for several"),
     ({"rules": [{"do": [{"agent": {"type": "x"}}]}]}, "agent: 'prompt' is missing"),
-    ({"rules": [{"do": [{"fail": {}}]}]}, "wants either a status or an exit code"),
-    ({"rules": [{"do": [{"fail": {"status": 200}}]}]}, "status: wants a whole number from 400 to 599, not 200"),
+    ({"rules": [{"do": [{"fail": {}}]}]}, "must have either a status or an exit code"),
+    ({"rules": [{"do": [{"fail": {"status": 200}}]}]}, "status: must be a whole number from 400 to 599; got 200"),
     (
         {
             "rules": [
@@ -161,9 +161,9 @@ WRONG: list[tuple[Any, str]] = [
         },
         "step 5: an API failure cannot follow a thought alone",
     ),
-    ({"rules": [{"do": ["say"]}]}, "step 1: say wants something after it"),
-    ({"rules": [{"do": [{"hang": True}]}]}, "step 1: hang stands alone"),
-    ({"rules": [], "default": "fial"}, "s: default: wants a list, not 'fial'"),
+    ({"rules": [{"do": ["say"]}]}, "step 1: say needs a value"),
+    ({"rules": [{"do": [{"hang": True}]}]}, "step 1: hang takes no value"),
+    ({"rules": [], "default": "fial"}, "s: default: must be a list; got 'fial'"),
 ]
 
 

@@ -64,13 +64,13 @@ def _process(script: str, state: str, found: Mapping[str, str], flags: Flags) ->
     wanted = flags.values.get("--agent")
     if wanted is not None and wanted not in defined and not flags.reads_lines:
         raise Refusal(f"--agent '{wanted}' not found. Available agents: {', '.join(agents)}")
-    played = load(script)
+    loaded = load(script)
     try:
         session = open_session(state, flags)
     except UnknownSession as unknown:
         _report_unknown_session(flags, unknown)
         raise
-    return AgentProcess(played, state, flags, defined, agents, session)
+    return AgentProcess(loaded, state, flags, defined, agents, session)
 
 
 def _report_unknown_session(flags: Flags, unknown: UnknownSession) -> None:

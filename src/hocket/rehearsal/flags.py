@@ -1,6 +1,6 @@
-"""The command line of a scripted agent: the options of the real program, with the real program's complaints.
+"""The command line of a scripted agent: the options of the real program, with the real program's error messages.
 
-Pure: what the options lead to is decided elsewhere.
+Pure.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Flags(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> Flags:
-    """Reads an argument list. Raises ``Refusal`` where the real program would not start."""
+    """Parse arguments. Raises ``Refusal`` where the real program would not start."""
     flags = _read(list(arguments))
     _check(flags)
     return flags
@@ -135,7 +135,7 @@ def _read(arguments: list[str]) -> Flags:
 
 
 def _option(word: str) -> tuple[str | None, str | None]:
-    """``--name=value`` in its two parts; a word that is no option has no name."""
+    """Name and value of ``--name=value``; no name for a word that is not an option."""
     if not word.startswith("-") or word == "-":
         return None, None
     name, equals, value = word.partition("=")
@@ -193,7 +193,7 @@ def _check_session(flags: Flags) -> None:
 
 
 def split_tools(text: str) -> list[str]:
-    """A list of tools with commas or spaces between them, but not inside parentheses."""
+    """Split a list of tools at commas and spaces outside parentheses."""
     found, current, depth = [], "", 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -206,7 +206,7 @@ def split_tools(text: str) -> list[str]:
 
 
 def definitions(flags: Flags) -> dict[str, dict[str, Any]]:
-    """What ``--agents`` says: JSON, or the name of a file that has it."""
+    """The definitions of ``--agents``: JSON, or the name of a JSON file."""
     given = flags.values.get("--agents")
     if given is None:
         return {}

@@ -29,10 +29,10 @@ def install(directory: Path, script: Path, state: Path, found: Mapping[str, str]
     parse(document, str(script))
     directory.mkdir(parents=True, exist_ok=True)
     state.mkdir(parents=True, exist_ok=True)
-    played = directory / "script.json"
-    played.write_text(json.dumps(document), encoding="utf-8")
+    script_file = directory / "script.json"
+    script_file.write_text(json.dumps(document), encoding="utf-8")
     start = directory / "claude.py"
-    start.write_text(_start(played.resolve(), state.resolve(), found), encoding="utf-8")
+    start.write_text(_start(script_file.resolve(), state.resolve(), found), encoding="utf-8")
     program = directory / "claude"
     words = (sys.executable, "-I", "-S", str(start.resolve()))
     program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
@@ -40,10 +40,10 @@ def install(directory: Path, script: Path, state: Path, found: Mapping[str, str]
     return program.resolve()
 
 
-def _start(played: Path, state: Path, found: Mapping[str, str]) -> str:
+def _start(script_file: Path, state: Path, found: Mapping[str, str]) -> str:
     """The start script. It needs no site packages."""
     return (
         f"import sys\nsys.path.insert(0, {str(SOURCE)!r})\n"
         "from hocket.rehearsal.agent import main\n"
-        f"main([{str(played)!r}, {str(state)!r}, {json.dumps(dict(found))!r}, '--', *sys.argv[1:]])\n"
+        f"main([{str(script_file)!r}, {str(state)!r}, {json.dumps(dict(found))!r}, '--', *sys.argv[1:]])\n"
     )

@@ -376,7 +376,7 @@ CAPITALS = re.compile(r"^[ \t`*]*([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)[ \t`*]*$", re.M
 
 def marker_for(script: Script, system: str) -> str:
     """The marker in the agent's instructions, else the script's, else a line in capitals."""
-    if told := ASKED_FOR.findall(system):
-        return str(told[-1]).strip()
+    if found := ASKED_FOR.findall(system):
+        return str(found[-1]).strip()
     alike = CAPITALS.findall(system)
     return script.marker or (str(alike[-1]).strip() if alike else DEFAULT_MARKER)

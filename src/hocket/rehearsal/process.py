@@ -36,7 +36,7 @@ class AgentProcess:
     ) -> None:
         self.script, self.flags, self.definitions, self.session = script, flags, definitions, session
         self.agents = agents
-        """All that may be started from here, by name."""
+        """The names of all agents that can be started."""
         self.mode = flags.mode
         self.model = self._model()
         self.conversation_counts = ConversationCounts(state)
@@ -53,11 +53,11 @@ class AgentProcess:
         self._held: list[dict[str, Any]] = []
         self._lock = threading.RLock()
 
-    # --- who plays ------------------------------------------------------------------------------------------
+    # --- agents ------------------------------------------------------------------------------------------
 
     @property
     def agent(self) -> str:
-        """An agent that is not defined is ignored, as the real program does where it reads lines."""
+        """The agent of the command line; an undefined one is ignored, as by the real program with stream input."""
         name = self.flags.values.get("--agent", NO_DEFINITION)
         return name if name in self.definitions else NO_DEFINITION
 
@@ -67,7 +67,7 @@ class AgentProcess:
         return str(chosen) if chosen and chosen != "inherit" else "rehearsal"
 
     def system(self, agent: str, *, lead: bool) -> str:
-        """What an agent was told before anybody spoke to it. The command line's own texts are for the lead alone."""
+        """The system prompt of an agent. The texts of the command line are for the lead alone."""
         defined = self.definitions.get(agent, {}).get("prompt")
         given = self.flags.values if lead else {}
         texts = (defined or given.get("--system-prompt"), given.get("--append-system-prompt"))
@@ -77,7 +77,7 @@ class AgentProcess:
         return offered_tools(self.flags, self.definitions.get(agent, {}))
 
     def is_free(self, tool: str) -> bool:
-        """Whether a tool that has to ask may be used without asking."""
+        """True if a tool that needs permission may be used without asking."""
         edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == stream_events.camel("accept_edits")
         allowed = tool in (self.flags.tools("--allowedTools") or [])
         return edits or allowed or self.mode == stream_events.camel("bypass_permissions")
@@ -104,20 +104,20 @@ class AgentProcess:
 
     # --- turns ----------------------------------------------------------------------------------------------
 
-    def serve(self, play: Callable[[TurnInput], stream_events.Result]) -> int:
+    def serve(self, run_turn: Callable[[TurnInput], stream_events.Result]) -> int:
         """Run turns until there is nothing more to do, and return the exit code."""
         while (work := self.inbox.next()) is not None:
-            self._turn(work, play)
+            self._turn(work, run_turn)
         self._release()
         failed = self.last_result is not None and self.last_result["is_error"]
         return 1 if failed and not self.inbox.signalled else 0
 
-    def _turn(self, work: TurnInput, play: Callable[[TurnInput], stream_events.Result]) -> None:
+    def _turn(self, work: TurnInput, run_turn: Callable[[TurnInput], stream_events.Result]) -> None:
         started = time.monotonic()
         self._user_events, self.denials, self.safety_stops = 0, [], 0
         tools = ["Task" if tool == AGENT_TOOL else tool for tool in self.offered_tools(self.agent).names()]
         self.emit(stream_events.init(os.getcwd(), self.model, self.mode, tools, self.agents))
-        ended = play(work)
+        ended = run_turn(work)
         self.session.save()
         self._finish(ended, work, int((time.monotonic() - started) * 1000))
 
@@ -202,12 +202,14 @@ class AgentProcess:
 
     # --- background agents ----------------------------------------------------------------------------------
 
-    def in_background(self, task: Mapping[str, Any], play: Callable[[], stream_events.Result], report: Report) -> None:
+    def in_background(
+        self, task: Mapping[str, Any], run_turn: Callable[[], stream_events.Result], report: Report
+    ) -> None:
         """Run an agent in its own thread. Its end starts a turn of the lead."""
 
         def run() -> None:
             try:
-                ended = play()
+                ended = run_turn()
             except Interrupted:
                 return  # only turns of the lead can be interrupted
             report(ended)

@@ -1,8 +1,8 @@
-"""What a run said, turned into a script that says it again: ``record(lines, agent)``. Pure.
+"""Turn the output of a run into a script: ``record(lines, agent)``. Pure.
 
-Each turn becomes a rule, each sub-agent's conversation another. Prompts are not part of a run's output, so turns are
-told apart by their number alone; sub-agents by the beginning of the prompt that their lead gave them. What a script
-cannot do, such as to interrupt an agent, becomes a note: it stands at the head of the script, and is for people.
+Each turn becomes a rule, and each conversation of a sub-agent another. Prompts are not part of the output, so a turn
+is matched by its number, and a sub-agent by the beginning of its prompt. Events that a script cannot express, such as
+interrupts, become notes at the head of the script.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from hocket.rehearsal.steps import AGENT_TOOLS, DEFAULT_TYPE
 LONGEST_PROMPT = 80
 REFUSE, BREAK, HANG = "refuse", "break", "hang"
 INTERRUPTED = "aborted_"
-"""How the reason of a turn begins that somebody has interrupted."""
+"""How the reason of an interrupted turn begins."""
 UNREACHABLE = 500
-"""Recorded for an API that did not answer at all: what Hocket makes of it is the same."""
+"""Recorded for an API without a response, which has the same effect."""
 
 Step = Any
 
 
 class Recording(NamedTuple):
     script: str
-    """YAML, the notes included."""
+    """YAML with the notes."""
     notes: tuple[str, ...]
-    """What ended in another way than the script can tell, one sentence each."""
+    """What the script cannot express, one sentence each."""
 
 
-class _Voice:
-    """One agent's conversation, as far as the lines have told it."""
+class _AgentSteps:
+    """The conversation of one agent, as far as it is known."""
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._message: str | None = None
         self._calls: dict[str, dict[str, Any]] = {}
-        """Tool calls whose result is still to come, as they stand in the steps."""
+        """Tool calls in the steps that have no result yet."""
 
     def block(self, message: str, block: Mapping[str, Any]) -> None:
         match block.get("type"):
@@ -53,7 +53,7 @@ class _Voice:
         self._message = message
 
     def _call(self, message: str, id: str, call: dict[str, Any]) -> None:
-        """Calls of one message belong together."""
+        """Add a call to those of the same message."""
         self._calls[id] = call
         if self._message == message and self._ends_with("together"):
             self.steps[-1]["together"].append(call)
@@ -78,7 +78,7 @@ class _Voice:
             body["error"] = True
 
     def cut(self) -> None:
-        """The stream broke off, and the CLI asks for the rest."""
+        """Record that the stream broke off and the CLI requests the rest."""
         if self._ends_with("say"):
             self.steps.append(BREAK)
 
@@ -92,7 +92,7 @@ class _Voice:
         self.steps.append(failure)
 
     def stop(self, failure: Step) -> None:
-        """Somebody ended the turn. If the agent was about to go on, it is not known what it would have said."""
+        """Record an interrupt. How the agent would have continued is unknown."""
         if self._ends_with("together"):
             self.fail(failure)
 
@@ -100,7 +100,7 @@ class _Voice:
         return bool(self.steps) and isinstance(self.steps[-1], dict) and key in self.steps[-1]
 
     def finished(self) -> list[Step]:
-        """What followed a denial is what the agent does when it is denied; else it is not known what it would do."""
+        """Move what followed a denial into its ``denied`` branch; the other branch is unknown."""
         steps: list[Step] = []
         goes_on = steps
         for step in map(_settled, self.steps):
@@ -129,7 +129,7 @@ def _call_of(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settled(step: Step) -> Step:
-    """Several calls stay together; one stands for itself."""
+    """A single call becomes a step of its own."""
     if not isinstance(step, dict) or "together" not in step:
         return step
     calls = step["together"]
@@ -144,12 +144,12 @@ class _Recorder:
     def __init__(self, agent: str) -> None:
         self._agent = agent
         self._rules: list[dict[str, Any]] = []
-        self._lead = _Voice()
+        self._lead = _AgentSteps()
         self._is_open = False
-        self._untold: list[_Voice] = []
-        """Turns whose results are still to come although another one has begun: so it is once the input has ended."""
-        self._subs: dict[str, tuple[dict[str, Any], _Voice]] = {}
-        """By the id of the call that started them: what to tell them by, and what they did."""
+        self._untold: list[_AgentSteps] = []
+        """Turns without a result although a later one has begun, which happens after the end of input."""
+        self._subs: dict[str, tuple[dict[str, Any], _AgentSteps]] = {}
+        """By the id of the call that started them: their condition and their steps."""
         self._turns = self._wakes = 0
         self._spent: float | None = None
         self.notes: list[str] = []
@@ -167,7 +167,7 @@ class _Recorder:
             case "result":
                 self._result(event)
 
-    def _voice(self, event: Mapping[str, Any]) -> _Voice:
+    def _voice(self, event: Mapping[str, Any]) -> _AgentSteps:
         parent = event.get("parent_tool_use_id")
         return self._subs[parent][1] if isinstance(parent, str) and parent in self._subs else self._lead
 
@@ -203,25 +203,25 @@ class _Recorder:
             case "task_started":
                 begins = users_part(str(event.get("prompt")))[:LONGEST_PROMPT]
                 when = {"agent": str(event.get("subagent_type")), "prompt": begins}
-                self._subs[str(event.get("tool_use_id"))] = (when, _Voice())
+                self._subs[str(event.get("tool_use_id"))] = (when, _AgentSteps())
             case "task_notification":
                 self._sub_ended(event)
 
     def _turn_begins(self) -> None:
         if self._is_open:
             self._untold.append(self._lead)
-            self._lead = _Voice()
+            self._lead = _AgentSteps()
         self._is_open = True
 
-    def _turn_told(self) -> _Voice:
-        """The turn that a result belongs to: results come in the order of their turns."""
+    def _turn_told(self) -> _AgentSteps:
+        """The turn of a result. Results come in the order of their turns."""
         if self._untold:
             return self._untold.pop(0)
-        told, self._lead, self._is_open = self._lead, _Voice(), False
+        told, self._lead, self._is_open = self._lead, _AgentSteps(), False
         return told
 
     def _sub_ended(self, event: Mapping[str, Any]) -> None:
-        """A sub-agent's last words may be known by its report alone."""
+        """The last text of a sub-agent may be in its report alone."""
         when, voice = self._subs.get(str(event.get("tool_use_id")), (None, self._lead))
         if when is None:
             return
@@ -243,8 +243,8 @@ class _Recorder:
             when = {"woken": self._wakes} if woken else {"turn": self._turns}
             self._rules.append({"when": {"agent": self._agent, **when}, "do": steps})
 
-    def _end(self, voice: _Voice, event: Mapping[str, Any], turn: str) -> None:
-        """What is not the agent's doing is told as far as a script can, and noted."""
+    def _end(self, voice: _AgentSteps, event: Mapping[str, Any], turn: str) -> None:
+        """Record the end of a turn that the agent did not choose, and note what a script cannot express."""
         if (failure := _failed_turn(event)) is not None:
             voice.fail(failure)
         elif str(event.get("terminal_reason")).startswith(INTERRUPTED):
@@ -255,7 +255,7 @@ class _Recorder:
             self.notes.append(f"{turn} did not end by itself ({limit}): the same end needs the same limit again")
 
     def _cost(self, event: Mapping[str, Any]) -> float:
-        """What this turn cost. The first result of a resumed session also counts what was spent before."""
+        """The cost of this turn. The first result of a resumed session includes the cost before it."""
         total = event.get("total_cost_usd")
         if not isinstance(total, int | float) or isinstance(total, bool):
             return 0.0
@@ -274,7 +274,7 @@ class _Recorder:
 
 
 def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Sub-agents that were given the same words are told apart by their order among all of their kind."""
+    """Sub-agents with the same prompt are distinguished by their order among those of their type."""
     conditions = [rule["when"] for rule in rules]
     kinds = [when["agent"] for when in conditions]
     return [
@@ -285,7 +285,7 @@ def _told_apart(rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _alike(when: Mapping[str, Any], conditions: list[dict[str, Any]]) -> int:
-    """How many sub-agents' prompts would satisfy this rule, or have a rule that this one's prompt satisfies."""
+    """The number of sub-agents whose rules could match each other's prompts."""
     return sum(
         other["agent"] == when["agent"] and (other["prompt"] in when["prompt"] or when["prompt"] in other["prompt"])
         for other in conditions
@@ -293,7 +293,7 @@ def _alike(when: Mapping[str, Any], conditions: list[dict[str, Any]]) -> int:
 
 
 def _as_text(prompt: str) -> str:
-    """With slashes around it a script takes a text for a regular expression: then as one that finds just this text."""
+    """A text between slashes would be read as a regular expression, so it is written as one that matches it."""
     return f"/{re.escape(prompt)}/" if is_regex(prompt) else prompt
 
 
@@ -306,20 +306,20 @@ def _before(event: Mapping[str, Any], total: float) -> float:
 
 
 def _last_message(steps: list[Step]) -> int:
-    """Where the last message of a turn begins that was said: after the last call but the one that it ends with."""
+    """The index of the last message of a turn: after the last call, except one that it ends with."""
     said = steps[:-1] if steps and (steps[-1] == HANG or "fail" in steps[-1]) else steps
     calls = [number for number, step in enumerate(said[:-1], 1) if {"tool", "tools", "ask", "agent"} & set(step)]
     return calls[-1] if calls else 0
 
 
 def _failure(report: str) -> Step:
-    """A sub-agent's failure, of which only a sentence is known."""
+    """The failure of a sub-agent, of which only its report is known."""
     found = re.search(r"API Error: ([45]\d\d) (.*)", report, re.DOTALL)
     return {"fail": {"status": int(found[1]), "message": found[2]} if found else {"status": 400, "message": report}}
 
 
 def _failed_turn(event: Mapping[str, Any]) -> Step | None:
-    """How a turn ended in whose way the API was."""
+    """The step for a turn that the API failed."""
     text, status = str(event.get("result") or ""), event.get("api_error_status")
     if isinstance(status, int):
         return {"fail": {"status": status, "message": text.removeprefix(f"API Error: {status} ")}}
@@ -331,7 +331,7 @@ def _failed_turn(event: Mapping[str, Any]) -> Step | None:
 
 
 def _limit(event: Mapping[str, Any]) -> str | None:
-    """What ended a turn that neither the agent nor the API has ended, in the CLI's words."""
+    """The limit that ended a turn, in the CLI's words."""
     if event.get("is_error") is not True:
         return None
     errors = event.get("errors")
@@ -347,7 +347,7 @@ def _blocks(event: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def record(lines: Iterable[bytes], agent: str) -> Recording:
-    """The script of a run whose standard output these lines are. Lines that are no events are passed over."""
+    """The script of a run, from the lines of its standard output. Lines that are not events are skipped."""
     recorder = _Recorder(agent)
     for line in lines:
         try:
@@ -362,7 +362,7 @@ def record(lines: Iterable[bytes], agent: str) -> Recording:
 
 
 def _printable(letter: str) -> str:
-    """A comment has no way to spell what YAML does not take."""
+    """Replace characters that YAML does not allow in a comment."""
     return letter if letter.isprintable() else " "
 
 
@@ -370,7 +370,7 @@ def _written(document: Mapping[str, Any]) -> str:
     import yaml
 
     class Dumper(yaml.SafeDumper):
-        """Texts of several lines as blocks, and nothing by reference: the script is there to be read and edited."""
+        """Write multi-line texts as blocks and no references, for readability."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

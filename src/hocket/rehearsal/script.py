@@ -1,4 +1,4 @@
-"""Text to script: strict, small, and every complaint names the file, the rule and the key.
+"""Parse a script. Every error names the file, the rule and the key.
 
     version: 1
     rules:                                    # the first that fits wins
@@ -17,7 +17,7 @@
           - fail: {status: 529, message: "…"}     # or {exit: 3}
           - refuse                                # or break, or hang, or crash
     default: fail                             # or a list of steps
-    marker: DONE                              # only where the agent is not told one
+    marker: DONE                              # if the agent is not given one
 
 ``matching.py`` applies the steps; ``docs/reference/rehearsal.md`` describes them for users.
 """
@@ -55,7 +55,7 @@ LONGEST_WAIT = 3600.0
 
 
 class ScriptError(UsageError):
-    """A script that cannot be played, and where the trouble is."""
+    """An invalid script, with the place of the error."""
 
     code = "script"
 
@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str]) -> Script:
 
 
 def read_document(path: str | os.PathLike[str]) -> Any:
-    """What a file says before anybody looks at its meaning."""
+    """Decode a YAML or JSON file."""
     try:
         with open(path, encoding="utf-8") as file:
             text = file.read()
@@ -80,25 +80,25 @@ def _from_json(text: str, source: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise ScriptError(f"{source}: no valid JSON: {error}") from error
+        raise ScriptError(f"{source}: invalid JSON: {error}") from error
 
 
 def _from_yaml(text: str, source: str) -> Any:
-    import yaml  # here, because a scripted agent reads JSON and must start fast
+    import yaml  # the scripted agent reads JSON and does not need it
 
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
-        # The parser calls what it was handed by the kind of object that it is.
-        told = str(error).replace(' in "<unicode string>",', "")
-        raise ScriptError(f"{source}: no valid YAML: {told}") from error
+        # The parser names its input by its type.
+        reason = str(error).replace(' in "<unicode string>",', "")
+        raise ScriptError(f"{source}: invalid YAML: {reason}") from error
 
 
 def parse(document: Any, source: str = "script") -> Script:
-    """The script that a document means. ``source`` is how complaints call it."""
+    """Parse a decoded document. ``source`` names it in errors."""
     keys = _mapping(document, source, required=("rules",), optional=("version", "default", "marker"))
     if keys.get("version", VERSION) != VERSION:
-        raise ScriptError(f"{source}: version {keys['version']!r} is not known", f"this Hocket plays version {VERSION}")
+        raise ScriptError(f"{source}: unknown version {keys['version']!r}", f"use version {VERSION}")
     rules = _list(keys["rules"], f"{source}: rules")
     return Script(
         tuple(_rule(rule, f"{source}: rule {number}") for number, rule in enumerate(rules, 1)),
@@ -139,7 +139,7 @@ def _pattern(keys: Mapping[str, Any], key: str, place: str) -> Pattern | None:
     try:
         return Pattern(text, re.compile(text[1:-1], re.DOTALL))
     except re.error as error:
-        raise ScriptError(f"{place}: {key}: {text} is no regular expression: {error}") from error
+        raise ScriptError(f"{place}: {key}: {text} is not a regular expression: {error}") from error
 
 
 def is_regex(text: str) -> bool:
@@ -161,7 +161,7 @@ def _count(keys: Mapping[str, Any], key: str, place: str) -> int | None:
         return None
     value = keys[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ScriptError(f"{place}: {key} wants a number from 1 on, not {value!r}")
+        raise ScriptError(f"{place}: {key} must be a number from 1 on; got {value!r}")
     return value
 
 
@@ -171,23 +171,23 @@ def _count(keys: Mapping[str, Any], key: str, place: str) -> int | None:
 def _steps(value: Any, place: str) -> tuple[Step, ...]:
     items = _list(value, place)
     if not items:
-        raise ScriptError(f"{place}: at least one step is wanted")
+        raise ScriptError(f"{place}: must have at least one step")
     steps = tuple(_step(item, f"{place}: step {number}") for number, item in enumerate(items, 1))
     _check_failures(steps, place)
     return steps
 
 
 def _check_failures(steps: tuple[Step, ...], place: str) -> None:
-    """Where a stream breaks off after a thought alone, the CLI forgets it and asks as if nothing had been there."""
+    """Reject failures after a thought alone: the CLI then repeats the request without it."""
     thought = spoken = False
     for number, step in enumerate(steps, 1):
         if isinstance(step, Fail) and step.status is not None and thought and not spoken:
             raise ScriptError(
                 f"{place}: step {number}: an API failure cannot follow a thought alone",
-                "put it first, right after a tool call, or after words",
+                "put it first, right after a tool call, or after a text",
             )
         if step == End("break") and not spoken:
-            raise ScriptError(f"{place}: step {number}: a stream breaks off after words alone", "say something first")
+            raise ScriptError(f"{place}: step {number}: break must follow a text", "add a say step before it")
         ends = isinstance(step, Calls | Fail | End)
         spoken = not ends and (spoken or isinstance(step, Say | Marker))
         thought = not ends and (thought or isinstance(step, Think))
@@ -196,7 +196,7 @@ def _check_failures(steps: tuple[Step, ...], place: str) -> None:
 def _step(value: Any, place: str) -> Step:
     if isinstance(value, str):
         if value in _STEPS:
-            raise ScriptError(f"{place}: {value} wants something after it", f"write it as {value}: …")
+            raise ScriptError(f"{place}: {value} needs a value", f"write it as {value}: …")
         if value not in _BARE:
             raise ScriptError(f"{place}: unknown step {value!r}{_suggest(value, [*_BARE, *_STEPS])}")
         return _BARE[value]
@@ -204,7 +204,7 @@ def _step(value: Any, place: str) -> Step:
         raise ScriptError(f"{place}: a step is one key with its value, or one of {', '.join(_BARE)}")
     ((key, body),) = value.items()
     if key in _BARE:
-        raise ScriptError(f"{place}: {key} stands alone, without anything after it", f"write it as - {key}")
+        raise ScriptError(f"{place}: {key} takes no value", f"write it as - {key}")
     if key not in _STEPS:
         raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), [*_STEPS, *_BARE])}")
     return _STEPS[key](body, f"{place}, {key}")
@@ -247,7 +247,7 @@ def _agent(value: Any, place: str) -> Call:
 def _together(value: Any, place: str) -> Calls:
     items = _list(value, place)
     if not items:
-        raise ScriptError(f"{place}: at least one tool is wanted")
+        raise ScriptError(f"{place}: must have at least one tool")
     return Calls(tuple(_one_of(item, f"{place}: tool {number}") for number, item in enumerate(items, 1)))
 
 
@@ -255,7 +255,7 @@ def _one_of(item: Any, place: str) -> Call:
     if isinstance(item, dict) and len(item) == 1 and (key := next(iter(item))) in _CALLS:
         call = _CALLS[key](item[key], f"{place}, {key}")
         if call.allowed is not None or call.denied is not None:
-            raise ScriptError(f"{place}: 'allowed' and 'denied' have no meaning among several tools")
+            raise ScriptError(f"{place}: 'allowed' and 'denied' are not supported for several tools")
         return call
     return _tool(item, place)
 
@@ -267,7 +267,7 @@ def _alone(parse_call: Callable[[Any, str], Call]) -> Callable[[Any, str], Calls
 def _fail(value: Any, place: str) -> Fail:
     keys = _mapping(value, place, optional=("status", "message", "exit"))
     if ("status" in keys) == ("exit" in keys):
-        raise ScriptError(f"{place}: wants either a status or an exit code")
+        raise ScriptError(f"{place}: must have either a status or an exit code")
     message = _text(keys.get("message", Fail().message), f"{place}: message")
     if "exit" in keys:
         return Fail(None, message, _between(keys["exit"], 0, 255, f"{place}: exit"))
@@ -302,13 +302,13 @@ _BARE: Mapping[str, Step] = {
 }
 
 
-# --- Shapes -------------------------------------------------------------------------------------------------
+# --- Types -------------------------------------------------------------------------------------------------
 
 
 def _mapping(value: Any, place: str, required: tuple[str, ...] = (), optional: tuple[str, ...] = ()) -> dict[str, Any]:
     known = (*required, *optional)
     if not isinstance(value, dict):
-        raise ScriptError(f"{place}: wants keys and values, not {_kind(value)}", f"its keys: {', '.join(known)}")
+        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}", f"its keys: {', '.join(known)}")
     for key in value:
         if key not in known:
             raise ScriptError(f"{place}: unknown key {key!r}{_suggest(str(key), known)}")
@@ -320,14 +320,14 @@ def _mapping(value: Any, place: str, required: tuple[str, ...] = (), optional: t
 
 def _list(value: Any, place: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ScriptError(f"{place}: wants a list, not {_kind(value)}")
+        raise ScriptError(f"{place}: must be a list; got {_kind(value)}")
     return value
 
 
 def _object(value: Any, place: str) -> dict[str, Any]:
-    """A tool's input, which must be JSON: both players send it over a wire."""
+    """The input of a tool, which must be JSON."""
     if not isinstance(value, dict):
-        raise ScriptError(f"{place}: wants keys and values, not {_kind(value)}")
+        raise ScriptError(f"{place}: must be keys and values; got {_kind(value)}")
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -337,26 +337,26 @@ def _object(value: Any, place: str) -> dict[str, Any]:
 
 def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise ScriptError(f"{place}: wants a text, not {_kind(value)}", "put it in quotes")
+        raise ScriptError(f"{place}: must be a text; got {_kind(value)}", "put it in quotes")
     return value
 
 
 def _flag(keys: Mapping[str, Any], key: str, place: str) -> bool:
     value = keys.get(key, False)
     if not isinstance(value, bool):
-        raise ScriptError(f"{place}: {key} wants true or false, not {_kind(value)}")
+        raise ScriptError(f"{place}: {key} must be true or false; got {_kind(value)}")
     return value
 
 
 def _amount(value: Any, most: float, place: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= most:
-        raise ScriptError(f"{place}: wants a number from 0 to {most:g}, not {value!r}")
+        raise ScriptError(f"{place}: must be a number from 0 to {most:g}; got {value!r}")
     return float(value)
 
 
 def _between(value: Any, least: int, most: int, place: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ScriptError(f"{place}: wants a whole number from {least} to {most}, not {value!r}")
+        raise ScriptError(f"{place}: must be a whole number from {least} to {most}; got {value!r}")
     return value
 
 

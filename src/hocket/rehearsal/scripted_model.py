@@ -53,11 +53,11 @@ ERRORS: Mapping[int, str] = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
-"""What the API calls its failures; every other one is its own fault."""
+"""The API's names for its errors; every other status is an ``api_error``."""
 
 
 class ScriptedModel:
-    """``start()``, ``stop()`` or ``with``; ``url`` is what ANTHROPIC_BASE_URL must be."""
+    """A server for one script. Use ``start()`` and ``stop()``, or ``with``; ``url`` is for ANTHROPIC_BASE_URL."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ScriptedModel:
         self.script = script
         self.uncovered: list[Uncovered] = []
         self.requests = 0
-        """How many the script was asked for."""
+        """The number of requests that the script answered."""
         self._state = state
         self._passes = ConversationCounts(state)
         self._agents = dict(agents or {})
@@ -88,7 +88,7 @@ class ScriptedModel:
         return self
 
     def stop(self) -> None:
-        """Ends at once, also where an answer is being waited for."""
+        """Stop at once, also while responses are pending."""
         self._stopping.set()
         if self._thread.is_alive():
             self._server.shutdown()
@@ -105,7 +105,7 @@ class ScriptedModel:
         self.stop()
 
     def wait(self, seconds: float) -> bool:
-        """Whether there was time for it; False once the server stops."""
+        """Wait; False if the server stops first."""
         return not self._stopping.wait(seconds)
 
     def answer(self, body: Mapping[str, Any], session: str, sub_agent: str) -> Message:
@@ -137,7 +137,7 @@ class ScriptedModel:
         return Conversation(agent, messages, system, tools, passage)
 
     def _name(self, system: str, messages: list[dict[str, Any]]) -> str | None:
-        """The longest definition wins: one agent's text may be the beginning of another's."""
+        """The agent of a request. The longest definition wins, because one text may be a prefix of another."""
         known = [name for name, text in self._agents.items() if text.strip() and text.strip() in system]
         if known:
             return max(known, key=lambda name: len(self._agents[name]))
@@ -150,7 +150,7 @@ class ScriptedModel:
         return any(rule.when.tools == () for rule in self.script.rules)
 
     def _note(self, uncovered: Uncovered) -> None:
-        """Once each: the CLI asks again before it gives up."""
+        """Note each request once, although the CLI retries it."""
         with self._lock:
             if uncovered in self.uncovered:
                 return
@@ -160,15 +160,15 @@ class ScriptedModel:
 
 
 def _check_distinct(agents: Mapping[str, str]) -> None:
-    """Nothing else in a request says which agent asks: the CLI sends no name."""
+    """Refuse equal definitions: nothing else in a request identifies the agent."""
     names: dict[str, list[str]] = {}
     for name, text in agents.items():
         names.setdefault(text.strip(), []).append(name)
     for alike in names.values():
         if len(alike) > 1:
             raise UsageError(
-                f"{' and '.join(alike)} have the same instructions, by which alone a model can tell them apart",
-                "give one of them a sentence of its own, or rehearse with scripted agents, who know their names",
+                f"{' and '.join(alike)} have the same instructions, by which the scripted model identifies agents",
+                "give one of them a sentence of its own, or rehearse with scripted agents, which know their names",
             )
 
 
@@ -178,14 +178,14 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_agents(body: Mapping[str, Any]) -> bool:
-    """Whether the CLI asks on an agent's behalf: then it adds where and when the agent works, and bounds its context.
+    """True if a request is for an agent: then the CLI adds its environment and limits its context.
 
-    Older models are told by a reminder before the user's words, newer ones by a message of its own.
+    It is a reminder before the user's text for older models, and a system message for newer ones.
     """
     if "context_management" in body:
         return True
-    told = (message for message in _messages(body) if message.get("role") in ("user", "system"))
-    return any(message["role"] == "system" or is_reminded(message) for message in told)
+    added = (message for message in _messages(body) if message.get("role") in ("user", "system"))
+    return any(message["role"] == "system" or is_reminded(message) for message in added)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class _Server(ThreadingHTTPServer):
-    """One thread a connection, up to a limit: who comes later waits."""
+    """One thread per connection, up to a limit; later connections wait."""
 
     daemon_threads = True
     block_on_close = False
@@ -232,7 +232,7 @@ class _Server(ThreadingHTTPServer):
                 continue  # it has just ended by itself
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hung up is no news, and there is nobody here to tell."""
+        """Ignore clients that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -245,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
-        """Says nothing: requests are counted, not printed."""
+        """Log nothing."""
 
     def do_HEAD(self) -> None:
         self._send(200, b"")
@@ -309,7 +309,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._stream(message, responses_api.events(message))
 
     def _stream(self, message: Message, stream: Iterator[messages_api.Frame | float]) -> None:
-        """The end of the connection is the end of the stream, so that one may also break off."""
+        """Write a stream that ends with its connection, so that it can also break off."""
         self.close_connection = True
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -330,14 +330,14 @@ class _Handler(BaseHTTPRequestHandler):
         return all(self.server.model.wait(pause) for pause in pauses)
 
     def _goes_on(self, message: Message) -> bool:
-        """False where the script leaves the agent alone: never an answer, or a broken connection."""
+        """False if the script gives no complete response."""
         while message.end == "hang" and self.server.model.wait(LOOK_SECONDS) and self._is_connected():
             continue
         self.close_connection |= message.has_no_end
         return not message.has_no_end
 
     def _is_connected(self) -> bool:
-        """Nobody sends anything while it waits for an answer: readable means hung up."""
+        """A client sends nothing while it waits, so a readable socket means that it disconnected."""
         return not select.select([self.connection], [], [], 0)[0]
 
     def _send_failure(self, status: int, text: str) -> None:
@@ -357,7 +357,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _session_of(body: Mapping[str, Any]) -> str:
-    """Where the header is missing: the session inside the metadata, which is JSON in a text."""
+    """The session in the metadata, which is JSON in a string, for requests without the header."""
     metadata = body.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None
     try:

@@ -22,7 +22,7 @@ GIVEN_UP = {
     413: "invalid_request",
     429: "rate_limit",
 }
-"""The program's words for a failure while it tries again, and once it has given up: they differ for a busy API."""
+"""Names of API errors during retries and after the last one, which differ for a busy API."""
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 
@@ -143,13 +143,13 @@ def permission_denied(name: str, tool_id: str, message: str) -> Event:
         "subtype": "permission_denied",
         "tool_name": name,
         "tool_use_id": tool_id,
-        "decision_reason": "nobody can be asked in this session",
+        "decision_reason": "this session cannot ask questions",
         "message": message,
     }
 
 
 def api_retry(code: int) -> Event | None:
-    """Some failures are tried once more before they count."""
+    """The event of a retry; None for errors that are not retried."""
     if code < 500 and code not in RETRIED:
         return None
     return {
@@ -164,7 +164,7 @@ def api_retry(code: int) -> Event | None:
 
 
 def synthetic(text: str, stop_reason: str, about: Mapping[str, Any]) -> Event:
-    """What the program itself says in place of a model that failed."""
+    """A message of the program itself in place of a failed model."""
     message = {"id": new_uuid(), "type": "message", "role": "assistant", "model": "<synthetic>"}
     head = {**message, "stop_reason": stop_reason, "stop_sequence": "", "usage": {}}
     return {**assistant(head, text_block(text), {}), "is_api_error_message": True, **about}
@@ -199,11 +199,11 @@ def by_model(model: str, used: Usage) -> dict[str, Any]:
 
 
 class Totals(NamedTuple):
-    """What a result says in numbers."""
+    """The numbers of a result."""
 
     model: str
     used: Usage
-    """By the whole session, with what earlier processes spent."""
+    """Of the whole session, including earlier processes."""
     since: Usage
     turns: int
     duration_ms: int

@@ -266,7 +266,7 @@ class ScriptedAgent:
         self.process.denials.append(denial)
 
     def _ask(self, call: Call, block: messages_api.Block) -> str | None:
-        """None when the tool may be used, else why not."""
+        """None if the tool may be used, else the reason why not."""
         if self.process.is_free(call.name):
             return None
         if not self.process.can_ask():
@@ -345,7 +345,7 @@ def _short(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _about(task: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What every event of a sub-agent's says about whose it is."""
+    """The fields that identify the sub-agent in each of its events."""
     if task is None:
         return {}
     return {
