@@ -35,8 +35,6 @@ RANKS = {
 
 TO_BE_MENDED = {
     ("hocket.tasks.service", "engine"),
-    ("hocket.config.settings", "trust"), ("hocket.config.loading", "trust"),
-    ("hocket.catalog.resolve", "trust"), ("hocket.catalog.cache", "trust"),
 }  # fmt: skip
 """Imports against the ranks that are still to go, as (module, package)."""
 

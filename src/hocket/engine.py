@@ -37,6 +37,7 @@ from hocket.sessions.stream_mcp import Serving
 from hocket.sessions.supervisor import Processes
 from hocket.store import Committed, Line, NewRun, Store, UsageTotal
 from hocket.trust import delegation
+from hocket.trust.approvals import Approvals
 from hocket.trust.delegation import Ceiling
 from hocket.workflows import resume as resuming
 from hocket.workflows.bind import StartRequest, bind, check_directory, describe
@@ -247,7 +248,7 @@ class Engine:
             # Which programs a name means, and whose settings count, is not for an agent to choose.
             request = replace(request, env=ceiling.caller.env)
         config = load(request.cwd, str(self.home), request.env)
-        catalog = partial(self.catalogs.get, request.cwd, request.env, config)
+        catalog = partial(self.catalogs.get, request.cwd, request.env, config, Approvals(config))
         return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
 
     async def _resume(self, run: Run, wish: resuming.Wish, key: str | None, assignment: Assignment | None) -> Run:

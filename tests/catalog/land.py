@@ -13,6 +13,7 @@ from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.routing_table import routing_table
 from hocket.config.loading import load
+from hocket.trust.approvals import Approvals
 
 
 class Land:
@@ -41,7 +42,7 @@ class Land:
     def catalog(self, cwd: Path | None = None, *, strict: bool = False) -> Catalog:
         where = str(cwd or self.project)
         config = load(where, str(self.home), self.env)
-        return discover(where, self.env, str(self.home), config, strict=strict)
+        return discover(where, self.env, str(self.home), config, Approvals(config), strict=strict)
 
     def table(self, cwd: Path | None = None) -> dict[str, Any]:
         return routing_table(self.catalog(cwd))

@@ -16,13 +16,15 @@ import pytest
 from catalog.land import Land, settled, write
 
 from hocket.catalog import cache
-from hocket.catalog.cache import Catalogs, Definitions, table_of
+from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.routing_table import render
 from hocket.config.loading import load
 from hocket.config.settings import Config
 from hocket.errors import BadDefinition
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import table_of
 
 _watchers: list[list[str]] = []
 
@@ -194,11 +196,11 @@ def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(land:
     write(land.locals, "a", tags=["x"])
     catalogs, config = Catalogs(str(land.home)), config_of(land)
     warm(catalogs, land)
-    table = catalogs.table(str(land.project), land.env, config)
+    table = table_of(catalogs.get(str(land.project), land.env, config), Approvals(config))
     assert (table["total_count"], table["by_tags"], len(table["overrides"])) == (1, {"x": ["a"]}, 1)
     table["by_name"].clear()
     table["overrides"][0]["name"] = "spoiled"
-    again = catalogs.table(str(land.project), land.env, config)
+    again = table_of(catalogs.get(str(land.project), land.env, config), Approvals(config))
     assert list(again["by_name"]) == ["a"]
     assert again["overrides"][0]["name"] == "a"
 
@@ -338,8 +340,8 @@ def test_cached_catalog_is_current_after_any_change(land: Land, seed: int) -> No
     for number in range(60):
         done = meddle()
         config = load(where, home, land.env)
-        fresh = render(table_of(discover(where, land.env, home, config), config))
-        assert render(catalogs.table(where, land.env, config)) == fresh, (number, done)
+        fresh = render(table_of(discover(where, land.env, home, config), Approvals(config)))
+        assert render(table_of(catalogs.get(where, land.env, config), Approvals(config))) == fresh, (number, done)
         if number % 10 == 0:
             catalog = settled(lambda: catalogs.get(where, land.env, load(where, home, land.env)))
             given += catalogs.get(where, land.env, config) is catalog

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hocket.catalog.default_agents import seed
-from hocket.catalog.resolve import resolve
+from hocket.catalog.discovery import discover
+from hocket.catalog.resolve import Sight, resolve
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
 from hocket.errors import (
     BadDefinition,
@@ -22,7 +23,8 @@ from hocket.errors import (
     UsageError,
 )
 from hocket.model import Agent
-from hocket.trust.check import Given, check_arguments
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import Given, authorize, check_arguments
 
 NOTHING = Config()
 NOBODYS = "/nonexistent/home"
@@ -39,8 +41,15 @@ def environment(*folders: Path, home: Path | None = None, **more: str) -> dict[s
     return {"PATH": ":".join(map(str, folders)), "HOME": str(home or NOBODYS), **more}
 
 
+def found(name: str, cwd: str, env: dict[str, str], config: Config) -> Agent:
+    """The agent with its rights, as binding finds it."""
+    approvals = Approvals(config)
+    sight = Sight(lambda: discover(cwd, env, config.home, config, approvals), trusts=approvals.trusts)
+    return authorize(resolve(name, cwd, env, config, sight), cwd, approvals, sight.catalog)
+
+
 def find(name: str, cwd: Path, *folders: Path, config: Config = NOTHING, home: Path | None = None) -> Agent:
-    return resolve(name, str(cwd), environment(*folders, home=home), config)
+    return found(name, str(cwd), environment(*folders, home=home), config)
 
 
 def refused(name: str, cwd: Path, *folders: Path, config: Config = NOTHING) -> HocketError:
@@ -80,12 +89,12 @@ def test_directories_and_plain_files_on_path_are_passed_over(tmp_path: Path) -> 
 
 def test_relative_and_empty_entries_of_path_mean_the_callers_directory(tmp_path: Path) -> None:
     inside, here = program(tmp_path / "bin" / "tool"), program(tmp_path / "here")
-    assert resolve("tool", str(tmp_path), environment(Path("bin")), NOTHING).path == str(inside)
-    assert resolve("here", str(tmp_path), environment() | {"PATH": "/nowhere:"}, NOTHING).path == str(here)
+    assert found("tool", str(tmp_path), environment(Path("bin")), NOTHING).path == str(inside)
+    assert found("here", str(tmp_path), environment() | {"PATH": "/nowhere:"}, NOTHING).path == str(here)
 
 
 def test_without_a_path_the_usual_places_are_searched(tmp_path: Path) -> None:
-    assert resolve("sh", str(tmp_path), {"HOME": NOBODYS}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
+    assert found("sh", str(tmp_path), {"HOME": NOBODYS}, NOTHING).path in {"/usr/bin/sh", "/bin/sh"}
 
 
 @pytest.mark.req("S1-B20")
@@ -233,7 +242,7 @@ class Place:
         self.env = environment(root / "bin", home=self.home)
 
     def find(self, name: str, config: Config = NOTHING, cwd: Path | None = None, **more: str) -> Agent:
-        return resolve(name, str(cwd or self.project), {**self.env, **more}, config)
+        return found(name, str(cwd or self.project), {**self.env, **more}, config)
 
     def refused(self, name: str, config: Config = NOTHING, cwd: Path | None = None, **more: str) -> HocketError:
         with pytest.raises(HocketError) as caught:
@@ -569,14 +578,14 @@ def test_arguments_of_a_project_s_may_not_let_claude_do_more(
     agent = place.find(name)
     given = Given("/p/hocket.toml: agent 'a'", folder, args)
     with pytest.raises(NotTrusted) if refused else nullcontext():
-        check_arguments(given, agent, "acceptEdits", NOTHING)
-    check_arguments(given, agent, "acceptEdits", Config(trusted_folders=(str(place.project),)))
+        check_arguments(given, agent, "acceptEdits", Approvals(NOTHING))
+    check_arguments(given, agent, "acceptEdits", Approvals(Config(trusted_folders=(str(place.project),))))
 
 
 def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_would_allow_it(place: Place) -> None:
     given = Given("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
     with pytest.raises(NotTrusted) as caught:
-        check_arguments(given, place.find("claude"), "acceptEdits", NOTHING)
+        check_arguments(given, place.find("claude"), "acceptEdits", Approvals(NOTHING))
     assert caught.value.message.startswith("/p/hocket.toml: agent 'a' asks for --settings, which brings settings along")
     assert (caught.value.hint or "").endswith(f"hocket trust {place.project}")
     assert caught.value.exit_code == 4
@@ -593,7 +602,7 @@ def test_a_mode_among_the_arguments_is_measured_by_the_one_the_agent_has(
     agent = place.find("a", aliases(a=AgentConfig("f", "mine", permission_mode=alias)))
     given = Given("f", str(place.project), ("--permission-mode", "acceptEdits"))
     with pytest.raises(NotTrusted) if refused else nullcontext():
-        check_arguments(given, agent, "acceptEdits", NOTHING)
+        check_arguments(given, agent, "acceptEdits", Approvals(NOTHING))
 
 
 def test_an_aliass_mode_stands_above_the_one_that_a_definition_asks_for(place: Place) -> None:

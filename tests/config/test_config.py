@@ -17,6 +17,8 @@ from hocket.config.loading import env_names, load
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import Config, Limits
 from hocket.errors import ConfigError, HomeError, NotTrusted, PromptError
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import check_configuration
 
 DEEP = "deep" * 40
 
@@ -608,10 +610,10 @@ def test_folders_are_trusted_by_the_user_alone(project: Path, home: Path, world:
     put(home / "config.toml", f'[trust]\nfolders = ["~/code", "{project}"]')
     found = of_project(project, home)
     assert found.trusted_folders == (f"{world}/user/code", str(project))
-    assert found.trusts(str(project / "sub"))
-    assert found.trusts(f"{world}/user/code")
-    assert not found.trusts(str(project) + "x")
-    assert not found.trusts(f"{project}/..")
+    assert found.lists(str(project / "sub"))
+    assert found.lists(f"{world}/user/code")
+    assert not found.lists(str(project) + "x")
+    assert not found.lists(f"{project}/..")
     put(project / "hocket.toml", f'[trust]\nfolders = ["{project}"]')
     assert "[trust] belongs to the user's own configuration" in refused(project, home).message
 
@@ -630,12 +632,12 @@ def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
 ) -> None:
     path = put(project / file, text.replace("MODE", mode))
     with pytest.raises(NotTrusted) as caught:
-        of_project(project, home)
+        check_configuration(Approvals(of_project(project, home)))
     assert f"{path}: {where} asks for permission mode {mode}" in caught.value.message
     assert caught.value.exit_code == 4
     assert (caught.value.hint or "").endswith(f": hocket trust {project}")
     put(home / "config.toml", f'[trust]\nfolders = ["{project}"]')
-    assert of_project(project, home).trusts(str(project))
+    check_configuration(Approvals(of_project(project, home)))
 
 
 @pytest.mark.parametrize(

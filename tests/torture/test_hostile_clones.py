@@ -138,7 +138,7 @@ def test_nothing_of_a_clone_runs_before_trust(hocket: Hocket, world: Path, trap:
     assert (told["reason"], listed.returncode) == ("no_progress", 0)
     assert isolated.returncode == NOT_REFUSED.get(trap, 4), isolated.stderr
     if isolated.returncode == 4:
-        assert isolated.stderr.endswith(f"type: hocket trust {cwd}\n")
+        assert isolated.stderr.endswith(f"run: hocket trust {cwd}\n")
     subprocess.run(["git", "status"], cwd=cwd, check=False, capture_output=True, timeout=20)
     assert canary.exists(), "the trap works"
 

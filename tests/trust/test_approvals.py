@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from hocket.config.loading import load
-from hocket.config.settings import Config, is_wider, not_trusted
+from hocket.config.settings import Config, is_wider
 from hocket.errors import HomeError, NotTrusted
 from hocket.trust import approvals
-from hocket.trust.approvals import FILE, FOLDER, Pins
+from hocket.trust.approvals import FILE, FOLDER, Approvals, Cover, not_trusted
+from hocket.trust.check import check_configuration
 
 
 def put(path: Path, text: str = "x") -> Path:
@@ -27,7 +28,7 @@ def put(path: Path, text: str = "x") -> Path:
 
 
 def trust(home: Path, *folders: Path) -> None:
-    cover = Pins(str(home)).cover
+    cover = Approvals(Config(home=str(home))).cover
     for folder in folders:
         approvals.approve(str(home), FOLDER, str(folder), cover.folder(str(folder)))
 
@@ -37,7 +38,7 @@ def trust_file(home: Path, path: Path) -> None:
 
 
 def trusts(home: Path, folder: Path) -> bool:
-    return load(str(folder), str(home)).trusts(str(folder))
+    return Approvals(load(str(folder), str(home))).trusts(str(folder))
 
 
 # --- The record ---------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_what_is_no_longer_approved_is_not_kept(home: Path, project: Path) -> No
     assert [(one.name, one.read_text()) for one in (home / "trust").iterdir()] == [(approvals.digest(b"two"), "two")]
     assert approvals.withdraw(str(home), FILE, str(path))
     assert list((home / "trust").iterdir()) == []
-    assert not load(str(project), str(home)).trusts_file(str(path))
+    assert not Approvals(load(str(project), str(home))).trusts_file(str(path))
 
 
 def test_a_large_content_is_known_by_its_hash_alone(home: Path, project: Path) -> None:
@@ -86,7 +87,7 @@ def test_kept_content_that_was_changed_is_not_shown_as_what_was_approved(home: P
 
 def test_approvals_at_the_same_time_are_all_kept(home: Path, project: Path) -> None:
     program = (
-        "import sys\nfrom hocket.config import pins\nsys.stdin.read(1)\n"
+        "import sys\nfrom hocket.trust import approvals as pins\nsys.stdin.read(1)\n"
         "pins.approve(sys.argv[1], pins.FILE, sys.argv[2], b'x')"
     )
     paths = [str(project / f"{number}.md") for number in range(20)]
@@ -122,11 +123,11 @@ def test_a_record_that_cannot_be_understood_trusts_nothing_and_is_left_as_it_is(
     path = put(project / "a.md")
     trust_file(home, path)
     (home / "trust.json").write_text(text)
-    config = load(str(project), str(home))
+    config = Approvals(load(str(project), str(home)))
     assert not config.trusts_file(str(path))
     error = not_trusted("it", ["hooks"], str(path), config)
     assert words in (error.hint or "")
-    assert (error.hint or "").endswith(f"type: hocket trust {path}")
+    assert (error.hint or "").endswith(f"run: hocket trust {path}")
     with pytest.raises(HomeError, match=words) as caught:
         trust_file(home, path)
     assert "move " in (caught.value.hint or "")
@@ -140,9 +141,8 @@ def test_a_home_that_cannot_be_written_is_said_to_be_one(world: Path, project: P
 
 
 def test_a_configuration_made_by_hand_knows_of_no_approvals(project: Path) -> None:
-    assert Config().pins is None
-    assert not Config().trusts(str(project))
-    assert not Config().trusts_file(str(project / "a.md"))
+    assert not Approvals(Config()).trusts(str(project))
+    assert not Approvals(Config()).trusts_file(str(project / "a.md"))
 
 
 # --- Definitions --------------------------------------------------------------------------------------------
@@ -151,17 +151,17 @@ def test_a_configuration_made_by_hand_knows_of_no_approvals(project: Path) -> No
 def test_one_changed_byte_makes_an_approval_void(home: Path, project: Path) -> None:
     path = put(project / "a.md", "content")
     trust_file(home, path)
-    assert load(str(project), str(home)).trusts_file(str(path))
+    assert Approvals(load(str(project), str(home))).trusts_file(str(path))
     path.write_text("contenT")
-    assert not load(str(project), str(home)).trusts_file(str(path))
+    assert not Approvals(load(str(project), str(home))).trusts_file(str(path))
     path.write_text("content")
-    assert load(str(project), str(home)).trusts_file(str(path))
+    assert Approvals(load(str(project), str(home))).trusts_file(str(path))
 
 
 def test_the_content_that_was_read_counts_and_not_what_is_there_by_now(home: Path, project: Path) -> None:
     path = put(project / "a.md", "content")
     trust_file(home, path)
-    config = load(str(project), str(home))
+    config = Approvals(load(str(project), str(home)))
     assert not config.trusts_file(str(path), b"read before it was changed back")
     path.write_text("changed since")
     assert config.trusts_file(str(path), b"content")
@@ -173,20 +173,20 @@ def test_a_link_is_approved_as_what_it_leads_to(home: Path, project: Path) -> No
     link.symlink_to(first)
     trust_file(home, link)
     assert list(approvals.read(str(home)).files) == [str(first)]
-    assert load(str(project), str(home)).trusts_file(str(link))
+    assert Approvals(load(str(project), str(home))).trusts_file(str(link))
     link.unlink()
     link.symlink_to(second)
-    assert not load(str(project), str(home)).trusts_file(str(link))
+    assert not Approvals(load(str(project), str(home))).trusts_file(str(link))
 
 
 def test_a_file_that_is_gone_or_no_file_is_not_approved(home: Path, project: Path) -> None:
     path = put(project / "a.md")
     trust_file(home, path)
     path.unlink()
-    assert Pins(str(home)).state(FILE, str(path)) == "gone"
+    assert Approvals(Config(home=str(home))).state(FILE, str(path)) == "gone"
     os.mkfifo(path)
-    assert not load(str(project), str(home)).trusts_file(str(path))
-    assert Pins(str(home)).state(FILE, str(path)) == "changed"
+    assert not Approvals(load(str(project), str(home))).trusts_file(str(path))
+    assert Approvals(Config(home=str(home))).state(FILE, str(path)) == "changed"
 
 
 # --- Folders ------------------------------------------------------------------------------------------------
@@ -242,12 +242,12 @@ def test_no_content_can_pass_for_that_of_two_files(home: Path, project: Path) ->
 @pytest.mark.parametrize("name", COVERED)
 def test_a_folder_can_be_approved_as_one_that_brings_nothing_along(home: Path, project: Path, name: str) -> None:
     put(project / "CLAUDE.md", "hooks")
-    assert Pins(str(home)).cover.folder(str(project)) == b""
+    assert Approvals(Config(home=str(home))).cover.folder(str(project)) == b""
     assert not trusts(home, project)
     trust(home, project)
     put(project / "CLAUDE.md", "other hooks")
     assert trusts(home, project)
-    found = Pins(str(home))
+    found = Approvals(Config(home=str(home)))
     assert (found.state(FOLDER, str(project)), found.changed(str(project))) == ("approved", None)
     added = put(project / name, valid(name))
     assert not trusts(home, project), "it is no longer one that brings nothing along"
@@ -265,30 +265,30 @@ def test_approved_nothing_does_not_cover_what_is_above_and_ends_with_the_folder(
     put(project / ".mcp.json", "{}")
     assert not trusts(home, below)
     below.rmdir()
-    assert Pins(str(home)).state(FOLDER, str(below)) == "gone"
+    assert Approvals(Config(home=str(home))).state(FOLDER, str(below)) == "gone"
 
 
 def test_settings_that_were_approved_and_are_gone_are_not_approved_as_nothing(home: Path, project: Path) -> None:
     settings = put(project / ".claude/settings.json", "{}")
     trust(home, project)
     settings.unlink()
-    assert (trusts(home, project), Pins(str(home)).state(FOLDER, str(project))) == (False, "gone")
+    assert (trusts(home, project), Approvals(Config(home=str(home))).state(FOLDER, str(project))) == (False, "gone")
 
 
 def test_what_an_untrusted_folder_does_without_is_known_by_its_names(home: Path, project: Path, world: Path) -> None:
     (project / ".git").mkdir()
     below = project / "below"
-    own, cover = put(below / ".claude/agents/a.md"), Pins(str(home), [str(world / "user/.claude")]).cover
+    own, cover = put(below / ".claude/agents/a.md"), Cover([str(world / "user/.claude")])
     (below / ".claude/skills").mkdir()
-    assert cover.left_off(str(below), str(own)) == ()
-    assert cover.left_off(str(below)) == (".claude/agents",)
+    assert cover.disabled(str(below), str(own)) == ()
+    assert cover.disabled(str(below)) == (".claude/agents",)
     put(below / ".claude/agents/b.md")
     put(below / "hocket.toml", "")
     put(project / "CLAUDE.md")
     put(project / ".mcp.json")
-    assert cover.left_off(str(below), str(own)) == (".claude/agents", "CLAUDE.md", ".mcp.json")
+    assert cover.disabled(str(below), str(own)) == (".claude/agents", "CLAUDE.md", ".mcp.json")
     put(world / "user/.claude/CLAUDE.md")
-    assert cover.left_off(str(world / "user")) == ()
+    assert cover.disabled(str(world / "user")) == ()
 
 
 def test_all_folders_up_to_the_repository_s_root_have_to_be_approved(home: Path, project: Path) -> None:
@@ -365,8 +365,7 @@ def test_the_user_s_own_settings_are_not_those_of_a_project(home: Path, world: P
     user = world / "user"
     put(user / ".claude/settings.json", "{}")
     put(user / "hocket.toml", "")
-    found = load(str(user), str(home)).pins
-    assert found is not None
+    found = Approvals(load(str(user), str(home)))
     assert [name for name, _ in found.cover.parts(str(user))] == ["hocket.toml"]
 
 
@@ -385,11 +384,10 @@ def test_a_folder_that_cannot_be_read_is_not_trusted(
     put(project / "hocket.toml", "")
     trust(home, project)
     spoil(project)
-    config = load(str(project), str(home))
+    config = Approvals(load(str(project), str(home)))
     assert not config.trusts(str(project))
-    assert config.pins is not None
     with pytest.raises(NotTrusted):
-        config.pins.cover.folder(str(project))
+        config.cover.folder(str(project))
 
 
 def test_links_in_a_circle_end(home: Path, project: Path) -> None:
@@ -400,7 +398,7 @@ def test_links_in_a_circle_end(home: Path, project: Path) -> None:
 
 
 def test_whatever_may_change_the_trust_in_a_folder_can_be_watched(home: Path, project: Path) -> None:
-    watched = Pins(str(home)).cover.watched(str(project))
+    watched = Approvals(Config(home=str(home))).cover.watched(str(project))
     assert {str(project / name) for name in (*approvals.NAMED, ".claude/agents")} <= set(watched)
 
 
@@ -417,11 +415,11 @@ def test_servers_that_are_written_above_a_trusted_folder_are_strangers(home: Pat
     put(project / ".mcp.json", servers("above", "both"))
     put(below / ".mcp.json", servers("here", "both"))
     trust(home, below)
-    assert load(str(below), str(home)).strangers(str(below)) == ("above",)
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ("above",)
     trust(home, project)
-    assert load(str(below), str(home)).strangers(str(below)) == ()
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ()
     put(project / ".mcp.json", servers("above", "both", "more"))
-    assert load(str(below), str(home)).strangers(str(below)) == ("above", "more")
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ("above", "more")
 
 
 def test_what_is_written_in_the_user_s_home_or_in_a_listed_folder_is_no_stranger_s(home: Path, world: Path) -> None:
@@ -429,20 +427,20 @@ def test_what_is_written_in_the_user_s_home_or_in_a_listed_folder_is_no_stranger
     below.mkdir(parents=True)
     put(world / "user/.mcp.json", servers("mine"))
     put(world / "user/code/.mcp.json", servers("team"))
-    assert load(str(below), str(home)).strangers(str(below)) == ("team",)
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ("team",)
     put(home / "config.toml", '[trust]\nfolders = ["~/code"]')
-    assert load(str(below), str(home)).strangers(str(below)) == ()
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ()
 
 
 def test_a_file_above_that_cannot_be_read_is_no_way_in(home: Path, project: Path) -> None:
     below = project / "a"
     below.mkdir()
     (project / ".mcp.json").write_text("{not json")
-    assert load(str(below), str(home)).strangers(str(below)) == ()
+    assert Approvals(load(str(below), str(home))).untrusted_servers(str(below)) == ()
     (project / ".mcp.json").unlink()
     os.mkfifo(project / ".mcp.json")
     with pytest.raises(NotTrusted):
-        load(str(below), str(home)).strangers(str(below))
+        Approvals(load(str(below), str(home))).untrusted_servers(str(below))
 
 
 @pytest.mark.parametrize("odd", ["1" * 5_000, "[" * 100_000 + "]" * 100_000], ids=["digits", "brackets"])
@@ -451,7 +449,7 @@ def test_a_file_above_that_only_claude_can_read_is_refused_by_its_name(home: Pat
     below.mkdir()
     file = put(project / ".mcp.json", servers("above").replace("{", f'{{"n": {odd}, ', 1))
     with pytest.raises(NotTrusted) as caught:
-        load(str(below), str(home)).strangers(str(below))
+        Approvals(load(str(below), str(home))).untrusted_servers(str(below))
     assert str(file) in caught.value.message
 
 
@@ -461,21 +459,22 @@ def test_a_file_above_that_only_claude_can_read_is_refused_by_its_name(home: Pat
 def test_a_listed_folder_is_trusted_whatever_comes_to_be_in_it(home: Path, project: Path) -> None:
     put(home / "config.toml", f'[trust]\nfolders = ["{project}"]')
     put(project / "a/.mcp.json", "{}")
-    config = load(str(project / "a"), str(home))
+    config = Approvals(load(str(project / "a"), str(home)))
     assert (config.lists(str(project / "a")), config.trusts(str(project / "a"))) == (True, True)
 
 
 def test_an_approved_folder_may_switch_every_question_off_until_it_changes(home: Path, project: Path) -> None:
     path = put(project / "hocket.toml", '[claude]\npermission_mode = "bypassPermissions"')
     with pytest.raises(NotTrusted) as caught:
-        load(str(project), str(home))
+        check_configuration(Approvals(load(str(project), str(home))))
     assert (caught.value.hint or "").endswith(f": hocket trust {project}")
-    assert load(str(project), str(home), check=False).claude.permission_mode == "bypassPermissions"
     trust(home, project)
-    assert load(str(project), str(home)).claude.permission_mode == "bypassPermissions"
+    config = load(str(project), str(home))
+    check_configuration(Approvals(config))
+    assert config.claude.permission_mode == "bypassPermissions"
     path.write_text(path.read_text() + "\n")
     with pytest.raises(NotTrusted, match="has changed since you approved it"):
-        load(str(project), str(home))
+        check_configuration(Approvals(load(str(project), str(home))))
 
 
 def test_a_project_s_mode_does_not_move_what_the_user_gives(home: Path, project: Path) -> None:
@@ -485,7 +484,7 @@ def test_a_project_s_mode_does_not_move_what_the_user_gives(home: Path, project:
     assert (config.ceiling, config.claude.permission_mode) == ("default", "plan")
     put(project / "hocket.toml", '[claude]\npermission_mode = "acceptEdits"')
     with pytest.raises(NotTrusted, match="permission mode acceptEdits"):
-        load(str(project), str(home))
+        check_configuration(Approvals(load(str(project), str(home))))
 
 
 def test_the_user_s_own_names_are_known_though_a_project_s_hide_them(home: Path, world: Path, project: Path) -> None:
@@ -508,7 +507,7 @@ def test_modes_are_ordered_by_what_they_allow() -> None:
 
 @pytest.mark.parametrize("name", ["with space", "it's", "$HOME", "-p", "ü"])
 def test_the_line_to_type_is_one_that_a_shell_takes_as_it_is_meant(project: Path, name: str) -> None:
-    hint = not_trusted("it", ["hooks"], str(project / name)).hint or ""
-    line = hint.partition("type: hocket trust ")[2]
+    hint = not_trusted("it", ["hooks"], str(project / name), Approvals(Config())).hint or ""
+    line = hint.partition("run: hocket trust ")[2]
     done = subprocess.run(["/bin/sh", "-c", f"printf %s {line}"], capture_output=True, text=True, check=True, timeout=5)
     assert done.stdout == str(project / name)

@@ -14,14 +14,14 @@ from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.fields import read_definition
-from hocket.catalog.resolve import resolve
+from hocket.catalog.resolve import Sight, resolve
 from hocket.config.loading import load
 from hocket.config.settings import Config
 from hocket.errors import NotTrusted, SecurityError
 from hocket.model import Agent, Spec
 from hocket.trust import approvals as approvals_file
-from hocket.trust.approvals import FILE, FOLDER
-from hocket.trust.check import approvals, check_definition, needs
+from hocket.trust.approvals import FILE, FOLDER, Approvals
+from hocket.trust.check import authorize, check_definition, needed_approvals, needs
 from hocket.trust.preview import APPROVED, CHANGED, NEW, explain_file, explain_folder
 from hocket.workflows.bind import StartRequest, bind
 
@@ -43,19 +43,25 @@ class Ground(Land):
         (self.programs / name).write_text("#!/bin/sh\n")
         (self.programs / name).chmod(0o755)
 
-    def settings(self) -> Config:
-        return load(str(self.project), str(self.home), self.env, check=False)
+    def approvals(self) -> Approvals:
+        return Approvals(load(str(self.project), str(self.home), self.env))
 
-    def whole(self) -> tuple[Catalog, Config]:
-        config = self.settings()
-        return discover(str(self.project), self.env, str(self.home), config), config
+    def whole(self) -> tuple[Catalog, Approvals]:
+        approvals = self.approvals()
+        return discover(str(self.project), self.env, str(self.home), approvals.config, approvals), approvals
 
     def needs(self, name: str) -> list[str]:
         catalog, config = self.whole()
         return list(needs(catalog.ranked[name][0], catalog, config).reasons)
 
     def find(self, name: str) -> Agent:
-        return resolve(name, str(self.project), self.env, self.settings())
+        return self.find_in(self.project, name)
+
+    def find_in(self, cwd: Path, name: str) -> Agent:
+        approvals = self.approvals()
+        sight = Sight(lambda: discover(str(cwd), self.env, str(self.home), approvals.config, approvals))
+        found = resolve(name, str(cwd), self.env, approvals.config, sight._replace(trusts=approvals.trusts))
+        return authorize(found, str(cwd), approvals, sight.catalog)
 
     def user_says(self, text: str) -> None:
         self.home.mkdir(exist_ok=True)
@@ -65,7 +71,7 @@ class Ground(Land):
         approvals_file.approve(str(self.home), FILE, str(path.resolve()), path.read_bytes())
 
     def approve_folder(self, folder: Path) -> None:
-        for one in explain_folder(str(folder), self.settings()):
+        for one in explain_folder(str(folder), self.approvals()):
             approvals_file.approve(str(self.home), FOLDER, one.path, one.content)
 
 
@@ -191,7 +197,7 @@ def test_one_project_may_hide_what_another_has(ground: Ground) -> None:
     (ground.project / ".git").mkdir()
     write(ground.project / "sub/.claude/agents", "reviewer")
     write(ground.locals, "reviewer")
-    found = resolve("reviewer", str(ground.project / "sub"), ground.env, ground.settings())
+    found = ground.find_in(ground.project / "sub", "reviewer")
     assert found.cwd == str(ground.project / "sub")
 
 
@@ -292,7 +298,7 @@ def test_a_folder_s_approval_is_none_of_its_definitions(ground: Ground) -> None:
     (ground.project / ".mcp.json").write_text("{}")
     write(ground.locals, "eager", hooks=HOOKS)
     ground.approve_folder(ground.project)
-    assert ground.settings().trusts(str(ground.project))
+    assert ground.approvals().trusts(str(ground.project))
     assert ground.needs("eager") == ["asks for hooks (Stop)"]
 
 
@@ -308,7 +314,7 @@ def test_what_was_read_is_what_has_to_be_approved(ground: Ground, named: str | N
     path = write(ground.locals, "eager", hooks=HOOKS)
     approved = path.read_bytes()
     ground.approve(path)
-    config = ground.settings()
+    config = ground.approvals()
     check_definition(read_definition(str(path), named), str(ground.project), config)
     write(ground.locals, "eager", hooks=HOOKS, permissionMode="bypassPermissions")
     read_meanwhile = read_definition(str(path), named)
@@ -363,7 +369,7 @@ def test_an_explanation_tells_what_a_definition_asks_for_and_how_it_differs(grou
     own = write(ground.globals, "eager")
     path = write(ground.locals, "eager", hooks=HOOKS, mcpServers=[*SERVERS, "named"], permissionMode="auto")
     catalog, config = ground.whole()
-    (needed,) = approvals(catalog.ranked["eager"][0], catalog, config)
+    (needed,) = needed_approvals(catalog.ranked["eager"][0], catalog, config)
     found = explain_file(str(path), config, needed.reasons)
     assert (found.kind, found.path, found.state, found.content) == (FILE, str(path), NEW, path.read_bytes())
     assert dict(found.asks) == {
@@ -379,9 +385,9 @@ def test_a_change_is_shown_against_what_was_approved(ground: Ground) -> None:
     write(ground.globals, "eager")
     path = write(ground.locals, "eager", hooks=HOOKS)
     ground.approve(path)
-    assert explain_file(str(path), ground.settings()).state == APPROVED
+    assert explain_file(str(path), ground.approvals()).state == APPROVED
     path.write_text(path.read_text() + "One more line.\n")
-    found = explain_file(str(path), ground.settings())
+    found = explain_file(str(path), ground.approvals())
     assert (found.state, found.against, found.diff[-1]) == (CHANGED, "what you approved", "+One more line.")
     assert sum(line.startswith(("+", "-")) for line in found.diff) == 3
 
@@ -401,7 +407,7 @@ def test_a_folder_is_explained_with_all_that_it_starts(ground: Ground) -> None:
         '[chains.c]\nsteps = [{agent = "x"}]\nuntil = "make test"\n'
     )
     write(ground.locals, "eager", hooks=HOOKS)
-    (found,) = explain_folder(str(ground.project), ground.settings())
+    (found,) = explain_folder(str(ground.project), ground.approvals())
     asks = dict(found.asks)
     assert asks[".claude/settings.json: hooks"] == ("SessionStart (new): touch x",)
     assert asks[".claude/settings.json: permissions"] == ('allow: ["Bash"]',)
@@ -422,7 +428,7 @@ def test_a_folder_whose_files_make_no_sense_is_explained_all_the_same(ground: Gr
     (ground.project / ".mcp.json").write_text("not json")
     (ground.project / "forge").mkdir()
     (ground.project / "forge/chains.json").write_text("{")
-    config = Config(home=str(ground.home))
+    config = Approvals(Config(home=str(ground.home)))
     (found,) = explain_folder(str(ground.project), config)
     asks = dict(found.asks)
     assert asks[".claude/settings.local.json: hooks"] == ("Stop: 1", 'Stop: {"hooks": 2}')
@@ -436,21 +442,19 @@ def test_every_folder_up_to_the_root_is_explained(ground: Ground) -> None:
     below = ground.project / "a/b"
     below.mkdir(parents=True)
     (below / ".mcp.json").write_text("{}")
-    assert [one.path for one in explain_folder(str(below), ground.settings())] == [str(below), str(ground.project)]
+    assert [one.path for one in explain_folder(str(below), ground.approvals())] == [str(below), str(ground.project)]
 
 
 def test_what_is_being_changed_meanwhile_is_not_explained(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(ground.locals, "eager", hooks=HOOKS)
-    config = ground.settings()
-    found = config.pins
-    assert found is not None
-    whole, count = found.cover.file, iter(range(100))
+    config = ground.approvals()
+    whole, count = config.cover.file, iter(range(100))
 
     def restless(name: str) -> bytes:
         path.write_text(path.read_text() + f"{next(count)}\n")
         return whole(name)
 
-    monkeypatch.setattr(found.cover, "file", restless)
+    monkeypatch.setattr(config.cover, "file", restless)
     with pytest.raises(NotTrusted, match="is being changed"):
         explain_file(str(path), config)
     assert os.path.exists(path)
@@ -568,7 +572,7 @@ def test_whoever_starts_something_in_a_folder_that_changed_after_its_approval_is
     found = ground.find("claude")
     assert (found.trusted, found.changed) == (False, str(ground.project))
     request = StartRequest(str(ground.project), ground.env, agent="claude", prompt="hi")
-    spec = bind(request, ground.settings())
+    spec = bind(request, ground.approvals().config)
     assert isinstance(spec, Spec)
     assert [f"hocket trust {ground.project}" in notice for notice in spec.notices] == [True]
 

@@ -26,7 +26,7 @@ from hocket.errors import LimitReached, NotAllowed
 from hocket.model import BoundChain, Event, Kind, Run, Spec, Status, fold
 from hocket.sessions import restore
 from hocket.trust import approvals, delegation
-from hocket.trust.approvals import Known
+from hocket.trust.approvals import Approvals, Known
 from hocket.trust.check import known_agent
 from hocket.trust.delegation import Ceiling
 from hocket.workflows.bind import StartRequest
@@ -743,8 +743,8 @@ def test_an_agent_is_known_by_its_alias_its_own_name_or_its_program(
     config = load(str(project), str(home), env)
 
     def known(name: str) -> Known:
-        found = resolve(name, str(project), env, config)
-        return known_agent(name, found, config, lambda: discover(str(project), env, str(home), config))
+        found = resolve(name, str(project), env, config).agent
+        return known_agent(name, found, Approvals(config), lambda: discover(str(project), env, str(home), config))
 
     assert known("worker") == known(str(path)) == Known("worker", str(path))
     assert known("twin") == Known("twin", str(path))

@@ -121,7 +121,7 @@ def test_a_configuration_that_is_no_file_is_not_waited_for(origin: Path) -> None
     git(origin, "config", "--unset", "uploadpack.allowFilter")
     with pytest.raises(NotTrusted, match="not a regular file") as caught:
         Git(ENV, str(origin))(str(origin), "status")
-    assert (caught.value.hint or "").endswith(f"type: hocket trust {origin}")
+    assert (caught.value.hint or "").endswith(f"run: hocket trust {origin}")
 
 
 def test_a_configuration_that_git_waits_for_needs_trust(origin: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_configuration_that_git_waits_for_needs_trust(origin: Path) -> None:
     (origin / ".git/config").write_text("[include]\n\tpath = more\n")
     with pytest.raises(NotTrusted, match="within 10 s") as caught:
         find_repository(str(origin), Git(ENV, str(origin)))
-    assert (caught.value.hint or "").endswith(f"type: hocket trust {origin}")
+    assert (caught.value.hint or "").endswith(f"run: hocket trust {origin}")
 
 
 def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> None:

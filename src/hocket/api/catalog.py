@@ -21,13 +21,12 @@ from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.routing import Operation, get
 from hocket.catalog.cache import Catalogs
-from hocket.catalog.discovery import configuration
 from hocket.catalog.entries import Catalog, Problem
 from hocket.catalog.report import find
 from hocket.catalog.routing_table import Table, routing_table
-from hocket.config.settings import Config
 from hocket.engine import Engine
-from hocket.trust.check import needs
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import configuration, needs
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
 
@@ -54,13 +53,13 @@ class Shelf:
 
     def table(self, asked: Asked) -> Table:
         """All that can run. Whoever gets it must not change it."""
-        catalog, settings, problems = self._found(asked)
+        catalog, approvals, problems = self._found(asked)
         with self._lock:
             known = self._tables.get(id(catalog))
         if known:
             return known[1]
         whole = replace(catalog, problems=(*catalog.problems, *problems))
-        table = routing_table(whole, lambda entry: needs(entry, catalog, settings))
+        table = routing_table(whole, lambda entry: needs(entry, catalog, approvals))
         with self._lock:
             # What a table depends on is what its catalog depends on, so it is good while the catalog is the same one;
             # which is kept beside it, or another could come to have its number.
@@ -71,17 +70,17 @@ class Shelf:
 
     def row(self, asked: Asked, word: str) -> Table:
         """The row of one agent, without the cost of all the others."""
-        catalog, settings, _ = self._found(asked)
+        catalog, approvals, _ = self._found(asked)
         name = find(catalog, word)
         alone = replace(catalog, ranked={name: catalog.ranked[name]})
-        row: Table = routing_table(alone, lambda entry: needs(entry, catalog, settings))["by_name"][name]
+        row: Table = routing_table(alone, lambda entry: needs(entry, catalog, approvals))["by_name"][name]
         return row
 
-    def _found(self, asked: Asked) -> tuple[Catalog, Config, list[Problem]]:
+    def _found(self, asked: Asked) -> tuple[Catalog, Approvals, list[Problem]]:
         if asked.project is not None:
             check_directory(asked.project)
-        settings, problems = configuration(asked.project or self._home, self._home, asked.env)
-        return self._catalogs.get(asked.project, asked.env, settings), settings, problems
+        approvals, problems = configuration(asked.project or self._home, self._home, asked.env)
+        return self._catalogs.get(asked.project, asked.env, approvals.config, approvals), approvals, problems
 
 
 def operations() -> list[Operation]:

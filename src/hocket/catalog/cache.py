@@ -8,14 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from hocket.catalog.discovery import UNSETTLED, discover, is_young
+from hocket.catalog.discovery import UNSETTLED, FolderTrust, discover, is_young
 from hocket.catalog.entries import Catalog
 from hocket.catalog.fields import read_definition
 from hocket.catalog.file_probe import normal, signature_at
-from hocket.catalog.routing_table import Table, routing_table
 from hocket.config.settings import Config
 from hocket.model import Definition
-from hocket.trust import check
 
 MOST_CATALOGS = 64
 MOST_DEFINITIONS = 512
@@ -51,19 +49,15 @@ class Catalogs:
         self._made: OrderedDict[tuple[str | None, ...], _Made] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, cwd: str | None, env: Environ, config: Config) -> Catalog:
+    def get(self, cwd: str | None, env: Environ, config: Config, trust: FolderTrust | None = None) -> Catalog:
         """What can run in a directory, as it is now. Raises what ``discover`` raises, and keeps no failure."""
         key = self._key(cwd, env)
         made = self._recall(key)
         if made and self._is_fresh(made, config):
             return made.catalog
-        catalog = discover(cwd, env, self._home, config)
+        catalog = discover(cwd, env, self._home, config, trust)
         self._remember(key, _Made(catalog, config, self._clock()))
         return catalog
-
-    def table(self, cwd: str | None, env: Environ, config: Config) -> Table:
-        """The same as a routing table, which belongs to whoever asked."""
-        return table_of(self.get(cwd, env, config), config)
 
     def invalidate(self, cwd: str | None = None) -> None:
         """Forget one directory; without one, all of them."""
@@ -103,14 +97,6 @@ def _says_the_same(one: Config, other: Config) -> bool:
 def is_settled(catalog: Catalog) -> bool:
     """Whether a later change to anything that was seen is sure to show."""
     return UNSETTLED not in catalog.seen.values()
-
-
-# --- Tables -----------------------------------------------------------------------------------------------
-
-
-def table_of(catalog: Catalog, config: Config) -> Table:
-    """The routing table, with what each agent needs approval for."""
-    return routing_table(catalog, lambda entry: check.needs(entry, catalog, config))
 
 
 # --- Definitions --------------------------------------------------------------------------------------------

@@ -7,13 +7,12 @@ call looks anew; ``cache`` is for whoever asks often.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from hocket import config as places_of_config
 from hocket.catalog.configs import configs, is_seeded
@@ -24,7 +23,6 @@ from hocket.catalog.entries import (
     LIBRARY,
     MANAGED,
     PROJECT,
-    REFUSED,
     RENAMED,
     SKIPPED,
     SOURCES,
@@ -44,9 +42,8 @@ from hocket.catalog.plugins import plugins
 from hocket.catalog.report import fix_steps
 from hocket.catalog.sources import find_in, library, managed, projects, users
 from hocket.chain.parse import is_path
-from hocket.config.loading import load
 from hocket.config.settings import AgentConfig, Config
-from hocket.errors import ConfigError, GlobalAgentsDirectoryMissing, HocketError, NoAgentsFound, NotTrusted
+from hocket.errors import GlobalAgentsDirectoryMissing, NoAgentsFound, NotTrusted
 
 Environ = Mapping[str, str]
 
@@ -64,6 +61,7 @@ class _Asked(NamedTuple):
     env: Environ
     home: str | None
     config: Config
+    trust: FolderTrust | None = None
 
     @property
     def base(self) -> str:
@@ -71,14 +69,31 @@ class _Asked(NamedTuple):
         return self.cwd or places_of_config.home_directory(self.env)
 
 
-def discover(cwd: str | None, env: Environ, home: str | None, config: Config, *, strict: bool = False) -> Catalog:
+class FolderTrust(Protocol):
+    """Which folders' own settings count."""
+
+    def trusts(self, folder: str) -> bool: ...
+
+    def watched(self, folder: str) -> Iterable[str]:
+        """Every path by which the trust in a folder may change. Raises NotTrusted if there are too many."""
+
+
+def discover(
+    cwd: str | None,
+    env: Environ,
+    home: str | None,
+    config: Config,
+    trust: FolderTrust | None = None,
+    *,
+    strict: bool = False,
+) -> Catalog:
     """Everything that can run in a directory; without one, everything that is the user's.
 
     A file that is broken is a problem in the catalog and never an error. ``strict`` is for whoever cannot do without
     a folder of global agents.
     """
     look, begun = Look(), time.time_ns()
-    asked = _Asked(None if cwd is None else normal(cwd), env, home, config)
+    asked = _Asked(None if cwd is None else normal(cwd), env, home, config, trust)
     found = _ask_all_sources(look, asked)
     ranked = _ranked(found, config)
     addresses = _addresses(ranked)
@@ -105,11 +120,15 @@ def _ask_all_sources(look: Look, asked: _Asked) -> list[Found]:
         *users(look, asked.base, env),
         *(configs(look, asked.home) if asked.home else ()),
         *library(look, asked.base, env),
-        *plugins(look, asked.base, env, trusts=cwd is not None and asked.config.trusts(cwd)),
+        *plugins(look, asked.base, env, trusts=_trusts(asked)),
     ]
     # Which aliases are agents of their own depends on what else there is.
     found += _aliases(look, asked, found)
     return sorted(found, key=lambda one: SOURCES.index(one.place.source))
+
+
+def _trusts(asked: _Asked) -> bool:
+    return asked.cwd is not None and asked.trust is not None and asked.trust.trusts(asked.cwd)
 
 
 # --- Putting in order ---------------------------------------------------------------------------------------
@@ -268,7 +287,7 @@ def _watch(look: Look, asked: _Asked) -> None:
 
 
 def _watched(asked: _Asked) -> Iterator[str]:
-    cwd, env, home, config = asked
+    cwd, env, home, config, _ = asked
     yield from config.looked
     own = places_of_config.config_directory(env)
     if home:
@@ -283,13 +302,12 @@ def _watched(asked: _Asked) -> Iterator[str]:
 
 def _trusted_as_they_were(asked: _Asked) -> Iterator[str]:
     """What an approval of a folder covers. Nobody need look at that before there is one."""
-    pins = asked.config.pins
-    if pins and pins.approved.folders:
+    if asked.trust is not None:
         targets = [path for alias in asked.config.agents.values() if (path := _absolute(alias.path or "", asked))]
         elsewhere = [path.rpartition(AGENTS)[0] for path in targets if AGENTS in path]
         for folder in dict.fromkeys([*([asked.cwd] if asked.cwd else []), *elsewhere]):
             with suppress(NotTrusted):  # too much to be approved at all
-                for path in pins.cover.watched(folder):
+                for path in asked.trust.watched(folder):
                     # A text that is new shows in its folder alone.
                     yield from (path, os.path.dirname(path)) if path.endswith(".md") else (path,)
 
@@ -353,28 +371,3 @@ def _checked(places: Iterable[Place]) -> Iterator[str]:
     for place in sorted((place for place in places if place.source in words), key=lambda place: place.source):
         state = "missing" if not place.exists else "empty" if not place.found else f"{place.found} found"
         yield f"{words[place.source]}: {place.path} ({state})"
-
-
-# --- Configuration ------------------------------------------------------------------------------------------
-
-
-def configuration(cwd: str, home: str, environ: Environ) -> tuple[Config, list[Problem]]:
-    """The configuration of a directory for a listing: an unusable file is a problem, not an error.
-
-    A project's file that asks for more than it may have is a problem too, but its values are still listed.
-    """
-    looked = tuple(place.path for place in places_of_config.places(cwd, home, environ))
-    try:
-        return load(cwd, home, environ), []
-    except NotTrusted as error:
-        return load(cwd, home, environ, check=False), [_config_problem(looked, error)]
-    except HocketError as error:
-        return Config(looked=looked, home=home), [_config_problem(looked, error)]
-
-
-def _config_problem(looked: Sequence[str], error: HocketError) -> Problem:
-    path = next((path for path in looked if path in error.message), looked[0])
-    message = error.message.removeprefix(f"{path}: ")
-    line = re.search(r"\bline (\d+)", message)
-    reason = f"the configuration is ignored: {message}" if isinstance(error, ConfigError) else message
-    return Problem(path, int(line[1]) if line else None, reason, False, REFUSED)

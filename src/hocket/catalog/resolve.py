@@ -2,14 +2,14 @@
 
 Names are looked up for the caller: in the caller's PATH, relative to the caller's directory, in the configuration and
 the catalog of that directory. Nothing here looks at this process's own environment. Whether what was found may run is
-``trust``'s to say.
+decided by ``trust.check``.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from hocket.catalog.configs import get_config, is_seeded, spec_of
@@ -24,16 +24,20 @@ from hocket.catalog.sources import find_in, names_in
 from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
-from hocket.model import Agent, Definition, Vouched
+from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS, Program
-from hocket.trust import check
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"
-_BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
 _CLIS = {one.program.name: provider for provider, one in PROVIDERS.items() if one.program is not None}
 """The providers of CLIs that a bare name runs, by the name of their program."""
 _MOST_LISTED = 30
+
+
+def nothing_trusted(folder: str) -> bool:
+    """Trust no folder."""
+    del folder
+    return False
 
 
 class Sight(NamedTuple):
@@ -42,6 +46,24 @@ class Sight(NamedTuple):
     catalog: Callable[[], Catalog]
     """What can run where the caller is. Asked only for a name, never for a path."""
     read: Callable[[str, str | None], Definition] = read_definition
+    trusts: Callable[[str], bool] = nothing_trusted
+    """Whether a folder's own settings count: they may switch plugins on."""
+
+
+@dataclass(frozen=True, slots=True)
+class UncheckedAgent:
+    """What a name means, before ``trust.check`` has decided whether it may run and with which rights."""
+
+    name: str
+    """As it was asked for."""
+    agent: Agent
+    owner: str | None = None
+    """The project that wrote its definition; None for the user's own."""
+    words: tuple[str, ...] = ()
+    """The names by which it was looked up; none for a path."""
+    alias: AgentConfig | None = None
+    reads_folder: bool = False
+    """Whether its CLI reads settings of the folder that it works in."""
 
 
 class _Caller(NamedTuple):
@@ -58,8 +80,8 @@ class _Caller(NamedTuple):
         return self.sight.catalog()
 
 
-def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: Sight | None = None) -> Agent:
-    """The agent that a step's text means. Raises what tells the user why there is none, or why it may not run.
+def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: Sight | None = None) -> UncheckedAgent:
+    """The agent that a step's text means. Raises what tells the user why there is none.
 
     A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file.
     """
@@ -68,10 +90,7 @@ def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: 
     target = alias.path or name if alias else check_agent(name, "agent")
     caller = _Caller(name, cwd, env, config, alias, sight)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
-    if alias and alias.project:
-        vouched = check.check_alias(name, alias, config, caller.catalog(), found)
-        found = replace(found, vouched=(*found.vouched, *vouched))
-    return _as_asked_for(found, name, alias)
+    return replace(found, name=name, agent=_as_asked_for(found.agent, name, alias), alias=alias)
 
 
 def _alias(name: str, config: Config, sight: Sight) -> AgentConfig | None:
@@ -103,15 +122,15 @@ def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
     )
 
 
-def _by_path(target: str, caller: _Caller) -> Agent:
+def _by_path(target: str, caller: _Caller) -> UncheckedAgent:
     path = _absolute(target, caller)
     if is_claude_agent_path(path):
         return _claude_at(path, caller)
     check_program(path, target)
-    return Agent(target, EXECUTABLE, path, "path")
+    return UncheckedAgent(target, Agent(target, EXECUTABLE, path, "path"))
 
 
-def _by_name(name: str, caller: _Caller) -> Agent:
+def _by_name(name: str, caller: _Caller) -> UncheckedAgent:
     """What the catalog has under this name, the CLI of that name, a program on PATH: in this order."""
     candidates = caller.catalog().find(name)
     # An alias leads here by the name of what it stands for, never to another alias.
@@ -121,9 +140,11 @@ def _by_name(name: str, caller: _Caller) -> Agent:
     if name == CLAUDE:
         return _claude(None, "cli", None, None, caller)
     if name in _CLIS:
-        return Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli")
+        return UncheckedAgent(name, Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli"))
     program = _on_path(name, caller)
-    return _claude_at(program, caller) if is_claude_agent_path(program) else Agent(name, EXECUTABLE, program, "PATH")
+    if is_claude_agent_path(program):
+        return _claude_at(program, caller)
+    return UncheckedAgent(name, Agent(name, EXECUTABLE, program, "PATH"))
 
 
 def _yields(entry: Entry, caller: _Caller) -> bool:
@@ -145,32 +166,31 @@ def _absolute(target: str, caller: _Caller) -> str:
 # --- Claude -------------------------------------------------------------------------------------------------
 
 
-def _of_entry(entry: Entry, caller: _Caller, name: str) -> Agent:
+def _of_entry(entry: Entry, caller: _Caller, name: str) -> UncheckedAgent:
     """The agent of an entry of the catalog that was found by a name."""
     source = LOCATIONS[entry.source]
     if entry.source == CONFIG:
         return _configured(entry, caller)
     if entry.source == PLUGIN:
-        trusts = caller.config.trusts(caller.cwd)
+        trusts = caller.sight.trusts(caller.cwd)
         return _claude(plugin_definition(entry, caller.cwd, caller.env, trusts=trusts), source, None, None, caller)
     # In the library a file's name is enough.
     definition = caller.sight.read(entry.path, entry.name if entry.source == LIBRARY else None)
-    # What the user's alias lets it do is meant for what the user had in mind.
-    words = (name, caller.name) if check.gives_leave(caller.alias, caller.config) else (name,)
-    return _claude(definition, source, entry.project, entry.project, caller, check.reached(words, caller.catalog()))
+    return _claude(definition, source, entry.project, entry.project, caller, (name,))
 
 
-def _configured(entry: Entry, caller: _Caller) -> Agent:
+def _configured(entry: Entry, caller: _Caller) -> UncheckedAgent:
     """One of Hocket's own agents: the config says what it may do, the project or Hocket itself what it is told."""
     told = spec_of(entry, caller.cwd, caller.env)
     config = get_config(caller.config.home or "", entry.name)
-    agent = _claude(told.definition, LOCATIONS[CONFIG], None, told.project, caller)
+    found = _claude(told.definition, LOCATIONS[CONFIG], None, told.project, caller)
     if config is None:
-        return agent  # gone since it was listed
-    return replace(agent, permission_mode=config.permission_mode, allowed_tools=config.allowed_tools)
+        return found  # gone since it was listed
+    agent = replace(found.agent, permission_mode=config.permission_mode, allowed_tools=config.allowed_tools)
+    return replace(found, agent=agent)
 
 
-def _claude_at(path: str, caller: _Caller) -> Agent:
+def _claude_at(path: str, caller: _Caller) -> UncheckedAgent:
     """The agent that a path names: the file of that name, else the file whose head gives it that name."""
     parsed = parse_claude_path(path)
     if parsed is None:
@@ -211,34 +231,18 @@ def _claude(
     owner: str | None,
     works_in: str | None,
     caller: _Caller,
-    how: check.Reached = check.BY_PATH,
-) -> Agent:
+    words: tuple[str, ...] = (),
+) -> UncheckedAgent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
-    config, alias = caller.config, caller.alias
-    vouched: tuple[Vouched, ...] = ()
-    if definition is not None:
-        own_mode = not (alias and alias.permission_mode)
-        vouched = check.check_definition(definition, owner, config, how, own_mode=own_mode)
-    # Settings are read where it works, which a link may have put far away from the project that wrote it.
-    place = works_in or caller.cwd
-    folders = dict.fromkeys((place, *([owner] if owner else [])))
-    trusted = all(map(config.trusts, folders))
-    strangers = config.strangers(place) if trusted else ()
-    if trusted:
-        vouched += tuple(Vouched(caller.name, one, (_BROUGHT,), strangers=strangers) for one in folders)
-    return Agent(
+    agent = Agent(
         definition.name if definition else CLAUDE,
         CLAUDE,
         _cli_program(CLAUDE, caller),
         source,
         definition=definition,
         cwd=works_in,
-        trusted=trusted,
-        strangers=strangers,
-        changed=None if trusted else config.changed(place),
-        left_off=() if trusted else config.left_off(place, definition.path if definition else None),
-        vouched=vouched,
     )
+    return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True)
 
 
 def _is_users(folder: str, caller: _Caller) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hocket.catalog.entries import Catalog, Problem
     from hocket.cli.roster import Page
     from hocket.config.settings import Config
+    from hocket.trust.approvals import Approvals
 
 Table = dict[str, Any]
 
@@ -101,16 +102,16 @@ def _here() -> str:
 
 def _project_called(name: str, here: str) -> str | None:
     """The directory of a project that the configuration names."""
-    return _configuration(here)[0].projects.get(name)
+    return _configuration(here)[0].config.projects.get(name)
 
 
 def _known_projects(here: str) -> str | None:
-    names = ", ".join(sorted(_configuration(here)[0].projects))
+    names = ", ".join(sorted(_configuration(here)[0].config.projects))
     return f"projects of the configuration: {names}" if names else None
 
 
-def _configuration(cwd: str) -> tuple[Config, list[Problem]]:
-    from hocket.catalog.discovery import configuration
+def _configuration(cwd: str) -> tuple[Approvals, list[Problem]]:
+    from hocket.trust.check import configuration
 
     return configuration(cwd, config.home(), config.process_environment())
 
@@ -119,13 +120,13 @@ def _configuration(cwd: str) -> tuple[Config, list[Problem]]:
 
 
 def _discovered(wanted: Wanted, place: str) -> int:
-    from hocket.catalog.cache import table_of
     from hocket.catalog.discovery import require_agents
+    from hocket.trust.check import table_of
 
-    catalog, settings = _look(place, wanted.strict)
-    table = table_of(catalog, settings)
+    catalog, approvals = _look(place, wanted.strict)
+    table = table_of(catalog, approvals)
     if wanted.name is not None:
-        _show_one(wanted, wanted.name, table, lambda name: _reasons(catalog, table, name, settings))
+        _show_one(wanted, wanted.name, table, lambda name: _reasons(catalog, table, name, approvals.config))
         return 0
     # Everything that was found is told before it is said that there is nothing to run.
     _show_all(wanted, table)
@@ -133,14 +134,14 @@ def _discovered(wanted: Wanted, place: str) -> int:
     return _verdict(wanted, table)
 
 
-def _look(place: str, strict: bool) -> tuple[Catalog, Config]:
+def _look(place: str, strict: bool) -> tuple[Catalog, Approvals]:
     from dataclasses import replace
 
     from hocket.catalog.discovery import discover
 
-    settings, problems = _configuration(place)
-    found = discover(place, config.process_environment(), config.home(), settings, strict=strict)
-    return replace(found, problems=(*found.problems, *problems)), settings
+    approvals, problems = _configuration(place)
+    found = discover(place, config.process_environment(), config.home(), approvals.config, approvals, strict=strict)
+    return replace(found, problems=(*found.problems, *problems)), approvals
 
 
 def addresses() -> list[str]:

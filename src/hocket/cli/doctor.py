@@ -253,7 +253,11 @@ def check_socket(home: str) -> Look:
 
 
 def check_config(home: str) -> Look:
+    from hocket.trust.approvals import Approvals
+    from hocket.trust.check import check_configuration
+
     loaded = load(access.directory(None), home)
+    check_configuration(Approvals(loaded))
     return True, ", ".join(loaded.files) or "no configuration file, which is fine", None
 
 

@@ -63,6 +63,7 @@ from hocket.model import BoundChain, Spec, Step
 from hocket.rehearsal import Script, ScriptedModel, Uncovered, load, record, uncovered_in
 from hocket.rehearsal.conversation_counts import conversations_in
 from hocket.rehearsal.steps import When
+from hocket.trust.approvals import Approvals
 from hocket.workflows.bind import StartRequest, bind
 
 SCRIPT = "rehearsal.yaml"
@@ -444,7 +445,8 @@ def _serve_model(file: str, cwd: str, port: int) -> int:
 def _definitions(names: set[str], cwd: str) -> dict[str, str]:
     """The system prompts by which the model recognises the agents that are defined here."""
     env, home = access.environment(cwd), config.home()
-    catalog = discover(cwd, env, home, load_config(cwd, home))
+    approvals = Approvals(load_config(cwd, home))
+    catalog = discover(cwd, env, home, approvals.config, approvals)
     found = {name: entry for name in sorted(names) for entry in catalog.find(name)[:1]}
     return {
         name: str(read_definition(entry.path, stem=name).fields.get("prompt") or "") for name, entry in found.items()

@@ -35,6 +35,7 @@ from hocket.errors import HocketError, HomeError
 from hocket.keeper.cleanup_process import heir
 from hocket.keeper.process_tree import sweep_home
 from hocket.rehearsal import install
+from hocket.trust.approvals import Approvals
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"
@@ -176,7 +177,8 @@ def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[s
     entries = [
         entry
         for cwd in cwds
-        for ranked in discover(cwd, env, home, load(cwd, home)).ranked.values()
+        for approvals in [Approvals(load(cwd, home))]
+        for ranked in discover(cwd, env, home, approvals.config, approvals).ranked.values()
         for entry in ranked
         if entry.source in SHARED
     ]

@@ -29,7 +29,8 @@ from hocket.model import Agent
 from hocket.trust.approvals import (
     FILE,
     FOLDER,
-    Approved,
+    ApprovalRecord,
+    Approvals,
     Edge,
     Known,
     Pin,
@@ -38,8 +39,8 @@ from hocket.trust.approvals import (
     forbid,
     withdraw,
 )
-from hocket.trust.check import PROGRAM, Needed, Reasons, approvals, known_agent, reasons_of
-from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder, pins_of
+from hocket.trust.check import PROGRAM, Needed, Reasons, authorize, known_agent, needed_approvals, reasons_of
+from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder
 from hocket.trust.privileges import mode_with, own_permission_mode
 from hocket.views.text import date_and_time, escape_invisible, one_line
 from hocket.workflows.git import Git
@@ -134,36 +135,38 @@ class Desk:
         self.home = config.home()
         self.env = config.caller_environment()
 
-    def config(self, folder: str) -> Config:
-        return load(folder, self.home, self.env, check=False)
+    def approvals(self, folder: str) -> Approvals:
+        return Approvals(load(folder, self.home, self.env))
 
-    def catalog(self, folder: str) -> tuple[Catalog, Config]:
-        settings = self.config(folder)
-        return discover(folder, self.env, self.home, settings), settings
+    def catalog(self, folder: str) -> tuple[Catalog, Approvals]:
+        approvals = self.approvals(folder)
+        return discover(folder, self.env, self.home, approvals.config, approvals), approvals
 
     def explain(self, target: str) -> list[Explanation]:
         """What there is to approve about a target; nothing when it needs no approval."""
         path = os.path.normpath(os.path.join(self.cwd, target))
         if "/" not in target and target not in (".", ".."):
-            catalog, settings = self.catalog(self.cwd)
+            catalog, approvals = self.catalog(self.cwd)
             entries = catalog.find(target)
             if entries:
-                return _of_entry(entries[0], catalog, settings)
+                return _of_entry(entries[0], catalog, approvals)
             if not os.path.exists(path):
                 raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", meant(target, catalog.ranked))
         if os.path.isdir(path):
             return self._of_folder(path)
         return self._of_file(path)
 
-    def resolved(self, name: str, settings: Config) -> Resolved:
+    def resolved(self, name: str, approvals: Approvals) -> Resolved:
         """The agent that a name or a path means here, as an edge knows it."""
-        catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings))
-        agent = resolve(name, self.cwd, self.env, settings, Sight(catalog))
-        return Resolved(agent, known_agent(name, agent, settings, catalog))
+        settings = approvals.config
+        catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings, approvals))
+        found = resolve(name, self.cwd, self.env, settings, Sight(catalog, trusts=approvals.trusts))
+        agent = authorize(found, self.cwd, approvals, catalog)
+        return Resolved(agent, known_agent(name, agent, approvals, catalog))
 
     def _of_folder(self, path: str) -> list[Explanation]:
         """A folder with those above it, the nearest one with what the repository's own configuration lets git run."""
-        found = explain_folder(path, self.config(path))
+        found = explain_folder(path, self.approvals(path))
         if not found:
             return found
         first, *others = found
@@ -176,12 +179,14 @@ class Desk:
         if not file.endswith(".md"):
             raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
         if not is_claude_agent_path(file):
-            return _explained(Needed(file, False, _wishes(file, self.config(self.cwd)), False), self.config(self.cwd))
-        catalog, settings = self.catalog(file.rpartition(AGENTS)[0] or "/")
+            return _explained(
+                Needed(file, False, _wishes(file, self.approvals(self.cwd)), False), self.approvals(self.cwd)
+            )
+        catalog, approvals = self.catalog(file.rpartition(AGENTS)[0] or "/")
         entry = _entry_of(file, catalog)
         if entry is None:
-            return _explained(Needed(file, False, _wishes(file, settings), False), settings)
-        return [one for one in _of_entry(entry, catalog, settings) if one.kind == FILE]
+            return _explained(Needed(file, False, _wishes(file, approvals), False), approvals)
+        return [one for one in _of_entry(entry, catalog, approvals) if one.kind == FILE]
 
 
 def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Ask]:
@@ -204,19 +209,19 @@ def _entry_of(file: str, catalog: Catalog) -> Entry | None:
     return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
 
 
-def _wishes(file: str, settings: Config) -> Reasons:
+def _wishes(file: str, approvals: Approvals) -> Reasons:
     definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
-    return reasons_of(definition, os.path.dirname(file), settings)
+    return reasons_of(definition, os.path.dirname(file), approvals)
 
 
-def _of_entry(entry: Entry, catalog: Catalog, settings: Config) -> list[Explanation]:
-    return [one for needed in approvals(entry, catalog, settings) for one in _explained(needed, settings)]
+def _of_entry(entry: Entry, catalog: Catalog, approvals: Approvals) -> list[Explanation]:
+    return [one for needed in needed_approvals(entry, catalog, approvals) for one in _explained(needed, approvals)]
 
 
-def _explained(needed: Needed, settings: Config) -> list[Explanation]:
+def _explained(needed: Needed, approvals: Approvals) -> list[Explanation]:
     if needed.is_folder:
-        return explain_folder(needed.target, settings)
-    return [explain_file(needed.target, settings, needed.reasons)] if needed.reasons else []
+        return explain_folder(needed.target, approvals)
+    return [explain_file(needed.target, approvals, needed.reasons)] if needed.reasons else []
 
 
 # --- Approving ----------------------------------------------------------------------------------------------
@@ -334,12 +339,12 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
 
 def _join(desk: Desk, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Let one agent start another with all that the other may do."""
-    settings = desk.config(desk.cwd)
-    starting, started = (desk.resolved(name, settings) for name in (caller, target))
+    approvals = desk.approvals(desk.cwd)
+    starting, started = (desk.resolved(name, approvals) for name in (caller, target))
     if starting.agent.provider == PROGRAM:
         raise UsageError(f"{caller} is a plain program: what it starts needs no leave", "it has your own rights")
     if not as_json:
-        access.write(_leave(starting, started, settings))
+        access.write(_leave(starting, started, approvals.config))
         sys.stdout.flush()
     if not (dry_run or yes or _can_ask(as_json)):
         raise _unanswered(edge_command(caller, target, desk.cwd))
@@ -393,8 +398,8 @@ def _arrow(edge: Edge) -> str:
     return one_line(" -> ".join(ends))
 
 
-def _approved(desk: Desk) -> Approved:
-    approved = pins_of(_own_settings(desk)).approved
+def _approved(desk: Desk) -> ApprovalRecord:
+    approved = _own_approvals(desk).record
     if approved.trouble:
         raise approved.trouble
     return approved
@@ -429,12 +434,12 @@ def _list(desk: Desk, as_json: bool) -> int:
 
 def _rows(desk: Desk) -> Iterator[Row]:
     """What the configuration vouches for, then what is approved by its content."""
-    settings = _own_settings(desk)
-    yield from (Row(folder, FOLDER, None, _ALWAYS) for folder in settings.trusted_folders)
-    pins, approved = pins_of(settings), _approved(desk)
+    approvals = _own_approvals(desk)
+    yield from (Row(folder, FOLDER, None, _ALWAYS) for folder in approvals.config.trusted_folders)
+    approved = _approved(desk)
     for kind in (FOLDER, FILE):
         for path, pin in sorted(approved.of(kind).items()):
-            yield Row(path, kind, pin.at, pins.state(kind, path))
+            yield Row(path, kind, pin.at, approvals.state(kind, path))
 
 
 def _edge_row(edge: Edge) -> Row:
@@ -442,12 +447,12 @@ def _edge_row(edge: Edge) -> Row:
     return Row(_arrow(edge), EDGE, edge.at, APPROVED if is_there else GONE)
 
 
-def _own_settings(desk: Desk) -> Config:
+def _own_approvals(desk: Desk) -> Approvals:
     """Also where the files of the directory cannot be used: they have no say in what is approved."""
     try:
-        return desk.config(desk.cwd)
+        return desk.approvals(desk.cwd)
     except ConfigError:
-        return Config(home=desk.home)
+        return Approvals(Config(home=desk.home))
 
 
 def _remove(desk: Desk, targets: Sequence[str], as_json: bool) -> int:

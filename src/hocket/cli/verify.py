@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hocket import config
-from hocket.catalog.discovery import configuration, discover
+from hocket.catalog.discovery import discover
 from hocket.catalog.entries import (
     DUPLICATE,
     GLOBAL,
@@ -34,6 +34,7 @@ from hocket.cli.mirror import CLAUDE_FOLDER, Mirror
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
+from hocket.trust.check import configuration
 from hocket.views.text import one_line
 
 SHARED = (MANAGED, PROJECT, GLOBAL, PLUGIN)
@@ -126,8 +127,8 @@ def _answer(program: str, cwd: Path, places: Mapping[str, Path], env: Mapping[st
 
 def verify(program: str, cwd: str, env: Mapping[str, str], home: str) -> Comparison:
     """Compare for one directory. Nothing of the directory is run, and nothing of the user's is written."""
-    settings, _ = configuration(cwd, home, env)
-    catalog = discover(cwd, env, home, settings)
+    approvals, _ = configuration(cwd, home, env)
+    catalog = discover(cwd, env, home, approvals.config, approvals)
     return compare(catalog, ask_claude(program, cwd, User.of(env, cwd), env), brought_along(program, env))
 
 

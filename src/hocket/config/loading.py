@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from hocket.config import Place, Record, home_directory, own_unless, places
 from hocket.config.reading import read_bounded
 from hocket.config.schema import Part, parse
-from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, is_wider, meant, not_trusted
+from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, WiderMode, is_wider, meant
 from hocket.errors import ConfigError
 
 MAX_FILE = 1024 * 1024
@@ -24,11 +24,8 @@ def env_names(cwd: str, home: str, environ: Environ | None = None) -> tuple[str,
     return load(cwd, home, environ).env_pass
 
 
-def load(cwd: str, home: str, environ: Environ | None = None, *, check: bool = True) -> Config:
-    """The configuration for one directory. The nearest file that names an agent or a chain has it.
-
-    Without ``check`` it is only looked at: what a project may not ask for unless it is trusted is no error then.
-    """
+def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
+    """The configuration for one directory. The nearest file that names an agent or a chain has it."""
     environ = own_unless(environ)
     user = home_directory(environ)
     looked = places(cwd, home, environ)
@@ -41,33 +38,18 @@ def load(cwd: str, home: str, environ: Environ | None = None, *, check: bool = T
     modes = (
         part.claude.get("permission_mode") for (place, _), part in zip(found, parts, strict=True) if not place.project
     )
-    config = _merge(
+    own_mode = next((mode for mode in modes if mode), ClaudeConfig.permission_mode)
+    return _merge(
         parts,
         home=home,
         files=tuple(place.path for place, _ in found),
         looked=tuple(place.path for place in looked),
         own_agents=own_agents,
-        own_mode=next((mode for mode in modes if mode), ClaudeConfig.permission_mode),
+        own_mode=own_mode,
+        wider_modes=tuple(_wider_modes(found, parts, own_mode)),
         users_home=user,
         users_claude=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
     )
-    if check:
-        for (place, _), part in zip(found, parts, strict=True):
-            _check_trust(place, part, config)
-    return config
-
-
-def users_own(home: str, environ: Environ | None = None) -> Config:
-    """What the user's own files say about trust; nothing of a project's is read for it."""
-    return load(home, home, environ, check=False)
-
-
-def is_trusted(folder: str, home: str, environ: Environ | None = None) -> bool:
-    """Whether the user trusts a folder as it is now. Nothing is trusted where the user's files cannot be read."""
-    try:
-        return users_own(home, environ).trusts(folder)
-    except ConfigError:
-        return False
 
 
 class Look(Record):
@@ -125,22 +107,13 @@ def _read(path: str) -> str | None:
         raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
 
 
-def _check_trust(place: Place, part: Part, config: Config) -> None:
-    """Raise when a project's file gives agents a freer hand than the user does, and nobody vouches for the project.
-
-    An alias that asks for it is refused where it is used: it concerns nobody else.
-    """
-    wanting = freer(part, config)
-    if place.project and wanting and not config.trusts(place.project):
-        speaker, mode = wanting[0]
-        raise not_trusted(f"{place.path}: {speaker}", [f"permission mode {mode}"], place.project, config)
-
-
-def freer(part: Part, config: Config) -> list[tuple[str, str]]:
-    """Who in a file asks for a wider permission mode than the user's own, and for which; aliases aside."""
-    speakers = {"[claude]": part.claude.get("permission_mode")}
-    speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
-    return [(speaker, mode) for speaker, mode in speakers.items() if mode and is_wider(mode, config.ceiling)]
+def _wider_modes(found: Sequence[tuple[Place, str]], parts: Sequence[Part], own_mode: str) -> Iterator[WiderMode]:
+    for (place, _), part in zip(found, parts, strict=True):
+        speakers = {"[claude]": part.claude.get("permission_mode")}
+        speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
+        for speaker, mode in speakers.items():
+            if place.project and mode and is_wider(mode, own_mode):
+                yield WiderMode(place.project, f"{place.path}: {speaker}", mode)
 
 
 def _merge(parts: Sequence[Part], **known: Any) -> Config:

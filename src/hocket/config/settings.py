@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from hocket.config import CROSS_SESSION, UNASKED_MODES, Record
-from hocket.errors import ConfigError, NotTrusted
-
-if TYPE_CHECKING:
-    from hocket.trust.approvals import Known, Pins
+from hocket.errors import ConfigError
 
 
 class Limits(Record):
@@ -105,6 +101,15 @@ class ChainConfig(Record):
     """The folder whose own file says all this; None when it is the user's."""
 
 
+class WiderMode(Record):
+    """A project's file that gives agents a wider permission mode than the user's own files do."""
+
+    project: str
+    speaker: str
+    """The file and the section or chain in it."""
+    mode: str
+
+
 class Config(Record):
     """Everything that the files of one directory and one user say together."""
 
@@ -129,21 +134,11 @@ class Config(Record):
     """The user's own aliases, also those that a project's alias of the same name hides."""
     own_mode: str | None = None
     """The permission mode that the user's own files give."""
+    wider_modes: tuple[WiderMode, ...] = ()
+    """What projects' files ask for beyond ``own_mode``; aliases are checked where they are used."""
     users_home: str | None = None
     users_claude: str | None = None
     """Where the user's own Claude keeps its settings and definitions: never a project's, wherever it lies."""
-
-    @property
-    def pins(self) -> Pins | None:
-        """What the user has approved by its content. A configuration made by hand knows of nothing."""
-        if self.home is None:
-            return None
-        if "_pins" not in self.__dict__:
-            from hocket.trust.approvals import Pins
-
-            self.__dict__["_pins"] = Pins(self.home, [self.users_claude] if self.users_claude else [])
-        found: Pins = self.__dict__["_pins"]
-        return found
 
     @property
     def ceiling(self) -> str:
@@ -154,36 +149,6 @@ class Config(Record):
         """Whether the user's configuration vouches for a folder and all that comes to be in it."""
         real = os.path.realpath(folder)
         return any(_is_within(real, os.path.realpath(trusted)) for trusted in self.trusted_folders)
-
-    def trusts(self, folder: str) -> bool:
-        """Whether what a folder brings along may count: it is listed, or approved as it is now."""
-        return self.lists(folder) or (self.pins is not None and self.pins.covers(folder))
-
-    def changed(self, folder: str) -> str | None:
-        """The folder, this one or one above, that the user approved and that is no longer as it was then."""
-        return self.pins.changed(folder) if self.pins is not None and not self.lists(folder) else None
-
-    def left_off(self, folder: str, definition: str | None) -> tuple[str, ...]:
-        """What of a folder's that is not trusted Claude does without, apart from a definition that it is handed."""
-        return self.pins.cover.left_off(folder, definition) if self.pins is not None else ()
-
-    def trusts_file(self, path: str, content: bytes | None = None) -> bool:
-        """Whether a definition is approved as it is now, or as somebody has just read it."""
-        return self.pins is not None and self.pins.has_file(path, content)
-
-    def allows(self, caller: Known, target: Known) -> bool:
-        """Whether the user lets one agent start another with all that the other may do."""
-        return self.pins is not None and self.pins.has_edge(caller, target)
-
-    def strangers(self, folder: str) -> tuple[str, ...]:
-        """Servers that Claude would start in a trusted folder though nobody trusts the place where they are written."""
-        from hocket.trust.approvals import servers_above
-
-        return servers_above(folder, self._vouches)
-
-    def _vouches(self, folder: str) -> bool:
-        is_home = self.users_home is not None and folder == os.path.realpath(self.users_home)
-        return is_home or self.lists(folder) or (self.pins is not None and self.pins.has_folder(folder))
 
     def chain(self, name: str) -> ChainConfig:
         """The chain of that name, or an error that says which ones there are."""
@@ -200,7 +165,7 @@ def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-# --- Trust --------------------------------------------------------------------------------------------------
+# --- Permission modes ---------------------------------------------------------------------------------------
 
 _BY_WIDTH = (("plan",), ("dontAsk",), ("default", "manual"), ("acceptEdits",), *((mode,) for mode in UNASKED_MODES))
 """Permission modes, the narrowest first: reading only, what was allowed before, what is asked for, edits too."""
@@ -218,22 +183,6 @@ def narrower(one: str, other: str) -> str:
     return other if is_wider(one, other) else one
 
 
-def not_trusted(
-    what: str, wishes: Sequence[str], target: str, config: Config | None = None, replaced: str | None = None
-) -> NotTrusted:
-    """The refusal of what needs the user's approval, and the line to type for it.
-
-    ``target`` is what would be approved, a definition or a folder; ``replaced`` what of the user's would be hidden.
-    """
-    deeds = [
-        *([f"asks for {' and '.join(wishes)}"] if wishes else []),
-        *([f"takes the place of {replaced}"] if replaced else []),
-    ]
-    damage = config.pins.approved.trouble if config and config.pins else None
-    first = f"{damage.message}: {damage.hint}; then type" if damage else "look at it first; to approve it, type"
-    return NotTrusted(f"{what} {' and '.join(deeds)}, and {_standing(target, config)}", f"{first}: {approval(target)}")
-
-
 def approval(*targets: str) -> str:
     """The command that approves definitions and folders, as it can be typed anywhere."""
     import shlex
@@ -246,15 +195,6 @@ def edge_command(caller: str, target: str, cwd: str) -> str:
     import shlex
 
     return shlex.join(("hocket", "trust", "--edge", caller, target, "--cwd", cwd))
-
-
-def _standing(target: str, config: Config | None) -> str:
-    """Why something does not count as approved."""
-    real = os.path.realpath(target)
-    approved = config.pins.approved if config and config.pins else None
-    if approved and (real in approved.files or real in approved.folders):
-        return f"{target} has changed since you approved it"
-    return f"{target} is not approved"
 
 
 _LONGEST_COMPARED, _MOST_COMPARED = 64, 1000

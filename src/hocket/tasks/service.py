@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.config import caller_environment
-from hocket.config.loading import is_trusted
 from hocket.engine import Assignment, Engine
 from hocket.errors import (
     AgentNotFound,
@@ -68,6 +67,7 @@ from hocket.sessions.run_identity import new_id
 from hocket.store import Committed
 from hocket.store.task_files import FOLDER, TaskFiles
 from hocket.tasks.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
+from hocket.trust.approvals import is_trusted
 from hocket.workflows.bind import StartRequest, check_directory
 from hocket.workflows.directory_state import UNREADABLE, Evidence, look
 from hocket.workflows.git import Git

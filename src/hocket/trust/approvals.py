@@ -12,13 +12,14 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any
 
-from hocket.config import Record
+from hocket.config.loading import load
 from hocket.config.reading import read_bounded
-from hocket.errors import HomeError, NotTrusted
+from hocket.config.settings import Config, approval
+from hocket.errors import ConfigError, HomeError, NotTrusted
 
 RECORD = "trust.json"
 KEPT = "trust"
@@ -35,14 +36,16 @@ MAX_ALL = 16 * 1024 * 1024
 MAX_ENTRIES = 5000
 
 
-class Pin(Record):
+@dataclass(frozen=True)
+class Pin:
     """One approval: of what, and when."""
 
     sha256: str
     at: float
 
 
-class Known(Record):
+@dataclass(frozen=True)
+class Known:
     """An agent as an edge names it: another one of the same name, in another place, is not meant."""
 
     name: str
@@ -50,7 +53,8 @@ class Known(Record):
     """Its definition's file, links followed, or its program; None for a CLI without a definition."""
 
 
-class Edge(Record):
+@dataclass(frozen=True)
+class Edge:
     """One agent that may start another with all that the other may do, and since when."""
 
     caller: Known
@@ -58,11 +62,12 @@ class Edge(Record):
     at: float
 
 
-class Approved(Record):
+@dataclass(frozen=True)
+class ApprovalRecord:
     """The whole record; when it cannot be used it is empty, and says why."""
 
-    files: Mapping[str, Pin] = MappingProxyType({})
-    folders: Mapping[str, Pin] = MappingProxyType({})
+    files: Mapping[str, Pin] = field(default_factory=dict)
+    folders: Mapping[str, Pin] = field(default_factory=dict)
     edges: tuple[Edge, ...] = ()
     trouble: HomeError | None = None
 
@@ -151,7 +156,7 @@ class Cover:
                     found.add(joined([(os.path.join(place, within), content)]))
         return digest(b"".join(sorted(found)))
 
-    def left_off(self, folder: str, without: str | None = None) -> tuple[str, ...]:
+    def disabled(self, folder: str, without: str | None = None) -> tuple[str, ...]:
         """What there is that Claude reads in a trusted folder alone, in this one or above, up to the repository's root.
 
         ``without`` is a definition that is handed over anyway.
@@ -254,48 +259,82 @@ def _main_tree(folder: str) -> str | None:
 # --- What holds now -----------------------------------------------------------------------------------------
 
 
-class Pins:
-    """The approvals of one user, read when somebody asks for the first time."""
+class Approvals:
+    """What one user has approved, read on first use, beside the folders that the configuration trusts."""
 
-    def __init__(self, home: str, users: Sequence[str] = ()) -> None:
-        self.home = home
-        self.cover = Cover(users)
-        self._approved: Approved | None = None
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.home = config.home
+        self.cover = Cover([config.users_claude] if config.users_claude else [])
+        self._record: ApprovalRecord | None = None
 
     def __repr__(self) -> str:
-        return f"Pins({self.home!r})"
+        return f"Approvals({self.home!r})"
 
     @property
-    def approved(self) -> Approved:
-        if self._approved is None:
-            self._approved = read(self.home)
-        return self._approved
+    def record(self) -> ApprovalRecord:
+        """What is recorded in HOCKET_HOME; nothing without one."""
+        if self._record is None:
+            self._record = read(self.home) if self.home is not None else ApprovalRecord()
+        return self._record
+
+    def lists(self, folder: str) -> bool:
+        """Whether the configuration trusts a folder with everything that is ever put into it."""
+        return self.config.lists(folder)
+
+    def trusts(self, folder: str) -> bool:
+        """Whether a folder's own settings count: it is listed, or approved as it is now."""
+        return self.lists(folder) or self.covers(folder)
+
+    def trusts_file(self, path: str, content: bytes | None = None) -> bool:
+        """Whether a definition is approved with this content, by default its present one."""
+        return self.has_file(path, content)
+
+    def allows(self, caller: Known, target: Known) -> bool:
+        """Whether the user lets one agent start another with all that the other may do."""
+        return any((edge.caller, edge.target) == (caller, target) for edge in self.record.edges)
+
+    def disabled(self, folder: str, definition: str | None) -> tuple[str, ...]:
+        """What an untrusted folder has that is disabled, apart from a definition that is handed over."""
+        return self.cover.disabled(folder, definition) if self.home is not None else ()
+
+    def untrusted_servers(self, folder: str) -> tuple[str, ...]:
+        """MCP servers that a CLI would start in a trusted folder because of an untrusted file."""
+        return servers_above(folder, self._vouches)
+
+    def watched(self, folder: str) -> Sequence[str]:
+        """Every path by which the trust in a folder may change."""
+        return self.cover.watched(folder) if self.record.folders else ()
+
+    def _vouches(self, folder: str) -> bool:
+        home = self.config.users_home
+        is_home = home is not None and folder == os.path.realpath(home)
+        return is_home or self.lists(folder) or self.has_folder(folder)
 
     def has_file(self, path: str, content: bytes | None = None) -> bool:
         """Whether a definition is approved as it is: with the content that somebody has read, else with its present."""
-        pin = self.approved.files.get(os.path.realpath(path))
+        pin = self.record.files.get(os.path.realpath(path))
         return pin is not None and _same(pin, lambda: self.cover.file(path) if content is None else content)
 
     def has_folder(self, folder: str) -> bool:
         """Whether this folder alone is approved as it is."""
         real = os.path.realpath(folder)
-        pin = self.approved.folders.get(real)
+        pin = self.record.folders.get(real)
         return pin is not None and _same(pin, lambda: self.cover.folder(real))
 
     def covers(self, folder: str) -> bool:
         """Whether all is approved that a folder and those above it, up to the repository's root, bring along."""
-        if not self.approved.folders:
+        if not self.record.folders:
             return False
         states = [self._state(one) for one in repository(folder)]
         return any(states) and all(state is not False for state in states)
 
     def changed(self, folder: str) -> str | None:
         """The folder, of this one and those above it up to the repository's root, that was approved and has changed."""
-        pinned = [one for one in repository(folder) if one in self.approved.folders]
+        if self.lists(folder):
+            return None
+        pinned = [one for one in repository(folder) if one in self.record.folders]
         return next((one for one in pinned if self._state(one) is False), None)
-
-    def has_edge(self, caller: Known, target: Known) -> bool:
-        return any((edge.caller, edge.target) == (caller, target) for edge in self.approved.edges)
 
     def _state(self, folder: str) -> bool | None:
         """None when there is nothing that needs approval, and nobody has approved just that."""
@@ -303,7 +342,7 @@ class Pins:
             content = self.cover.folder(folder)
         except NotTrusted:
             return False
-        pin = self.approved.folders.get(folder)
+        pin = self.record.folders.get(folder)
         if pin is not None and pin.sha256 == digest(content):
             return True
         return False if content else None
@@ -316,7 +355,7 @@ class Pins:
             return "changed" if os.path.lexists(path) else "gone"
         if not os.path.lexists(path):
             return "gone"
-        pin = self.approved.of(kind).get(path)
+        pin = self.record.of(kind).get(path)
         return "approved" if pin and pin.sha256 == digest(content) else "changed" if content else "gone"
 
 
@@ -325,6 +364,44 @@ def _same(pin: Pin, content: Callable[[], bytes]) -> bool:
         return digest(content()) == pin.sha256
     except NotTrusted:
         return False
+
+
+def users_approvals(home: str, environ: Mapping[str, str] | None = None) -> Approvals:
+    """The approvals by the user's own files alone: nothing of a project is read for them."""
+    return Approvals(load(home, home, environ))
+
+
+def is_trusted(folder: str, home: str, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether the user trusts a folder as it is now. Nothing is trusted if the user's files cannot be read."""
+    try:
+        return users_approvals(home, environ).trusts(folder)
+    except ConfigError:
+        return False
+
+
+def not_trusted(
+    what: str, privileges: Sequence[str], target: str, approvals: Approvals, replaced: str | None = None
+) -> NotTrusted:
+    """The refusal of what needs the user's approval, with the command that approves it.
+
+    ``target`` is the definition or folder to approve; ``replaced`` what of the user's it takes the place of.
+    """
+    claims = [
+        *([f"asks for {' and '.join(privileges)}"] if privileges else []),
+        *([f"takes the place of {replaced}"] if replaced else []),
+    ]
+    damage = approvals.record.trouble
+    first = f"{damage.message}: {damage.hint}; then run" if damage else "review it first; to approve it, run"
+    return NotTrusted(
+        f"{what} {' and '.join(claims)}, and {_standing(target, approvals)}", f"{first}: {approval(target)}"
+    )
+
+
+def _standing(target: str, approvals: Approvals) -> str:
+    real = os.path.realpath(target)
+    if real in approvals.record.files or real in approvals.record.folders:
+        return f"{target} has changed since you approved it"
+    return f"{target} is not approved"
 
 
 # --- Servers that are written above -------------------------------------------------------------------------
@@ -376,17 +453,17 @@ def _servers_in(raw: bytes, path: str) -> list[str]:
 # --- The record ---------------------------------------------------------------------------------------------
 
 
-def read(home: str) -> Approved:
+def read(home: str) -> ApprovalRecord:
     """What is written down. Of a record that cannot be understood nothing counts."""
     path = os.path.join(home, RECORD)
     try:
         raw = read_bounded(path, MAX_RECORD, HomeError)
-        return Approved() if raw is None else _parse(raw, path)
+        return ApprovalRecord() if raw is None else _parse(raw, path)
     except HomeError as error:
-        return Approved(trouble=error)
+        return ApprovalRecord(trouble=error)
 
 
-def _parse(raw: bytes, path: str) -> Approved:
+def _parse(raw: bytes, path: str) -> ApprovalRecord:
     damaged = HomeError(
         f"{path} is damaged, so nothing counts as approved", "move it away, and approve again what you still want"
     )
@@ -404,7 +481,7 @@ def _parse(raw: bytes, path: str) -> Approved:
     try:
         # A record from before there were edges has none.
         edges = tuple(map(_edge, found.get(EDGES, ())))
-        return Approved(files=_pins(found["files"]), folders=_pins(found["folders"]), edges=edges)
+        return ApprovalRecord(files=_pins(found["files"]), folders=_pins(found["folders"]), edges=edges)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise damaged from error
 
@@ -474,7 +551,7 @@ def kept(home: str, pin: Pin) -> bytes | None:
 class _Draft:
     """The record while it is being changed."""
 
-    def __init__(self, before: Approved) -> None:
+    def __init__(self, before: ApprovalRecord) -> None:
         self.pins = {kind: dict(before.of(kind)) for kind in _SECTIONS}
         self.edges = list(before.edges)
 

@@ -3,7 +3,7 @@
 The run that asks has a ceiling: its permission mode, the agents that its definition allows, the time that it has left,
 and the environment it was started with. Every start below a run comes through here on its way to ``bind``, whichever
 door it came in by. Depth, width and money are counted elsewhere (``limits``, ``budgets``); what the user allowed is
-written down in ``config.pins``.
+recorded in ``approvals``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from hocket.config.settings import (
     AgentConfig,
     ChainConfig,
     ClaudeConfig,
-    Config,
     approval,
     edge_command,
     is_wider,
@@ -31,7 +30,7 @@ from hocket.config.settings import (
 )
 from hocket.errors import LimitReached, NotAllowed
 from hocket.model import Agent, BoundChain, Kind, Leave, Run, Spec
-from hocket.trust.approvals import Known
+from hocket.trust.approvals import Approvals, Known
 from hocket.trust.check import PROGRAM, known_agent, widening_of
 from hocket.trust.privileges import in_mode, mode_with, own_permission_mode, without_modes
 
@@ -124,21 +123,21 @@ def _end(run: Run, spec: _Written, now: float) -> float | None:
 # --- What is asked for --------------------------------------------------------------------------------------
 
 
-def check_gates(typed: str | None, chain: ChainConfig | None, ceiling: Ceiling, config: Config) -> None:
+def check_gates(typed: str | None, chain: ChainConfig | None, ceiling: Ceiling, approvals: Approvals) -> None:
     """A gate is a shell command, so an agent may have run only those that the user wrote."""
     if ceiling.caller is None:
         return
     if typed is not None:
         raise NotAllowed(
             f"{ceiling.caller} may not give a gate: that is a shell command",
-            "let the user write the chain with its gate into config.toml, and start it by its name",
+            "let the user write the chain with its gate into approvals.config.toml, and start it by its name",
         )
     gates = [chain.until, *(step.until for step in chain.steps)] if chain else []
-    if chain and any(gates) and chain.project is not None and not config.trusts(chain.project):
+    if chain and any(gates) and chain.project is not None and not approvals.trusts(chain.project):
         raise NotAllowed(
             f"{ceiling.caller} may not start the chain {chain.name!r}: its gate is a shell command of {chain.source},"
             " for which nobody vouches",
-            f"look at it first; to approve it, type: {approval(chain.project)}",
+            f"review it first; to approve it, run: {approval(chain.project)}",
         )
 
 
@@ -172,20 +171,20 @@ class Granted(NamedTuple):
     """The edge that it owes this to."""
 
 
-def grant(wanted: Wanted, ceiling: Ceiling, config: Config, catalog: Callable[[], Catalog]) -> Granted:
+def grant(wanted: Wanted, ceiling: Ceiling, approvals: Approvals, catalog: Callable[[], Catalog]) -> Granted:
     """What may be started, and how. Raises ``NotAllowed`` for what may not."""
     caller, agent = ceiling.caller, replace(wanted.agent, args=tuple(wanted.given))
-    known = known_agent(wanted.name, agent, config, catalog)
-    unvouched = _is_unvouched(agent, config) or (caller is not None and caller.unvouched)
+    known = known_agent(wanted.name, agent, approvals, catalog)
+    unvouched = _is_unvouched(agent, approvals) or (caller is not None and caller.unvouched)
     if caller is not None:
         _check_allowed(caller, wanted, catalog)
     if agent.provider == PROGRAM:
-        leave = _check_program(caller, wanted, known, config, catalog) if caller is not None else None
+        leave = _check_program(caller, wanted, known, approvals, catalog) if caller is not None else None
         return Granted(agent, None, known.name, unvouched, leave=leave)
     own = mode_with(agent.args, agent.permission_mode or own_permission_mode(agent.definition) or wanted.mode)
     if caller is None:
         return Granted(agent, mode_with(wanted.typed, own), known.name, unvouched)
-    mode = _mode(caller, own, is_free=config.allows(caller.known, known))
+    mode = _mode(caller, own, is_free=approvals.allows(caller.known, known))
     if mode != own:
         agent = _in_mode(agent, mode)
     _check_arguments(caller, wanted, agent, mode)
@@ -198,9 +197,9 @@ def grant(wanted: Wanted, ceiling: Ceiling, config: Config, catalog: Callable[[]
     return Granted(agent, mode_with(wanted.typed, mode), known.name, unvouched, told, leave)
 
 
-def check_leave(leave: Leave | None, config: Config) -> None:
+def check_leave(leave: Leave | None, approvals: Approvals) -> None:
     """Raise where the user has taken back what an agent was once started by."""
-    if leave is not None and not config.allows(Known(*leave.caller), Known(*leave.target)):
+    if leave is not None and not approvals.allows(Known(*leave.caller), Known(*leave.target)):
         raise NotAllowed(leave.refusal, leave.hint)
 
 
@@ -242,36 +241,36 @@ def _means(word: str, wanted: Wanted, catalog: Callable[[], Catalog]) -> bool:
     return definition is not None and os.path.realpath(meant.path) == os.path.realpath(definition.path)
 
 
-def _alias_of(wanted: Wanted, config: Config, catalog: Callable[[], Catalog]) -> AgentConfig | None:
+def _alias_of(wanted: Wanted, approvals: Approvals, catalog: Callable[[], Catalog]) -> AgentConfig | None:
     if not wanted.agent.alias:
         return None
-    return config.agents.get(wanted.name) or config.agents.get(catalog().find(wanted.name)[0].name)
+    return approvals.config.agents.get(wanted.name) or approvals.config.agents.get(catalog().find(wanted.name)[0].name)
 
 
 # --- Rights -------------------------------------------------------------------------------------------------
 
 
-def _is_unvouched(agent: Agent, config: Config) -> bool:
+def _is_unvouched(agent: Agent, approvals: Approvals) -> bool:
     """Whether an agent's instructions are a project's for which the user does not vouch."""
     if agent.definition is None or agent.cwd is None or agent.trusted:
         return False
-    users = os.path.realpath(config.users_claude) if config.users_claude else None
+    users = os.path.realpath(approvals.config.users_claude) if approvals.config.users_claude else None
     is_own = users is not None and os.path.realpath(agent.definition.path).startswith(f"{users}/")
-    return not is_own and not config.trusts_file(agent.definition.path)
+    return not is_own and not approvals.trusts_file(agent.definition.path)
 
 
 def _check_program(
-    caller: Caller, wanted: Wanted, known: Known, config: Config, catalog: Callable[[], Catalog]
+    caller: Caller, wanted: Wanted, known: Known, approvals: Approvals, catalog: Callable[[], Catalog]
 ) -> Leave | None:
     """Whoever may start any program may do anything; so an agent of a CLI's may start those that the user named."""
-    alias = _alias_of(wanted, config, catalog)
-    if alias is not None and (alias.project is None or config.trusts(alias.project)):
+    alias = _alias_of(wanted, approvals, catalog)
+    if alias is not None and (alias.project is None or approvals.trusts(alias.project)):
         return None
     refusal = NotAllowed(
         f"{caller} may not start {wanted.name!r}: that is a plain program, and nobody has named it as an agent",
-        f"name it under [agents] in config.toml, or allow it: {_command(caller, wanted, catalog())}",
+        f"name it under [agents] in approvals.config.toml, or allow it: {_command(caller, wanted, catalog())}",
     )
-    if not config.allows(caller.known, known):
+    if not approvals.allows(caller.known, known):
         raise refusal
     return _leave(caller, known, refusal)
 
@@ -302,7 +301,7 @@ def _check_arguments(caller: Caller, wanted: Wanted, agent: Agent, mode: str) ->
     if found:
         raise NotAllowed(
             f"{caller} may not start {wanted.name!r} with {found.argument}, which {found.reason}",
-            "leave it out, or let the user write it into an alias of config.toml",
+            "leave it out, or let the user write it into an alias of approvals.config.toml",
         )
 
 

@@ -18,10 +18,10 @@ from hocket.catalog.fields import read_definition
 from hocket.config import Place
 from hocket.config.reading import is_inside, read_bounded
 from hocket.config.schema import parse as parse_config
-from hocket.config.settings import AgentConfig, Config, is_wider
+from hocket.config.settings import AgentConfig, is_wider
 from hocket.errors import BadDefinition, ConfigError, HomeError, NotTrusted
 from hocket.model import Definition
-from hocket.trust.approvals import FILE, FOLDER, MAX_KEPT, MCP, Part, Pins, digest, joined, kept, repository
+from hocket.trust.approvals import FILE, FOLDER, MAX_KEPT, MCP, Approvals, Part, digest, joined, kept, repository
 from hocket.trust.check import Reasons
 from hocket.trust.privileges import own_permission_mode, widening
 
@@ -64,15 +64,15 @@ class Explanation:
 # --- Definitions --------------------------------------------------------------------------------------------
 
 
-def explain_file(path: str, config: Config, reasons: Reasons = Reasons()) -> Explanation:  # noqa: B008 - a tuple
+def explain_file(path: str, approvals: Approvals, reasons: Reasons = Reasons()) -> Explanation:  # noqa: B008 - a tuple
     """A definition; ``reasons`` say what it hides, which only a catalog knows."""
-    cover, real = pins_of(config).cover, os.path.realpath(path)
+    cover, real = approvals.cover, os.path.realpath(path)
     content, definition = _steady(
         path, lambda: cover.file(real), lambda _: read_definition(path, os.path.basename(path).removesuffix(".md"))
     )
-    state = _state(config, FILE, real, content)
-    before = _approved_before(config, FILE, real, state) or _hidden(reasons.rival, state)
-    asks = tuple(_asks_of(definition, config))
+    state = _state(approvals, FILE, real, content)
+    before = _approved_before(approvals, FILE, real, state) or _hidden(reasons.rival, state)
+    asks = tuple(_asks_of(definition, approvals))
     return _explanation(Explanation(FILE, real, content, state, asks, reasons.replaced), before)
 
 
@@ -96,10 +96,10 @@ def _hidden(rival: str | None, state: str) -> tuple[str, bytes] | None:
     return None
 
 
-def _asks_of(definition: Definition, config: Config) -> Iterator[Ask]:
+def _asks_of(definition: Definition, approvals: Approvals) -> Iterator[Ask]:
     mode = own_permission_mode(definition)
-    if mode and is_wider(mode, config.ceiling):
-        yield Ask(f"permission mode {mode}", (f"yours is {config.ceiling}",))
+    if mode and is_wider(mode, approvals.config.ceiling):
+        yield Ask(f"permission mode {mode}", (f"yours is {approvals.config.ceiling}",))
     if "hooks" in definition.fields:
         yield Ask("hooks", tuple(_hooks(definition.fields["hooks"])))
     servers = [*definition.fields.get("mcpServers", ()), *(definition.allowed_servers or ())]
@@ -110,34 +110,34 @@ def _asks_of(definition: Definition, config: Config) -> Iterator[Ask]:
 # --- Folders ------------------------------------------------------------------------------------------------
 
 
-def explain_folder(folder: str, config: Config) -> list[Explanation]:
+def explain_folder(folder: str, approvals: Approvals) -> list[Explanation]:
     """A folder and those above it up to the repository's root, as far as they have anything to approve.
 
     Where none of them has, the folder itself is approved as one that brings nothing along.
     """
-    found = [_explain_one(one, config) for one in repository(folder)]
+    found = [_explain_one(one, approvals) for one in repository(folder)]
     counting = [one for one in found if one.files or one.state != NEW]
-    return counting or ([] if config.lists(folder) else found[:1])
+    return counting or ([] if approvals.lists(folder) else found[:1])
 
 
-def _explain_one(folder: str, config: Config) -> Explanation:
-    cover = pins_of(config).cover
-    parts, asks = _steady(folder, lambda: cover.parts(folder), lambda found: _asks_of_parts(found, folder, config))
+def _explain_one(folder: str, approvals: Approvals) -> Explanation:
+    cover = approvals.cover
+    parts, asks = _steady(folder, lambda: cover.parts(folder), lambda found: _asks_of_parts(found, folder, approvals))
     content = joined(parts)
-    state = _state(config, FOLDER, folder, content)
+    state = _state(approvals, FOLDER, folder, content)
     found = Explanation(FOLDER, folder, content, state, asks, files=tuple(name for name, _ in parts))
-    return _explanation(found, _approved_before(config, FOLDER, folder, state))
+    return _explanation(found, _approved_before(approvals, FOLDER, folder, state))
 
 
-def _asks_of_parts(parts: Sequence[Part], folder: str, config: Config) -> tuple[Ask, ...]:
-    return tuple(ask for name, raw in parts for ask in _asks_in(name, raw, folder, config))
+def _asks_of_parts(parts: Sequence[Part], folder: str, approvals: Approvals) -> tuple[Ask, ...]:
+    return tuple(ask for name, raw in parts for ask in _asks_in(name, raw, folder, approvals))
 
 
-def _asks_in(name: str, raw: bytes, folder: str, config: Config) -> Iterator[Ask]:
+def _asks_in(name: str, raw: bytes, folder: str, approvals: Approvals) -> Iterator[Ask]:
     if name in _CONFIGS:
-        yield from _asks_of_config(name, raw, folder, config)
+        yield from _asks_of_config(name, raw, folder, approvals)
     elif name.endswith(".md"):
-        yield from _asks_of_text(name, folder, config)
+        yield from _asks_of_text(name, folder, approvals)
     else:
         yield from _asks_of_json(name, raw)
 
@@ -157,31 +157,31 @@ def _asks_of_json(name: str, raw: bytes) -> Iterator[Ask]:
         yield Ask(f"{name}: {key}", tuple(_hooks(value) if key == "hooks" else _lines(value)))
 
 
-def _asks_of_text(name: str, folder: str, config: Config) -> Iterator[Ask]:
+def _asks_of_text(name: str, folder: str, approvals: Approvals) -> Iterator[Ask]:
     """A definition is told in full; of a skill or a command only that it may bring something along."""
     try:
         definition = read_definition(os.path.join(folder, name), os.path.basename(name).removesuffix(".md"))
     except BadDefinition:
         return
-    asks = list(_asks_of(definition, config))
+    asks = list(_asks_of(definition, approvals))
     if name.startswith(".claude/agents/"):
         yield from (Ask(f"{name}: {ask.what}", ask.details) for ask in asks)
     elif asks:
         yield Ask(f"{name}: {' and '.join(ask.what for ask in asks)}")
 
 
-def _asks_of_config(name: str, raw: bytes, folder: str, config: Config) -> Iterator[Ask]:
+def _asks_of_config(name: str, raw: bytes, folder: str, approvals: Approvals) -> Iterator[Ask]:
     place = Place(os.path.join(folder, name), "project", name.endswith(".json"))
     try:
-        part = parse_config(place, raw.decode("utf-8-sig", "replace"), config.users_home or "/")
+        part = parse_config(place, raw.decode("utf-8-sig", "replace"), approvals.config.users_home or "/")
     except ConfigError as error:
         yield Ask(f"{name}: cannot be read", (error.message,))
         return
     mode = part.claude.get("permission_mode")
-    if mode and is_wider(mode, config.ceiling):
-        yield Ask(f"{name}: permission mode {mode} for every agent", (f"yours is {config.ceiling}",))
+    if mode and is_wider(mode, approvals.config.ceiling):
+        yield Ask(f"{name}: permission mode {mode} for every agent", (f"yours is {approvals.config.ceiling}",))
     for agent, alias in part.agents.items():
-        details = (*_of_alias(alias, config), *_prompt_files([alias.default_prompt_file], folder))
+        details = (*_of_alias(alias, approvals), *_prompt_files([alias.default_prompt_file], folder))
         if details:
             yield Ask(f'{name}: agent "{agent}"', details)
     for chain in part.chains.values():
@@ -201,14 +201,14 @@ def _prompt_files(files: Iterable[str | None], folder: str) -> Iterator[str]:
             yield f"prompt file {os.path.realpath(path)}: outside of the project, so it is refused"
 
 
-def _of_alias(alias: AgentConfig, config: Config) -> Iterator[str]:
+def _of_alias(alias: AgentConfig, approvals: Approvals) -> Iterator[str]:
     if alias.path:
         yield f"stands for {alias.path}"
-    if alias.permission_mode and is_wider(alias.permission_mode, config.ceiling):
+    if alias.permission_mode and is_wider(alias.permission_mode, approvals.config.ceiling):
         yield f"permission mode {alias.permission_mode}"
     if alias.allowed_tools:
         yield f"allowed tools {alias.allowed_tools}"
-    found = widening(alias.args, alias.permission_mode or config.ceiling)
+    found = widening(alias.args, alias.permission_mode or approvals.config.ceiling)
     if alias.args:
         yield f"arguments {' '.join(alias.args)}" + (f": {found.argument} {found.reason}" if found else "")
 
@@ -260,24 +260,23 @@ def _compact(value: Any) -> str:
 # --- What has changed ---------------------------------------------------------------------------------------
 
 
-def pins_of(config: Config) -> Pins:
-    """The approvals that a configuration knows of."""
-    if config.pins is None:
-        raise HomeError("this configuration knows of no HOCKET_HOME, so nothing can be approved in it")
-    return config.pins
+def home_of(approvals: Approvals) -> str:
+    """The HOCKET_HOME in which approvals are recorded."""
+    if approvals.home is None:
+        raise HomeError("nothing can be approved without HOCKET_HOME")
+    return approvals.home
 
 
-def _state(config: Config, kind: str, real: str, content: bytes) -> str:
-    pin = pins_of(config).approved.of(kind).get(real)
+def _state(approvals: Approvals, kind: str, real: str, content: bytes) -> str:
+    pin = approvals.record.of(kind).get(real)
     if pin is None:
         return NEW
     return APPROVED if pin.sha256 == digest(content) else CHANGED
 
 
-def _approved_before(config: Config, kind: str, real: str, state: str) -> tuple[str, bytes] | None:
+def _approved_before(approvals: Approvals, kind: str, real: str, state: str) -> tuple[str, bytes] | None:
     """What was approved before it changed, if it is still known."""
-    pins = pins_of(config)
-    content = kept(pins.home, pins.approved.of(kind)[real]) if state == CHANGED else None
+    content = kept(home_of(approvals), approvals.record.of(kind)[real]) if state == CHANGED else None
     return None if content is None else ("what you approved", content)
 
 

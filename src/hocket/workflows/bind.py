@@ -40,7 +40,8 @@ from hocket.model import (
 )
 from hocket.providers import PROVIDERS, Options
 from hocket.trust import delegation
-from hocket.trust.check import PROGRAM, Given, check_arguments
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import PROGRAM, Given, authorize, check_arguments, check_configuration
 from hocket.trust.delegation import Ceiling, Granted, Wanted
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
@@ -145,14 +146,16 @@ def bind(
     of the run that asks, if it is a run.
     """
     _check(request)
-    find = _Finding(request, config, sight, ceiling)
+    approvals = Approvals(config)
+    check_configuration(approvals)
+    find = _Finding(request, approvals, sight, ceiling)
     find.mode = _project_mode(request, None, config)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
         spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
-    delegation.check_gates(request.until, named, ceiling, config)
+    delegation.check_gates(request.until, named, ceiling, approvals)
     find.mode = _project_mode(request, named, config)
     wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
@@ -223,26 +226,29 @@ def check_directory(cwd: str) -> None:
 class _Finding:
     """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
 
-    def __init__(self, request: StartRequest, config: Config, sight: Sight | None, ceiling: Ceiling) -> None:
-        self.config = config
+    def __init__(self, request: StartRequest, approvals: Approvals, sight: Sight | None, ceiling: Ceiling) -> None:
+        self.approvals = approvals
+        self.config = config = approvals.config
         self._ceiling = ceiling
         self._request = request
-        seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config))
-        self._sight = seen._replace(catalog=cache(seen.catalog))
+        seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config, approvals))
+        self._sight = seen._replace(catalog=cache(seen.catalog), trusts=approvals.trusts)
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
         self._told = set[str]()
         self.mode: tuple[Vouched, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
-        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.env, cwd, config.trusts)))
+        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.env, cwd, approvals.trusts)))
         """The repository that a directory lies in."""
-        self.fingerprint = cache(config.pins.cover.fingerprint) if config.pins is not None else str
+        self.fingerprint = cache(approvals.cover.fingerprint) if approvals.home is not None else str
         """Of what a folder brings along."""
 
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
-            self._agents[name] = resolve(name, self._request.cwd, self._request.env, self.config, self._sight)
+            cwd = self._request.cwd
+            found = resolve(name, cwd, self._request.env, self.config, self._sight)
+            self._agents[name] = authorize(found, cwd, self.approvals, self._sight.catalog)
         return self._agents[name]
 
     def grant(self, wanted: Wanted) -> Granted:
@@ -250,7 +256,7 @@ class _Finding:
         # Two agents may have one name here, one of them without its rights; it is kept, so its number stays its own.
         key = (wanted.name, id(wanted.agent), *wanted[2:])
         if key not in self._grants:
-            granted = delegation.grant(wanted, self._ceiling, self.config, self._sight.catalog)
+            granted = delegation.grant(wanted, self._ceiling, self.approvals, self._sight.catalog)
             self._grants[key] = wanted.agent, granted
         return self._grants[key][1]
 
@@ -434,14 +440,14 @@ def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         cwd = agent.cwd or request.cwd
         if wish.isolated:
             options = options._replace(own_branch=True)
-            agent = in_a_worktree(agent, find.config)
+            agent = in_a_worktree(agent, find.approvals)
             place = find.repository(cwd)
             kept_off = agent.strangers if agent.trusted else None
             isolation = Isolation(place.repository, place.inside, strangers=kept_off)
         made = partial(_spec, wish, request=request, find=find, options=options, task=task)
         spec = made(agent)
         without = partial(made, untrusted(agent))
-        relied_on = approval_of(agent, cwd, find.config, find.fingerprint, without, isolated=wish.isolated)
+        relied_on = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=wish.isolated)
     except (ProgramNotFound, UsageError) as error:
         if named and wish.where not in error.message:
             error.message = f"{wish.where}: {error.message}"
@@ -460,7 +466,7 @@ def _spec(
     config = find.config
     agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
     given = _given(wish, agent_args, step_args, config)
-    by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, config)]
+    by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
     written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
     granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
     servers = servers_for(agent, request.cwd, request.env)

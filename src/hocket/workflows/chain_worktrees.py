@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from hocket.config.loading import is_trusted
 from hocket.errors import UsageError
 from hocket.keeper import process_tree as processes
 from hocket.model import Spec, Step, Worktree
+from hocket.trust.approvals import is_trusted
 from hocket.workflows import worktrees
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import placed

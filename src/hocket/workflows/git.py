@@ -225,5 +225,5 @@ def _refused(setting: Setting, folder: str) -> NotTrusted:
     what = f"{setting.file} sets {setting.key}" if setting.key else setting.value
     return NotTrusted(
         f"{what}, so git could run a program that the repository names, and {folder} is not approved",
-        f"look at it first; to approve it, type: {approval(folder)}",
+        f"review it first; to approve it, run: {approval(folder)}",
     )

@@ -11,21 +11,21 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from hocket.config.settings import Config, approval
+from hocket.config.settings import approval
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, Approval, Spec, Step, Worktree
-from hocket.trust.approvals import Cover, above, outside, servers_written_in
+from hocket.trust.approvals import Approvals, Cover, above, outside, servers_written_in
 from hocket.workflows.worktrees import FOLDER
 
 
-def in_a_worktree(agent: Agent, config: Config) -> Agent:
+def in_a_worktree(agent: Agent, approvals: Approvals) -> Agent:
     """The same agent where its project is another folder: its CLI finds servers in all folders above, which are others.
 
     What the user has switched off for the project it knows here as well: to it a worktree is its repository.
     """
     if not agent.trusted:
         return agent
-    around = config.strangers(place_of_worktrees(config.home)) if config.home else ()
+    around = approvals.untrusted_servers(place_of_worktrees(approvals.home)) if approvals.home else ()
     return replace(agent, strangers=tuple(sorted({*agent.strangers, *around})))
 
 
@@ -42,7 +42,7 @@ def untrusted(agent: Agent) -> Agent:
 def approval_of(
     agent: Agent,
     cwd: str,
-    config: Config,
+    approvals: Approvals,
     fingerprint: Callable[[str], str],
     unapproved: Callable[[], Spec],
     *,
@@ -53,9 +53,9 @@ def approval_of(
     Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
     files as they are.
     """
-    if not agent.trusted or config.lists(cwd) or config.pins is None:
+    if not agent.trusted or approvals.lists(cwd) or approvals.home is None:
         return None
-    trees = place_of_worktrees(config.pins.home)
+    trees = place_of_worktrees(approvals.home)
     others = (
         f"the settings in its worktree are not those that you approved in {cwd}, or servers above it are not those of"
         " when this began, so they are off, with all hooks and servers; commit the approved settings, or look for a"
@@ -66,7 +66,7 @@ def approval_of(
     )
     spec, around = unapproved(), above(trees) if isolated else outside(cwd)
     without = replace(spec, notices=(*spec.notices, others))
-    return Approval(fingerprint(cwd), servers_written_in(around), config.pins.cover.users, without)
+    return Approval(fingerprint(cwd), servers_written_in(around), approvals.cover.users, without)
 
 
 def approved_anew(step: Step, home: str) -> Step:

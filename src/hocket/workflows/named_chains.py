@@ -17,6 +17,8 @@ from hocket.config.loading import Look, load, look
 from hocket.config.settings import ChainConfig, Config, StepConfig
 from hocket.errors import HocketError
 from hocket.model import stages
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import check_configuration
 from hocket.workflows.bind import StartRequest, bind, check_directory
 
 _OF_STEPS = tuple(name for name in StepConfig.fields if name != "group")
@@ -31,7 +33,9 @@ def survey(cwd: str, home: str, env: Mapping[str, str]) -> dict[str, Any]:
     config: Config | None = None
     try:
         config = load(cwd, home, env)
+        check_configuration(Approvals(config))
     except HocketError as error:
+        config = None
         if not problems:
             problems.append(_problem(_named_in(seen, error), error))
     judge = _judge(cwd, env, config) if config else _unjudged
@@ -45,7 +49,7 @@ def _unjudged(chain: ChainConfig) -> None:
 
 def _judge(cwd: str, env: Mapping[str, str], config: Config) -> Callable[[ChainConfig], str | None]:
     """Who says why a chain would be refused, whatever it is told to do. Agents are looked for once."""
-    sight = Sight(cache(lambda: discover(cwd, env, config.home, config)))
+    sight = Sight(cache(lambda: discover(cwd, env, config.home, config, Approvals(config))))
 
     def trouble(chain: ChainConfig) -> str | None:
         given = dict.fromkeys(_variables(chain), "x")

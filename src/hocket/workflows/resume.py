@@ -16,13 +16,13 @@ from typing import NamedTuple
 import msgspec
 
 from hocket.chain.parse import parse, render
-from hocket.config.loading import users_own
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.providers.limits import check_total
 from hocket.secret_files import reveal, secret_names
 from hocket.store import Queries
+from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_strangers
 from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
@@ -86,18 +86,18 @@ def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
 
 def _check_vouched(spec: Spec, home: str) -> None:
     if spec.vouched or spec.leave:
-        config = users_own(home, spec.env)
+        approvals = users_approvals(home, spec.env)
         for one in spec.vouched:
             check_directory(one.folder)
-            check_again(one, config)
-        check_leave(spec.leave, config)
+            check_again(one, approvals)
+        check_leave(spec.leave, approvals)
 
 
 def _check_around(step: Step, home: str) -> None:
     """Raise if an agent that is trusted would find servers around its worktree that nobody vouches for."""
     if step.isolation is not None and step.isolation.strangers is not None:
-        config = users_own(home, step.spec.env)
-        check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, config)
+        approvals = users_approvals(home, step.spec.env)
+        check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
 
 
 def _with_secrets(record: bytes, wish: Wish) -> bytes:

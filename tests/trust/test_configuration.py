@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from hocket.catalog.discovery import configuration
+from hocket.trust.check import configuration
 
 
 def test_a_configuration_that_can_be_used_has_no_problem(home: Path, project: Path) -> None:
     (project / "hocket.toml").write_text('[agents.a]\npath = "/bin/true"\n')
     settings, problems = configuration(str(project), str(home), os.environ)
-    assert (list(settings.agents), problems) == (["a"], [])
+    assert (list(settings.config.agents), problems) == (["a"], [])
 
 
 @pytest.mark.parametrize("place", ["project", "user"])
@@ -21,13 +21,13 @@ def test_a_file_that_cannot_be_used_is_one_problem_that_names_it(home: Path, pro
     file = project / "hocket.toml" if place == "project" else home / "config.toml"
     file.write_text("[run]\n\n[agents\n")
     settings, (problem,) = configuration(str(project), str(home), os.environ)
-    assert (dict(settings.agents), problem.path, problem.line, problem.claude_loads) == ({}, str(file), 3, False)
-    assert str(file) in settings.looked
+    assert (dict(settings.config.agents), problem.path, problem.line, problem.claude_loads) == ({}, str(file), 3, False)
+    assert str(file) in settings.config.looked
     assert str(file) not in problem.reason
 
 
 def test_a_project_that_asks_for_too_much_is_a_problem_too(home: Path, project: Path) -> None:
     (project / "hocket.toml").write_text('[claude]\npermission_mode = "bypassPermissions"\n')
     found, (problem,) = configuration(str(project), str(home), os.environ)
-    assert found.claude.permission_mode == "bypassPermissions"
+    assert found.config.claude.permission_mode == "bypassPermissions"
     assert (problem.path, "bypassPermissions" in problem.reason) == (str(project / "hocket.toml"), True)
