@@ -40,6 +40,8 @@ from measure import (
 )
 
 from hocket.client import Client
+from hocket.model import Spec
+from hocket.providers import executable
 
 
 def startup() -> Iterator[Figure]:
@@ -224,12 +226,26 @@ def history() -> Iterator[Figure]:
         yield Figure("list of runs with 2,000 ended runs vs. none", after / before, "x", 1.5, note=note)
 
 
+def lines() -> Iterator[Figure]:
+    """Lines of a plain program that its reader turns into events."""
+    read = executable.reader(Spec("a", "executable", ("/a",), "/", {}, loop=True, marker="DONE"))
+    line, count = b"2024-01-01 an ordinary line of output of about this length, which has no marker in it", 10_000
+
+    def every_line() -> None:
+        for _ in range(count):
+            read({}, "out", line, None)
+
+    best = min(seconds(every_line) for _ in range(5))
+    yield Figure("lines of a plain program read", count / best, "/s", 100_000, at_most=False)
+
+
 GROUPS: dict[str, Callable[[], Iterator[Figure]]] = {
     "startup": startup,
     "loop": loop,
     "starts": starts,
     "ingest": ingest,
     "flood": flood,
+    "lines": lines,
     "history": history,
     "many": many,
     "claude": claude.run,

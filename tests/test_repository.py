@@ -243,7 +243,7 @@ def repeated(names: list[str]) -> set[str]:
 
 REPEATED_CLASSES = {
     "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given",
-    "Inotify", "Leave", "Limits", "Line", "Look", "Message", "Open", "Part", "Place", "Plan",
+    "Inotify", "Limits", "Line", "Look", "Message", "Open", "Part", "Place", "Plan",
     "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Tasks", "Turn", "View", "Wait", "Wanted",
     "Wish",
 }  # fmt: skip

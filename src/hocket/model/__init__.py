@@ -1,6 +1,6 @@
 """The values of the domain: agents, specs, events, runs and tasks. Pure; imports nothing of ours but errors."""
 
-from hocket.model.agent import Agent, Definition, Leave, Vouched
+from hocket.model.agent import Agent, Definition, DelegationGrant, Vouched
 from hocket.model.event import Event
 from hocket.model.run import CHANGING, RESULT_LIMIT, Kind, Reason, Run, Status, amount, apply, fold
 from hocket.model.spec import (
@@ -31,11 +31,11 @@ __all__ = [
     "BoundChain",
     "Bounds",
     "Definition",
+    "DelegationGrant",
     "Event",
     "Grouped",
     "Isolation",
     "Kind",
-    "Leave",
     "Reason",
     "Run",
     "Spec",

@@ -41,14 +41,14 @@ class Vouched:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
-    """The user's leave for one agent to start another, without which this one would not have been started like that."""
+class DelegationGrant:
+    """The user's permission for one agent to start another with all that the other may do."""
 
     caller: tuple[str, str | None]
     target: tuple[str, str | None]
-    """Each by the name and the file that the leave is for."""
+    """Each by its name and its file."""
     refusal: str
-    """What is said without it."""
+    """The refusal when it is withdrawn."""
     hint: str
 
 

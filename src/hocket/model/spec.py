@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hocket.model.agent import Leave, Vouched
+from hocket.model.agent import DelegationGrant, Vouched
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 RUN_DIRECTORY = "\0run"
@@ -66,7 +66,7 @@ class Spec:
     """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
     vouched: tuple[Vouched, ...] = ()
     """What it relies on of what the user vouches for; looked at again before somebody goes on with it."""
-    leave: Leave | None = None
+    leave: DelegationGrant | None = None
     """The same of what lets the agent start it that did."""
 
 

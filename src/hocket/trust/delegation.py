@@ -29,7 +29,7 @@ from hocket.config.settings import (
     narrower,
 )
 from hocket.errors import LimitReached, NotAllowed
-from hocket.model import Agent, BoundChain, Kind, Leave, Run, Spec
+from hocket.model import Agent, BoundChain, DelegationGrant, Kind, Run, Spec
 from hocket.trust.approvals import Approvals, Known
 from hocket.trust.check import PROGRAM, known_agent, widening_of
 from hocket.trust.privileges import in_mode, mode_with, own_permission_mode, without_modes
@@ -167,7 +167,7 @@ class Granted(NamedTuple):
     known_as: str
     unvouched: bool
     notices: tuple[str, ...] = ()
-    leave: Leave | None = None
+    leave: DelegationGrant | None = None
     """The edge that it owes this to."""
 
 
@@ -197,7 +197,7 @@ def grant(wanted: Wanted, ceiling: Ceiling, approvals: Approvals, catalog: Calla
     return Granted(agent, mode_with(wanted.typed, mode), known.name, unvouched, told, leave)
 
 
-def check_leave(leave: Leave | None, approvals: Approvals) -> None:
+def check_leave(leave: DelegationGrant | None, approvals: Approvals) -> None:
     """Raise where the user has taken back what an agent was once started by."""
     if leave is not None and not approvals.allows(Known(*leave.caller), Known(*leave.target)):
         raise NotAllowed(leave.refusal, leave.hint)
@@ -261,7 +261,7 @@ def _is_unvouched(agent: Agent, approvals: Approvals) -> bool:
 
 def _check_program(
     caller: Caller, wanted: Wanted, known: Known, approvals: Approvals, catalog: Callable[[], Catalog]
-) -> Leave | None:
+) -> DelegationGrant | None:
     """Whoever may start any program may do anything; so an agent of a CLI's may start those that the user named."""
     alias = _alias_of(wanted, approvals, catalog)
     if alias is not None and (alias.project is None or approvals.trusts(alias.project)):
@@ -275,9 +275,9 @@ def _check_program(
     return _leave(caller, known, refusal)
 
 
-def _leave(caller: Caller, known: Known, otherwise: NotAllowed) -> Leave:
+def _leave(caller: Caller, known: Known, otherwise: NotAllowed) -> DelegationGrant:
     target = (known.name, known.path)
-    return Leave((caller.known.name, caller.known.path), target, otherwise.message, otherwise.hint or "")
+    return DelegationGrant((caller.known.name, caller.known.path), target, otherwise.message, otherwise.hint or "")
 
 
 def _mode(caller: Caller, own: str, *, is_free: bool) -> str:
