@@ -19,7 +19,8 @@ from hocket.chain.decide import History, Outcome, Start, add, decide, summarise
 from hocket.chain.parse import parse
 from hocket.config.loading import load
 from hocket.model import BoundChain, Bounds, Reason, Spec, Status, Step
-from hocket.workflows.bind import StartRequest, bind
+from hocket.workflows.bind import bind
+from hocket.workflows.request import StartRequest
 
 STEPS = 200
 LOOP = 10_000

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +14,7 @@ import msgspec
 
 from hocket.catalog.cache import Catalogs, Definitions
 from hocket.catalog.resolve import Sight
+from hocket.config import caller_environment
 from hocket.config.loading import load
 from hocket.errors import Conflict, DiskLow, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, machine_restart
@@ -40,11 +40,12 @@ from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
 from hocket.trust.delegation import Ceiling
 from hocket.workflows import resume as resuming
-from hocket.workflows.bind import StartRequest, bind, check_directory, describe
+from hocket.workflows.bind import bind, check_directory, describe
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
 from hocket.workflows.idle_timeout import Silence
 from hocket.workflows.isolation import placed
+from hocket.workflows.request import ResumeRequest, StartRequest
 from hocket.workflows.run_batch import Births
 from hocket.workflows.worktree_cleanup import Leftover, Leftovers
 
@@ -190,30 +191,32 @@ class Engine:
     async def resume(
         self,
         run: Run,
-        prompt: str | None,
+        request: ResumeRequest,
         key: str | None = None,
-        session: bool = False,
-        start_at: int | str | None = None,
-        env: Mapping[str, str] | None = None,
         assignment: Assignment | None = None,
     ) -> Run:
-        """A new run that goes on where an ended one stopped: with its session, or with what is left of a chain.
-
-        The values of its secret variables come from ``env``, the caller's environment.
-        """
-        wish = resuming.Wish(prompt, session, start_at, env or {})
-        return await self._once(key, lambda: self._resume(run, wish, key, assignment), self.read.by_request)
+        """Continue an ended run in a new one: its session, or the rest of a chain."""
+        if request.env is None:
+            request = msgspec.structs.replace(request, env=caller_environment())
+        return await self._once(key, lambda: self._resume(run, request, key, assignment), self.read.by_request)
 
     async def _start(
         self, request: StartRequest, key: str | None, parent: Run | None, assignment: Assignment | None
     ) -> Run:
         check_disk(self.home, self.limits)
-        bound = await self._bound(request, parent)
+        bound = await self._bound(self.completed(request, parent), parent)
         return await self._begin(bound, key, parent, depth_below(parent, self.limits), assignment)
 
     async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
         """What a start would begin, step by step; raises what the start would raise. Nothing is started."""
-        return describe(await self._bound(request, parent))
+        return describe(await self._bound(self.completed(request, parent), parent))
+
+    def completed(self, request: StartRequest, parent: Run | None) -> StartRequest:
+        """The request with its working directory and environment filled in."""
+        env = request.env
+        if env is None:
+            env = self.environment(parent) if parent else caller_environment()
+        return msgspec.structs.replace(request, env=env, cwd=request.cwd or (parent.cwd if parent else None))
 
     async def _bound(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
         """A request with nothing left to look up, and nothing in it that the run which asks may not have."""
@@ -222,14 +225,14 @@ class Engine:
         depth_below(parent, self.limits)
         if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
-            request = replace(request, on_question=wish)
+            request = msgspec.structs.replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
-        bound = await self.look_in(request.cwd, self._bind, request, ceiling)
+        bound = await self.look_in(request.directory, self._bind, request, ceiling)
         return delegation.in_time(bound, ceiling, time.monotonic())
 
     async def check(self, request: StartRequest) -> Mapping[str, str]:
         """Raise unless this could be started now, by a person; what it would get of that person's environment."""
-        return (await self.look_in(request.cwd, self._bind, request, delegation.NONE)).env
+        return (await self.look_in(request.directory, self._bind, request, delegation.NONE)).env
 
     async def look_in(self, folder: str, see: Callable[..., T], *words: Any) -> T:
         """What a function returns that reads files of a folder, which may take its time."""
@@ -246,15 +249,15 @@ class Engine:
     def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
         if ceiling.caller is not None:
             # Which programs a name means, and whose settings count, is not for an agent to choose.
-            request = replace(request, env=ceiling.caller.env)
-        config = load(request.cwd, str(self.home), request.env)
-        catalog = partial(self.catalogs.get, request.cwd, request.env, config, Approvals(config))
+            request = msgspec.structs.replace(request, env=ceiling.caller.env)
+        config = load(request.directory, str(self.home), request.environment)
+        catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
         return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
 
-    async def _resume(self, run: Run, wish: resuming.Wish, key: str | None, assignment: Assignment | None) -> Run:
+    async def _resume(self, run: Run, request: ResumeRequest, key: str | None, assignment: Assignment | None) -> Run:
         check_disk(self.home, self.limits)
         async with self._resuming:  # One after the other: nobody goes on with what somebody goes on with already.
-            bound = await self._journal.read_aside(partial(resuming.bound, run=run, wish=wish))
+            bound = await self._journal.read_aside(partial(resuming.bound, run=run, request=request))
             bound = await self.look_in(bound.cwd, resuming.vouched_for, bound, str(self.home))
             if isinstance(bound, Spec):
                 await self._come_home(bound)

@@ -21,7 +21,8 @@ from hocket.config import Place, schema
 from hocket.config.settings import Config
 from hocket.errors import ChainSyntaxError, ConfigError, HocketError
 from hocket.input_limits import MAX_ITERATIONS, MAX_STEPS
-from hocket.workflows.bind import StartRequest, bind
+from hocket.workflows.bind import bind
+from hocket.workflows.request import StartRequest
 
 SOME = 3_000
 ALL = 20_000

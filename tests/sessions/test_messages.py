@@ -6,10 +6,10 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all
 
@@ -23,7 +23,7 @@ from hocket.sessions.journal import Journal
 from hocket.sessions.messages import _meant
 from hocket.sessions.run_identity import session_of
 from hocket.store import Committed
-from hocket.workflows.bind import StartRequest
+from hocket.workflows.request import ResumeRequest, StartRequest
 
 ASKING: list[Any] = [{"ask": {"tool": "Bash", "input": {"command": "touch x"}, "allowed": [{"say": "allowed"}],
                               "denied": [{"say": "denied"}]}}]  # fmt: skip
@@ -60,8 +60,8 @@ class Table(Kitchen):
         return await self._begin(claude, self.request(dsl=dsl, prompt=prompt, **wish))
 
     async def _begin(self, claude: Path, request: StartRequest) -> Run:
-        env = {**request.env, "HOCKET_CLAUDE": str(claude), "HOME": str(claude.parent / "user")}
-        return await self.engine.start(replace(request, env=env))
+        env = {**request.environment, "HOCKET_CLAUDE": str(claude), "HOME": str(claude.parent / "user")}
+        return await self.engine.start(msgspec.structs.replace(request, env=env))
 
     async def heard(self, run: Run, kind: str, times: int = 1) -> list[dict[str, Any]]:
         """The run's events up to the n-th of a type."""
@@ -287,29 +287,29 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
         async with kitchen_at(home, project) as kitchen:
             table = at(kitchen)
             run = await table.wait(await table.begin(claude, "first"))
-            new = await table.engine.resume(run, "second", "key")
-            same = await table.engine.resume(run, "second", "key")
+            new = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
+            same = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
             assert new.id == same.id != run.id
             assert new.resumed_from == run.id
             ended = await table.wait(new)
             assert (ended.status, ended.result, ended.cost_usd) == (Status.DONE, "two", 0.25)
             assert ended.session_id == session_of(new.id) != run.session_id
             # And once more, from the one that was itself resumed.
-            third = await table.wait(await table.engine.resume(ended, "first"))
+            third = await table.wait(await table.engine.resume(ended, ResumeRequest(prompt="first")))
             assert (third.status, third.resumed_from, third.cost_usd) == (Status.DONE, ended.id, 0.5)
             live = await table.begin(claude, "hang")
             with pytest.raises(Conflict):
-                await table.engine.resume(live, None)
+                await table.engine.resume(live, ResumeRequest())
             chain = await table.wait(await table.chain("true"))
             with pytest.raises(Conflict):
-                await table.engine.resume(chain, None)
+                await table.engine.resume(chain, ResumeRequest())
             alone = await table.wait(await table.begin_chain(claude, "true -> planner", "first"))
             below = [one for one in table.engine.read.below(alone.id) if one.session_id]
-            again = await table.wait(await table.engine.resume(alone, "second"))
+            again = await table.wait(await table.engine.resume(alone, ResumeRequest(prompt="second")))
             assert ([again.resumed_from], again.result) == ([one.id for one in below], "two")
             twice = await table.wait(await table.begin_chain(claude, "planner -> planner", "first"))
             with pytest.raises(Conflict, match="2 sessions"):
-                await table.engine.resume(twice, None)
+                await table.engine.resume(twice, ResumeRequest())
             await stop_all(table.engine)
 
     asyncio.run(scene())

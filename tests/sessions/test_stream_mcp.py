@@ -11,10 +11,10 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all, until
 from world import processes_of
@@ -67,8 +67,12 @@ class Hall(Kitchen):
     async def begin(self, *moves: Any) -> Run:
         (self.project / "moves").write_text(json.dumps(moves))
         request = self.request(agent="claude", prompt="go", on_question="deny")
-        env = {**request.env, "HOCKET_CLAUDE": str(self.project.parent / "bin/speaker"), "ANTHROPIC_API_KEY": SECRET}
-        return await self.engine.start(replace(request, env=env))
+        env = {
+            **request.environment,
+            "HOCKET_CLAUDE": str(self.project.parent / "bin/speaker"),
+            "ANTHROPIC_API_KEY": SECRET,
+        }
+        return await self.engine.start(msgspec.structs.replace(request, env=env))
 
     def heard(self) -> list[dict[str, Any]]:
         """What the agent was answered, without its prompt."""

@@ -23,7 +23,8 @@ from hocket.trust import approvals as approvals_file
 from hocket.trust.approvals import FILE, FOLDER, Approvals
 from hocket.trust.check import authorize, check_definition, needed_approvals, needs
 from hocket.trust.preview import APPROVED, CHANGED, NEW, explain_file, explain_folder
-from hocket.workflows.bind import StartRequest, bind
+from hocket.workflows.bind import bind
+from hocket.workflows.request import StartRequest
 
 HOOKS = {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}
 SERVERS = [{"trap": {"command": "sh", "args": ["-c", "x"]}}]

@@ -9,7 +9,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from hocket.trust import approvals, delegation
 from hocket.trust.approvals import Approvals, Known
 from hocket.trust.check import known_agent
 from hocket.trust.delegation import Ceiling
-from hocket.workflows.bind import StartRequest
+from hocket.workflows.request import ResumeRequest, StartRequest
 
 PAUSING = "import signal; signal.pause()"
 LONG = 600.0
@@ -332,17 +331,17 @@ def test_what_was_started_by_an_edge_is_not_gone_on_with_once_that_was_taken_bac
         stage.allow(caller, Known("tool", str(world / "bin/tool")))
         program, wide = await stage.chain("tool", lead), await stage.chain("w", lead)
         narrowed, program, wide = [await stage.stopped(run) for run in (narrowed, program, wide)]
-        again = await stage.stopped(await stage.engine.resume(wide, None))
+        again = await stage.stopped(await stage.engine.resume(wide, ResumeRequest()))
         approvals.forbid(home, approvals.read(home).edges)
         fresh = await stage.refused("tool", lead)
         for run, words in ((program, fresh.message), (wide, "in default: it works in plan itself"), (again, "default")):
             with pytest.raises(NotAllowed, match=re.escape(words)) as caught:
-                await stage.engine.resume(run, None, start_at=1)
+                await stage.engine.resume(run, ResumeRequest(start_at=1))
             assert "hocket trust --edge lead" in (caught.value.hint or "")
         # What owes nothing to an edge goes on as it was.
-        await stage.engine.resume(narrowed, None)
+        await stage.engine.resume(narrowed, ResumeRequest())
         stage.allow(caller, worker)
-        await stage.engine.resume(wide, None, start_at=1)
+        await stage.engine.resume(wide, ResumeRequest(start_at=1))
 
     play(scene)
 
@@ -477,10 +476,13 @@ def test_an_agent_may_not_bring_a_gate(play: Play) -> None:
         (stage.project / "hocket.toml").write_text('[chains.theirs]\nsteps = [{agent = "lead"}]\nuntil = "true"\n')
         lead = await stage.start("lead")
         plain = StartRequest(cwd=str(stage.project), env=stage.env, prompt="x")
-        for request in (replace(plain, dsl="lead", until="touch pwned"), replace(plain, chain="theirs")):
+        for request in (
+            msgspec.structs.replace(plain, dsl="lead", until="touch pwned"),
+            msgspec.structs.replace(plain, chain="theirs"),
+        ):
             with pytest.raises(NotAllowed, match="shell command"):
                 await stage.begin(request, lead)
-        assert (await stage.begin(replace(plain, chain="mine"), lead)).kind is Kind.CHAIN
+        assert (await stage.begin(msgspec.structs.replace(plain, chain="mine"), lead)).kind is Kind.CHAIN
 
     play(scene)
 

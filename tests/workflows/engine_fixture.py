@@ -24,7 +24,7 @@ from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import Limits
 from hocket.store import Committed, Line, NewRun, open_store
-from hocket.workflows.bind import StartRequest
+from hocket.workflows.request import StartRequest
 
 PATIENCE = 10.0
 SECRET = b"a secret of the tests"
@@ -75,7 +75,7 @@ class Kitchen:
         self._path = f"{programs}:{os.environ['PATH']}"
 
     def request(self, **wish: Any) -> StartRequest:
-        return StartRequest(cwd=str(self.project), env={"PATH": self._path}, **wish)
+        return StartRequest(cwd=str(self.project), env={"PATH": self._path}, **{"variables": {}, **wish})
 
     async def start(self, agent: str, parent: Run | None = None, key: str | None = None, **wish: Any) -> Run:
         return await self.engine.start(self.request(agent=agent, **wish), key, parent)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from hocket.cli.access import pick_prompt
 from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, StepConfig
 from hocket.errors import (
     BadDirectory,
@@ -23,7 +24,8 @@ from hocket.errors import (
     UsageError,
 )
 from hocket.model import BoundChain, Spec
-from hocket.workflows.bind import StartRequest, bind, describe
+from hocket.workflows.bind import bind, describe
+from hocket.workflows.request import StartRequest
 
 NOTHING = Config()
 
@@ -46,7 +48,7 @@ class Place:
 
     def request(self, **wishes: Any) -> StartRequest:
         env = {"PATH": str(self.bin), "HOME": str(self.cwd), "OPENAI_API_KEY": "k", "MINE": "m"}
-        return StartRequest(**{"cwd": str(self.cwd), "env": env, **wishes})
+        return StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **wishes})
 
     def chain(self, config: Config = NOTHING, **wishes: Any) -> BoundChain:
         bound = bind(self.request(**wishes), config)
@@ -237,7 +239,8 @@ def test_prompts_come_from_the_caller_the_step_the_chain_or_the_agent(
     step = StepConfig("p", prompt=given[2], prompt_file=given[3])
     whole = ChainConfig("ship", "f", (step,), prompt=given[4], prompt_file=given[5])
     config = Config(agents={"p": alias}, chains={"ship": whole})
-    spec = place.chain(config, chain="ship", prompt=given[0], prompt_file=given[1]).steps[0].spec
+    prompt = pick_prompt(given[0], given[1], str(place.cwd))
+    spec = place.chain(config, chain="ship", prompt=prompt).steps[0].spec
     assert spec.prompt == expected
     assert spec.argv[1:] == ((expected,) if expected else ())
 

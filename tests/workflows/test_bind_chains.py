@@ -11,7 +11,8 @@ from hocket.chain.variables import BLANKS, PREVIOUS
 from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, StepConfig
 from hocket.errors import ConfigError, HocketError, UsageError
 from hocket.model import BoundChain, Bounds, Spec
-from hocket.workflows.bind import StartRequest, bind, describe
+from hocket.workflows.bind import bind, describe
+from hocket.workflows.request import StartRequest
 
 
 class Place:
@@ -27,7 +28,7 @@ class Place:
 
     def bind(self, config: Config, **wishes: Any) -> BoundChain | Spec:
         env = {"PATH": str(self.bin), "HOME": str(self.cwd)}
-        return bind(StartRequest(**{"cwd": str(self.cwd), "env": env, **wishes}), config)
+        return bind(StartRequest(**{"cwd": str(self.cwd), "env": env, "variables": {}, **wishes}), config)
 
     def chain(self, config: Config | None = None, **wishes: Any) -> BoundChain:
         bound = self.bind(config or Config(), **wishes)
@@ -285,7 +286,6 @@ def test_braces_that_somebody_types_are_left_alone(place: Place) -> None:
 def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_into_any_other_text(
     place: Place,
 ) -> None:
-    (place.cwd / "mine.md").write_text("{{task}} {{previous.result}}")
     config = ship(StepConfig("planner", prompt="Plan: {{task}}"), StepConfig("builder"))
 
     def blanks(**wishes: Any) -> list[tuple[str, ...]]:
@@ -293,7 +293,7 @@ def test_only_the_result_before_is_filled_into_what_somebody_types_and_nothing_i
 
     assert blanks(prompt="{{task}} {{previous.result}}") == [BLANKS, (PREVIOUS,)]
     assert blanks(prompt="{{previous.result}}", prompt_literal=True) == [BLANKS, ()]
-    assert blanks(prompt_file="mine.md") == [BLANKS, ()]
+    assert blanks(prompt="{{previous.result}}", variables=None) == [BLANKS, ()]
 
 
 def test_a_description_has_the_task_filled_in_and_leaves_open_what_nobody_knows_yet(place: Place) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from workflows.engine_fixture import kitchen_at
 from workflows.test_chain_parking import FAKE, Scene
@@ -41,7 +41,7 @@ def test_a_steps_budget_is_one_for_all_its_attempts(
     async def play() -> None:
         async with kitchen_at(home, project) as kitchen:
             request = kitchen.request(chain="c", prompt="go")
-            run = await kitchen.engine.start(replace(request, env={**request.env, **scene.env}))
+            run = await kitchen.engine.start(msgspec.structs.replace(request, env={**request.environment, **scene.env}))
             over = await kitchen.wait(run)
             assert (over.status, over.reason, over.cost_usd) == (Status.FAILED, Reason.BUDGET, 0.5)
             first, second = (kitchen.engine.find(leaf) for leaf in over.steps[0]["runs"])

@@ -7,11 +7,11 @@ import asyncio
 import json
 import os
 import signal
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from workflows.engine_fixture import Kitchen, kitchen_at, until
 from world import Bin
@@ -65,7 +65,7 @@ class Scene:
 
     async def start(self, kitchen: Kitchen, dsl: str, **wish: Any) -> Run:
         request = kitchen.request(dsl=dsl, **wish)
-        return await kitchen.engine.start(replace(request, env={**request.env, **self.env}))
+        return await kitchen.engine.start(msgspec.structs.replace(request, env={**request.environment, **self.env}))
 
     @property
     def calls(self) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from world import Bin
 from hocket.errors import BadDirectory, Conflict, UsageError
 from hocket.keeper import files
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
+from hocket.workflows.request import ResumeRequest
 from hocket.workflows.resume import rest
 
 # --- Which steps are left -----------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def spec_of(kitchen: Kitchen, run: Run) -> BoundChain:
 
 
 async def again(kitchen: Kitchen, run: Run, start_at: int | str | None = None) -> Run:
-    return await kitchen.wait(await kitchen.engine.resume(run, None, start_at=start_at))
+    return await kitchen.wait(await kitchen.engine.resume(run, ResumeRequest(start_at=start_at)))
 
 
 def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
@@ -220,12 +221,12 @@ def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path,
             old = await kitchen.chain("planner -> hanging:3 -> closer", prompt="x")
             await until(lambda: len(ledger(project)) == 2, "the second step")
             with pytest.raises(Conflict, match="has not ended"):
-                await kitchen.engine.resume(old, None)
+                await kitchen.engine.resume(old, ResumeRequest())
             await kitchen.engine.stop(old)
             (project / "mended").touch()
             old = kitchen.engine.find(old.id)
             assert old.status is Status.STOPPED
-            one, same = [await kitchen.engine.resume(old, None, "key") for _ in range(2)]
+            one, same = [await kitchen.engine.resume(old, ResumeRequest(), "key") for _ in range(2)]
             assert one.id == same.id != old.id
             new = await kitchen.wait(one)
             # Nobody says the marker, so the loop has all its iterations anew and then fails.
@@ -264,25 +265,25 @@ def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) 
             await until(lambda: len(ledger(project)) == 2, "the second step")
             await kitchen.engine.stop(old)
             old = kitchen.engine.find(old.id)
-            asked = [kitchen.engine.resume(old, None) for _ in range(3)]
+            asked = [kitchen.engine.resume(old, ResumeRequest()) for _ in range(3)]
             new, *refused = await asyncio.gather(*asked, return_exceptions=True)
             assert isinstance(new, Run)
             for error in refused:
                 assert isinstance(error, Conflict)
                 assert error.message == f"run {new.number} goes on with run {old.number} already"
             with pytest.raises(Conflict, match="already"):
-                await kitchen.engine.resume(old, None, start_at=1)
+                await kitchen.engine.resume(old, ResumeRequest(start_at=1))
             await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")
             await kitchen.engine.stop(new)
             new = kitchen.engine.find(new.id)
             with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
-                await kitchen.engine.resume(old, None)
+                await kitchen.engine.resume(old, ResumeRequest())
             assert f"hocket resume {new.number} " in (caught.value.hint or "")
             (project / "mended").touch()
             last = await again(kitchen, new)
             assert last.status is Status.DONE
             with pytest.raises(Conflict, match="and is done"):
-                await kitchen.engine.resume(new, None)
+                await kitchen.engine.resume(new, ResumeRequest())
             assert (await again(kitchen, new, "closer")).status is Status.DONE
 
     asyncio.run(scene())
@@ -325,7 +326,7 @@ def test_a_place_that_is_gone_refuses_it_before_anything_starts(home: Path, proj
             old = await kitchen.wait(await kitchen.chain("broken", prompt="x"))
             os.rename(project, project.with_name("elsewhere"))
             with pytest.raises(BadDirectory):
-                await kitchen.engine.resume(old, None)
+                await kitchen.engine.resume(old, ResumeRequest())
             assert [run.number for run in kitchen.engine.read.children(old.id)] == [2]
 
     asyncio.run(scene())
@@ -355,11 +356,13 @@ class Talkers:
 
     async def chain(self, dsl: str, **wish: Any) -> Run:
         request = self._kitchen.request(dsl=dsl, **wish)
-        run = await self._kitchen.engine.start(replace(request, env={**request.env, **self._env}))
+        run = await self._kitchen.engine.start(
+            msgspec.structs.replace(request, env={**request.environment, **self._env})
+        )
         return await self._kitchen.wait(run)
 
     async def resumed(self, run: Run, prompt: str | None, **wish: Any) -> Run:
-        return await self._kitchen.wait(await self._kitchen.engine.resume(run, prompt, **wish))
+        return await self._kitchen.wait(await self._kitchen.engine.resume(run, ResumeRequest(prompt=prompt, **wish)))
 
     def leaves(self, run: Run) -> list[str]:
         return [one.id for one in self._kitchen.engine.read.below(run.id) if one.session_id]
@@ -402,12 +405,12 @@ def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
             number = kitchen.engine.find(leaf).number
             for wish in ({"session": True}, {"start_at": 1}):
                 with pytest.raises(Conflict, match="own prompts") as caught:
-                    await kitchen.engine.resume(failed, "more", **wish)
+                    await kitchen.engine.resume(failed, ResumeRequest(prompt="more", **wish))
                 assert f"name its run: {number}" in (caught.value.hint or "")
             assert (await talkers.resumed(kitchen.engine.find(leaf), "more")).result == "more"
             new = await talkers.resumed(failed, None)
             assert [step["agent"] for step in new.steps] == ["broken"]
             with pytest.raises(UsageError, match="is no chain"):
-                await kitchen.engine.resume(kitchen.engine.find(leaf), None, start_at=1)
+                await kitchen.engine.resume(kitchen.engine.find(leaf), ResumeRequest(start_at=1))
 
     asyncio.run(scene())

@@ -15,7 +15,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from hocket import config
 from hocket.api import catalog, inbox, mcp, run_filters, stream, tasks, wire
 from hocket.api.guard import caller_of
 from hocket.api.openapi import Description
@@ -29,7 +28,6 @@ from hocket.keeper import files
 from hocket.model import Kind, Run, Status
 from hocket.store import LATEST
 from hocket.tasks.service import Tasks
-from hocket.workflows.bind import StartRequest
 
 _EVENTS: dict[int, dict[str, Any]] = {
     200: {"description": "The run's events, and those of everything below it", "content": {stream.EVENTS: {}}}
@@ -164,7 +162,7 @@ async def start_run(
     if body.task is not None:
         run = await _start_for_task(request, body, body.task, idempotency_key)
     else:
-        run = await engine.start(_start_request(engine, body, parent), idempotency_key, parent)
+        run = await engine.start(body, idempotency_key, parent)
     return _started(engine, run, follow)
 
 
@@ -180,7 +178,7 @@ async def plan_run(request: Request, body: wire.StartBody) -> Response:
     engine, parent = _engine(request), _parent(request, body)
     if body.task is not None:
         raise UsageError("a hand-off cannot be planned", "leave out `task`")
-    return wire.answer(await engine.plan(_start_request(engine, body, parent), parent))
+    return wire.answer(await engine.plan(body, parent))
 
 
 async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Run:
@@ -190,7 +188,7 @@ async def _start_for_task(request: Request, body: wire.StartBody, name: str, key
         raise UsageError("a hand-off is below the run that asks for it", "leave out `parent`, or ask as that run")
     task = wanted.find(name, caller)
     asked = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
-    given = await wanted.hand_off(task, _start_request(engine, asked, caller), key, caller)
+    given = await wanted.hand_off(task, asked, key, caller)
     return engine.find(given.handoff.run or "")
 
 
@@ -205,40 +203,6 @@ def _parent(request: Request, body: wire.StartBody) -> Run | None:
     if named.ended:
         raise Conflict(f"run {named.number} has ended; it can start nothing more")
     return named
-
-
-def _start_request(engine: Engine, body: wire.StartBody, parent: Run | None) -> StartRequest:
-    env = body.env
-    if env is None:
-        env = engine.environment(parent) if parent else config.caller_environment()
-    cwd = body.cwd or (parent.cwd if parent else None)
-    if cwd is None:
-        raise UsageError("a start needs a working directory", "Add `cwd`, an absolute path")
-    return StartRequest(
-        cwd=cwd,
-        env=env,
-        agent=body.agent,
-        dsl=body.dsl,
-        chain=body.chain,
-        prompt=body.prompt,
-        prompt_literal=body.prompt_literal or body.variables is None,
-        args=tuple(body.args),
-        variables=body.variables or {},
-        marker=body.marker,
-        until=body.until,
-        timeout=body.timeout,
-        on_question=body.on_question,
-        on_question_default=body.on_question_default,
-        session=body.session,
-        budget_usd=body.budget_usd,
-        budget_tokens=body.budget_tokens,
-        idle_timeout=body.idle_timeout,
-        failures=body.failures,
-        no_progress=body.no_progress,
-        gate_timeout=body.gate_timeout,
-        on_lost=body.on_lost,
-        isolation=body.isolation,
-    )
 
 
 async def show_run(request: Request, ref: str) -> Response:
@@ -328,10 +292,8 @@ async def resume_run(
     if caller_of(request.scope).run is not None:
         raise Forbidden("only the operator resumes runs; what a run starts belongs below it")
     engine = _engine(request)
-    wanted = body or wire.ResumeBody()
     tasks = cast(Tasks, request.app.state.tasks)
-    env = config.caller_environment() if wanted.env is None else wanted.env
-    resumed = await tasks.resume(run, wanted.prompt, idempotency_key, wanted.session, wanted.start_at, env)
+    resumed = await tasks.resume(run, body or wire.ResumeBody(), idempotency_key)
     return _started(engine, resumed, follow)
 
 

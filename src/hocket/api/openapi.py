@@ -16,6 +16,7 @@ from starlette.responses import Response
 from hocket import __version__
 from hocket.api import wire, wire_tasks
 from hocket.api.routing import Operation, Parameter, Taken, taken
+from hocket.workflows import request as requests
 
 _REFUSALS = {
     "400": "The request cannot be understood",
@@ -137,7 +138,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _add_notes(components: Mapping[str, Any]) -> None:
     """A struct's own words are in the description already; those under its fields only its source has."""
-    notes = _notes(wire) | _notes(wire_tasks)
+    notes = _notes(wire) | _notes(wire_tasks) | _notes(requests)
     for name, struct in (vars(wire) | vars(wire_tasks)).items():
         if name not in components or not issubclass(struct, msgspec.Struct):
             continue

@@ -19,7 +19,7 @@ from hocket.errors import Forbidden, NotFound
 from hocket.model import Event, Run
 from hocket.model.task import Handoff, Task, TaskStatus
 from hocket.store import LATEST
-from hocket.tasks.service import Tasks, Wish
+from hocket.tasks.service import Tasks
 
 PAGE_BYTES = 8 * 1024 * 1024
 TASK_BYTES = 512
@@ -177,9 +177,8 @@ async def show_queue(request: Request, ref: str) -> Response:
 async def enqueue(request: Request, ref: str, body: names.QueueBody, idempotency_key: Key = None) -> Response:
     """Something for later; with an agent it is handed over by itself when its turn comes."""
     task, caller = _task(request, ref), _caller(request)
-    agent, where = body.agent_name, body.default_cwd
-    wish = Wish(agent, body.prompt, default_cwd=where, env=body.env) if agent is not None else None
-    item = await _tasks(request).enqueue(task, body.prompt, wish, caller, idempotency_key)
+    handoff = body.handoff(task.cwd)
+    item = await _tasks(request).enqueue(task, body.prompt, handoff, caller, idempotency_key)
     return wire.answer(names.queued_out(item), 201)
 
 
@@ -219,28 +218,15 @@ async def get_attachment(request: Request, ref: str, name: str) -> Response:
 async def hand_off(request: Request, ref: str, body: names.HandoffBody, idempotency_key: Key = None) -> Response:
     """Give the task to an agent. Answers at once; the agent's own record says later what came of it."""
     tasks, task, caller = _tasks(request), _task(request, ref), _caller(request)
-    given = await tasks.hand_off(task, tasks.request(task, _wish(body), caller), idempotency_key, caller)
+    given = await tasks.hand_off(task, body.start(task.cwd), idempotency_key, caller)
     return wire.answer(_face(tasks, given.task), handoff=given.handoff.id, run=given.handoff.run)
 
 
 async def hand_off_new(request: Request, body: names.NewHandoffBody, idempotency_key: Key = None) -> Response:
     """Make a task and give it to an agent in one go: where that is refused, nothing is left behind."""
     tasks = _tasks(request)
-    given = await tasks.hand_off_new(body.wanted(), _wish(body), idempotency_key, _caller(request))
+    given = await tasks.hand_off_new(body.wanted(), body, idempotency_key, _caller(request))
     return wire.answer(_face(tasks, given.task), 201, handoff=given.handoff.id, run=given.handoff.run)
-
-
-def _wish(body: names.HandoffBody) -> Wish:
-    return Wish(
-        body.agent_name,
-        body.prompt,
-        cwd=body.cwd,
-        default_cwd=body.default_cwd,
-        env=body.env,
-        timeout=body.timeout,
-        budget_usd=body.budget_usd,
-        on_question=body.on_question,
-    )
 
 
 async def complete(request: Request, ref: str, body: names.CompleteBody) -> Response:

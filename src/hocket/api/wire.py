@@ -17,6 +17,7 @@ from starlette.responses import Response
 from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions import clock
+from hocket.workflows.request import Count, Dollars, ResumeRequest, Seconds, StartRequest, Text, Word
 
 
 class Body(Struct, forbid_unknown_fields=True):
@@ -348,14 +349,7 @@ class ChainsOut(Struct):
     places: list[str]
 
 
-Text = Annotated[str, Meta(max_length=12 * 1024 * 1024)]
-Seconds = Annotated[float, Meta(gt=0, le=10**9)]
-Dollars = Annotated[float, Meta(gt=0, le=10**9)]
-Count = Annotated[int, Meta(ge=1, le=10**15)]
-Word = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
-
-
-_BOUNDS = {
+_CAMEL = {
     "budget_usd": "budgetUsd",
     "budget_tokens": "budgetTokens",
     "idle_timeout": "idleTimeout",
@@ -363,59 +357,22 @@ _BOUNDS = {
     "gate_timeout": "gateTimeout",
     "on_lost": "onLost",
 }
-"""How far a start may go: with the names of the documents, or with those by which a run tells the same."""
 
 
-class StartBody(Body, rename={**_BOUNDS, **{f"told_{name}": name for name in _BOUNDS}}):
-    """What to start: exactly one of ``agent``, ``chain`` and ``dsl``."""
+class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
+    """What to start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may be spelled in camelCase as well."""
 
-    agent: Word | None = None
-    chain: Word | None = None
-    dsl: Word | None = None
-    prompt: Text | None = None
-    prompt_literal: bool = False
-    """With variables, too, the prompt is taken as it is."""
-    cwd: Word | None = None
-    args: Annotated[list[str], Meta(max_length=4096)] = []
-    env: dict[str, str] | None = None
-    variables: dict[str, str] | None = None
-    """Without it the prompt is taken as it is: ``${NAME}`` in it is no variable."""
-    marker: Word | None = None
-    until: Word | None = None
-    timeout: Seconds | None = None
-    parent: Word | None = None
-    task: Word | None = None
-    """The task that an agent is handed with this."""
-    on_question: Literal["deny", "ask", "fail"] | None = None
-    """What becomes of an agent that asks; without it what the chain says, then the configuration."""
-    on_question_default: Literal["deny", "ask", "fail"] | None = None
-    """What becomes of it where neither of those says anything; without this it waits for an answer."""
-    session: bool = False
-    """A single agent stays for more messages after its first turn."""
-    budget_usd: Dollars | None = None
-    budget_tokens: Count | None = None
-    """What the run and everything below it may spend."""
-    idle_timeout: Seconds | None = None
-    """For how long an agent may say nothing."""
-    failures: Count | None = None
-    no_progress: Count | None = None
-    """After how many passes in a row that failed, or changed nothing, a loop ends."""
-    gate_timeout: Seconds | None = None
-    on_lost: Literal["ask", "retry"] | None = None
-    """What becomes of a pass of which nobody knows how it ended."""
-    isolation: Literal["none", "worktree"] | None = None
-    """Where the steps of a chain work: where the caller says, or each in a git worktree of its own."""
-    told_budget_usd: Dollars | None = None
-    told_budget_tokens: Count | None = None
-    told_idle_timeout: Seconds | None = None
-    told_no_progress: Count | None = None
-    told_gate_timeout: Seconds | None = None
-    told_on_lost: Literal["ask", "retry"] | None = None
+    camel_budget_usd: Dollars | None = None
+    camel_budget_tokens: Count | None = None
+    camel_idle_timeout: Seconds | None = None
+    camel_no_progress: Count | None = None
+    camel_gate_timeout: Seconds | None = None
+    camel_on_lost: Literal["ask", "retry"] | None = None
 
     def __post_init__(self) -> None:
-        for name in _BOUNDS:
-            if getattr(self, name) is None:
-                setattr(self, name, getattr(self, f"told_{name}"))
+        for name in _CAMEL:
+            if (value := getattr(self, f"camel_{name}")) is not None:
+                msgspec.structs.force_setattr(self, name, value)
 
 
 class Message(Body):
@@ -469,16 +426,10 @@ class PruneBody(Body):
     dry_run: bool = False
 
 
-class ResumeBody(Body, rename={"start_at": "from"}):
-    """How to go on with a run that has ended: the session of an agent, or a chain."""
+class ResumeBody(ResumeRequest, frozen=True, rename={"start_at": "from"}):
+    """How to continue a run that has ended: an agent's session, or the rest of a chain."""
 
-    prompt: Text | None = None
-    session: bool = False
     start_at: int | Word | None = None
-    """The step of a chain to begin with: its number, from 1, or its agent's name. Without it the first that is not
-    complete."""
-    env: dict[str, str] | None = None
-    """The caller's environment: the values of secret variables are taken from it. Without it the server's own."""
 
 
 class Empty(Body):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hocket.api.validation_errors import NO_LINE_END
-from hocket.api.wire import About, Body, Dollars, Seconds, Text, Word
+from hocket.api.wire import About, Body
 from hocket.errors import UsageError
 from hocket.model import Event, Reason, Status
 from hocket.model.task import (
@@ -29,13 +29,13 @@ from hocket.model.task import (
     Task,
     TaskStatus,
 )
+from hocket.workflows.request import Dollars, HandoffRequest, Name, OnQuestion, StartRequest, Text, Word
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
 Line = Annotated[str, Meta(max_length=64 * 1024)]
 PlanText = Annotated[str, Meta(max_length=1024 * 1024)]
 Lines = Annotated[list[Line], Meta(max_length=10_000)]
-Name = Annotated[str, Meta(min_length=1, max_length=4096)]
 Wanted = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")]
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 
@@ -252,22 +252,26 @@ def _planning(body: PlanBody | TaskIn) -> Planning:
     return Planning(summary, *(tuple(one) if isinstance(one, list) else one for one in parts))
 
 
-class HandoffBody(CamelBody):
-    """Whom to hand the task to, and with which words."""
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
 
-    agent_name: Name
-    prompt: Text
-    cwd: Word | None = None
+
+def _handoff_name(field: str) -> str:
+    return "agentName" if field == "agent" else _camel(field)
+
+
+class HandoffBody(HandoffRequest, frozen=True, kw_only=True, rename=_handoff_name):
+    """The agent to hand the task to, and its prompt. Repeats the fields whose names differ on the wire."""
+
+    agent: Name
     default_cwd: Word | None = None
-    """Where to work if neither ``cwd`` nor the task says."""
-    env: dict[str, str] | None = None
-    timeout: Seconds | None = None
     budget_usd: Dollars | None = None
-    on_question: Literal["deny", "ask", "fail"] | None = None
+    on_question: OnQuestion | None = None
 
 
-class NewHandoffBody(HandoffBody):
-    """The same for a task that is made with it."""
+class NewHandoffBody(HandoffBody, frozen=True, kw_only=True):
+    """A hand-off of a task that is created with it."""
 
     description: Wanted | None = None
     """Without it the first line of the prompt that says anything."""
@@ -291,6 +295,12 @@ class QueueBody(CamelBody):
     default_cwd: Word | None = None
     """Where that one works if the task does not say."""
     env: dict[str, str] | None = None
+
+    def handoff(self, task_cwd: str | None) -> StartRequest | None:
+        """The start that it comes to later; None for an item without an agent."""
+        if self.agent_name is None:
+            return None
+        return HandoffRequest(self.agent_name, self.prompt, default_cwd=self.default_cwd, env=self.env).start(task_cwd)
 
 
 class AttachmentBody(CamelBody):
@@ -559,8 +569,3 @@ def _history_event(data: Mapping[str, Any], ts: float) -> dict[str, Any]:
 
 def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

@@ -64,7 +64,8 @@ from hocket.rehearsal import Script, ScriptedModel, Uncovered, load, record, unc
 from hocket.rehearsal.conversation_counts import conversations_in
 from hocket.rehearsal.steps import When
 from hocket.trust.approvals import Approvals
-from hocket.workflows.bind import StartRequest, bind
+from hocket.workflows.bind import bind
+from hocket.workflows.request import StartRequest
 
 SCRIPT = "rehearsal.yaml"
 FOOTER = "rehearsal  ·  ^C stop"

@@ -124,7 +124,8 @@ def _bound_steps(request: dict[str, Any], *, starting: bool) -> list[dict[str, A
         steps: list[dict[str, Any]] = client.request("POST", "/api/plans", request)
         return steps
     from hocket.config.loading import load
-    from hocket.workflows.bind import StartRequest, bind, describe
+    from hocket.workflows.bind import bind, describe
+    from hocket.workflows.request import StartRequest
 
     cwd = request["cwd"]
     return describe(bind(StartRequest(**request), load(cwd, config.home())))

@@ -15,12 +15,11 @@ import unicodedata
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hocket.config import caller_environment
 from hocket.engine import Assignment, Engine
 from hocket.errors import (
     AgentNotFound,
@@ -68,9 +67,10 @@ from hocket.store import Committed
 from hocket.store.task_files import FOLDER, TaskFiles
 from hocket.tasks.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.trust.approvals import is_trusted
-from hocket.workflows.bind import StartRequest, check_directory
+from hocket.workflows.bind import check_directory
 from hocket.workflows.directory_state import UNREADABLE, Evidence, look
 from hocket.workflows.git import Git
+from hocket.workflows.request import HandoffRequest, ResumeRequest, StartRequest
 
 T = TypeVar("T")
 
@@ -81,21 +81,6 @@ PAGE = 200
 _NAME_LENGTH = 128
 _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))})
 """Names that are devices where others may save the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """A hand-off that somebody asks for."""
-
-    agent: str
-    prompt: str
-    cwd: str | None = None
-    default_cwd: str | None = None
-    """Where the task has no place of its own."""
-    env: Mapping[str, str] | None = None
-    timeout: float | None = None
-    budget_usd: float | None = None
-    on_question: str | None = None
 
 
 class Sight(NamedTuple):
@@ -239,6 +224,7 @@ class Tasks:
             raise UsageError("a task is handed to one agent", "say which with `agent`; it may start a chain itself")
         if key is not None and (known := self.read.by_request(key)) is not None:
             return self._known(task, known)
+        request = self._completed(request, caller)
         seen_from = self._sight(request, caller)
         first = (Unqueue(task.id, queued.id),) if queued else ()
         try:
@@ -256,14 +242,11 @@ class Tasks:
     async def resume(
         self,
         run: Run,
-        prompt: str | None,
+        request: ResumeRequest,
         key: str | None,
-        session: bool,
-        start_at: int | str | None,
-        env: Mapping[str, str],
     ) -> Run:
         """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
-        going_on = partial(self._engine.resume, run, prompt, key, session, start_at, env)
+        going_on = partial(self._engine.resume, run, request, key)
         task = self.read.task(run.task) if run.task and run.handoff else None
         if task is None or (key is not None and self.read.by_request(key) is not None):
             return await going_on()
@@ -286,24 +269,25 @@ class Tasks:
         except (UnknownAgent, AgentNotFound) as error:
             raise UnknownAgent(f"Unknown agent: {agent}", error.hint or error.message) from error
 
-    async def hand_off_new(self, description: str, wish: Wish, key: str | None, caller: Run | None) -> Given:
+    async def hand_off_new(
+        self, description: str, handoff: HandoffRequest, key: str | None, caller: Run | None
+    ) -> Given:
         """Make a task and hand it over in one go: where that is refused, no task is left behind."""
         if key is not None and (known := self.read.by_request(key)) is not None:
             return self._known(None, known)
         now = time.time()
-        place = wish.cwd or wish.default_cwd or (caller.cwd if caller else None)
+        request = self._completed(handoff.start(None), caller)
         owner = caller.id if caller else None
-        task = Task(_id("t"), 0, description, now, now, cwd=place, owner=owner)
-        request = self.request(task, wish, caller)
+        task = Task(_id("t"), 0, description, now, now, cwd=request.cwd, owner=owner)
         seen_from = self._sight(request, caller)
         seen = await self._check_rounds(request, caller, seen_from)
         assignment = Assignment(task.id, _id("h"), owner, (Create(task),), seen)
-        run = await self._naming(wish.agent, self._engine.start(request, key, caller, assignment))
+        run = await self._naming(handoff.agent, self._engine.start(request, key, caller, assignment))
         return self._begun(None, run, seen_from)
 
     def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
         """Never in an environment that an agent sends: which git is run is not for it to choose."""
-        return Sight(request.cwd, self._engine.environment(caller) if caller else request.env)
+        return Sight(request.directory, self._engine.environment(caller) if caller else request.environment)
 
     async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
         """Raise unless the task is free for this caller, and goes on by this."""
@@ -358,24 +342,11 @@ class Tasks:
             if record is not None and record.completed_at is not None:
                 raise Conflict(f"{run.agent} (run {run.number}) has not ended yet", f"hocket wait {run.number}")
 
-    def request(self, task: Task, wish: Wish, caller: Run | None) -> StartRequest:
-        """The start that a wish comes to, where the task says where."""
-        cwd = wish.cwd or task.cwd or wish.default_cwd or (caller.cwd if caller else None)
-        if cwd is None:
+    def _completed(self, request: StartRequest, caller: Run | None) -> StartRequest:
+        found = self._engine.completed(request, caller)
+        if found.cwd is None:
             raise UsageError("this task has no working directory", "make it with `cwd`, an absolute path")
-        env = wish.env
-        if env is None:
-            env = self._engine.environment(caller) if caller else caller_environment()
-        return StartRequest(
-            cwd=cwd,
-            env=env,
-            agent=wish.agent,
-            prompt=wish.prompt,
-            prompt_literal=True,
-            timeout=wish.timeout,
-            budget_usd=wish.budget_usd,
-            on_question=wish.on_question,
-        )
+        return found
 
     async def complete(self, task: Task, output: str, caller: Run | None) -> Task:
         """Close a hand-off by word of mouth: an agent its own, the operator the innermost one."""
@@ -409,21 +380,21 @@ class Tasks:
     # What waits
 
     async def enqueue(
-        self, task: Task, prompt: str, wish: Wish | None, caller: Run | None, key: str | None = None
+        self, task: Task, prompt: str, handoff: StartRequest | None, caller: Run | None, key: str | None = None
     ) -> Queued:
-        """Something for later; with a ``wish`` it becomes that hand-off. The same ``key`` queues it once."""
-        if caller is not None and wish is not None:
+        """Something for later; with a ``handoff`` it becomes that start. The same ``key`` queues it once."""
+        if caller is not None and handoff is not None:
             raise Forbidden(
                 "what is started later, by itself, is for people to queue",
                 "hand it over now, or queue it without an agent for whoever takes it",
             )
         item = Queued(f"q{_digest(key)}" if key else _id("q"), prompt, None, time.time())
         env: Mapping[str, str] = {}
-        if wish is not None:
+        if handoff is not None and handoff.agent is not None:
             # Better now than when its turn comes, and nobody is there to be told.
-            request = self.request(task, wish, None)
-            env = await self._naming(wish.agent, self._engine.check(request))
-            item = replace(item, agent=wish.agent, cwd=request.cwd, env=public_part(env))
+            request = self._completed(handoff, None)
+            env = await self._naming(handoff.agent, self._engine.check(request))
+            item = replace(item, agent=handoff.agent, cwd=request.cwd, env=public_part(env))
         if not (key and self.read.task_change(task.id, item.id)):
             async with self._engine.secrets.holding(item.id, [env]):
                 await self._ordered(Enqueue(task.id, item))
@@ -471,8 +442,8 @@ class Tasks:
             return False
         try:
             env = None if item.env is None else {**item.env, **self._engine.secrets.values(item.id)}
-            request = self.request(task, Wish(item.agent, item.prompt, item.cwd, env=env), None)
-            await self.hand_off(task, request, None, None, item)
+            handoff = HandoffRequest(item.agent, item.prompt, item.cwd, env=env)
+            await self.hand_off(task, handoff.start(task.cwd), None, None, item)
         except (DiskLow, StoreError):
             await asyncio.sleep(RETRY_AFTER)
         except Conflict:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -46,48 +46,11 @@ from hocket.trust.delegation import Ceiling, Granted, Wanted
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
 from hocket.workflows.offer import own_server
+from hocket.workflows.request import StartRequest
 from hocket.workflows.step_prompts import filled
 from hocket.workflows.worktrees import find_repository
 
 T = TypeVar("T", bound=Grouped)
-
-
-@dataclass(frozen=True, slots=True)
-class StartRequest:
-    """What somebody wants to have run: one agent, a chain's text, or a chain by its name."""
-
-    cwd: str
-    env: Mapping[str, str] = field(default_factory=dict)
-    """The caller's environment, as ``config.caller_environment`` gives it."""
-    agent: str | None = None
-    dsl: str | None = None
-    chain: str | None = None
-    prompt: str | None = None
-    prompt_file: str | None = None
-    prompt_literal: bool = False
-    """The prompt is somebody's text that was not typed for us (piped in, or sent by a program): a ``${NAME}``
-    in it is no variable, and ``{{previous.result}}`` is no blank."""
-    args: tuple[str, ...] = ()
-    variables: Mapping[str, str] = field(default_factory=dict)
-    marker: str | None = None
-    until: str | None = None
-    timeout: float | None = None
-    on_question: str | None = None
-    """``deny``, ``ask`` or ``fail``; without it the chain's, then the configuration's."""
-    on_question_default: str | None = None
-    """What holds where those say nothing either; without it ``ask``, since there is an inbox."""
-    session: bool = False
-    """Whether a single agent stays for more messages after its first turn."""
-    budget_usd: float | None = None
-    budget_tokens: int | None = None
-    """What all of it together may spend."""
-    idle_timeout: float | None = None
-    failures: int | None = None
-    no_progress: int | None = None
-    gate_timeout: float | None = None
-    on_lost: str | None = None
-    isolation: str | None = None
-    """``worktree`` or ``none``, for every step; without it what the step says, then the chain."""
 
 
 _OF_CHAINS = {
@@ -164,8 +127,8 @@ def bind(
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
-        cwd=request.cwd,
-        env=agent_environment(request.env, "executable", config.env_pass) | named_programs(request.env),
+        cwd=request.directory,
+        env=agent_environment(request.environment, "executable", config.env_pass) | named_programs(request.environment),
         until=request.until or (named.until if named else None),
         timeout=request.timeout or (named.timeout if named else None),
         gate_timeout=request.gate_timeout or (named.gate_timeout if named else None),
@@ -180,7 +143,7 @@ def bind(
 
 
 def _check(request: StartRequest) -> None:
-    given = ((one.name, getattr(request, one.name)) for one in fields(request))
+    given = ((name, getattr(request, name)) for name in request.__struct_fields__)
     if where := next((found for name, value in given if (found := odd_text(value, name))), None):
         raise UsageError(f"{where} {NOT_TEXT}")
     if sum(wish is not None for wish in (request.agent, request.dsl, request.chain)) != 1:
@@ -205,10 +168,10 @@ def _check(request: StartRequest) -> None:
             raise UsageError(f"{words} above 0{least}, not {value:,.10g}")
     if request.until is not None and (not request.until.strip() or "\0" in request.until):
         raise UsageError("the gate is not a command")
-    for name in request.variables:
+    for name in request.variables or ():
         if not is_variable_name(name):
             raise UsageError(f"{name!r} is not the name of a variable", "use capital letters, digits and _")
-    check_directory(request.cwd)
+    check_directory(request.directory)
 
 
 def check_directory(cwd: str) -> None:
@@ -231,7 +194,7 @@ class _Finding:
         self.config = config = approvals.config
         self._ceiling = ceiling
         self._request = request
-        seen = sight or Sight(lambda: discover(request.cwd, request.env, config.home, config, approvals))
+        seen = sight or Sight(lambda: discover(request.directory, request.environment, config.home, config, approvals))
         self._sight = seen._replace(catalog=cache(seen.catalog), trusts=approvals.trusts)
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
@@ -239,15 +202,15 @@ class _Finding:
         self.mode: tuple[Vouched, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
-        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.env, cwd, approvals.trusts)))
+        self.repository = cache(lambda cwd: find_repository(cwd, Git(request.environment, cwd, approvals.trusts)))
         """The repository that a directory lies in."""
         self.fingerprint = cache(approvals.cover.fingerprint) if approvals.home is not None else str
         """Of what a folder brings along."""
 
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
-            cwd = self._request.cwd
-            found = resolve(name, cwd, self._request.env, self.config, self._sight)
+            cwd = self._request.directory
+            found = resolve(name, cwd, self._request.environment, self.config, self._sight)
             self._agents[name] = authorize(found, cwd, self.approvals, self._sight.catalog)
         return self._agents[name]
 
@@ -262,7 +225,7 @@ class _Finding:
 
     def trust_notices(self, agent: Agent) -> Iterator[str]:
         """What nobody has been told yet: not by an earlier step, nor when the run was started that asks for this."""
-        found = _trust_notice(agent, self._request.cwd)
+        found = _trust_notice(agent, self._request.directory)
         if found and found not in self._told and self._ceiling.caller is None:
             self._told.add(found)
             yield found
@@ -270,7 +233,7 @@ class _Finding:
     def environment(self, provider: str) -> Mapping[str, str]:
         """What an agent of this kind gets of the caller's environment."""
         if provider not in self._environments:
-            found = agent_environment(self._request.env, provider, self.config.env_pass)
+            found = agent_environment(self._request.environment, provider, self.config.env_pass)
             self._environments[provider] = found
         return self._environments[provider]
 
@@ -382,7 +345,7 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
         session=request.session,
         on_question=_on_question(request, chain) or claude.on_question or request.on_question_default or "ask",
         permission_mode=(chain.permission_mode if chain else None) or claude.permission_mode,
-        model=request.env.get("CLAUDE_RUNNER_MODEL") or claude.model,
+        model=request.environment.get("CLAUDE_RUNNER_MODEL") or claude.model,
         contract=claude.contract,
         cross_session=claude.cross_session,
     )
@@ -393,7 +356,7 @@ def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Conf
     if chain is not None and chain.permission_mode is not None:
         speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
     else:
-        file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.cwd}/hocket.toml")
+        file = next((one for one in config.files if one.endswith("/hocket.toml")), f"{request.directory}/hocket.toml")
         speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
     if folder is None or not is_wider(mode, config.ceiling):
         return ()
@@ -437,7 +400,7 @@ def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         if wish.agent not in find.config.agents:
             check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
         agent, isolation = find(wish.agent), None
-        cwd = agent.cwd or request.cwd
+        cwd = agent.cwd or request.directory
         if wish.isolated:
             options = options._replace(own_branch=True)
             agent = in_a_worktree(agent, find.approvals)
@@ -464,12 +427,14 @@ def _spec(
     task: _Task | None = None,
 ) -> Spec:
     config = find.config
-    agent_args, step_args = (_substituted(args, request.variables) for args in (agent.args, wish.args))
+    agent_args, step_args = (_substituted(args, request.variables or {}) for args in (agent.args, wish.args))
     given = _given(wish, agent_args, step_args, config)
     by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
     written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
-    granted = find.grant(Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.cwd))
-    servers = servers_for(agent, request.cwd, request.env)
+    granted = find.grant(
+        Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.directory)
+    )
+    servers = servers_for(agent, request.directory, request.environment)
     own = own_server(agent, config)
     unknown = [name for name in servers.unknown if own is None or name != own.name]
     env = {**find.environment(agent.provider), **_lists(agent)}
@@ -488,8 +453,8 @@ def _spec(
         agent=wish.agent,
         provider=agent.provider,
         argv=launch.argv,
-        cwd=agent.cwd or request.cwd,
-        env={**env, **launch.env, **named_programs(request.env)},
+        cwd=agent.cwd or request.directory,
+        env={**env, **launch.env, **named_programs(request.environment)},
         prompt=launch.prompt,
         stdin=launch.stdin,
         loop=wish.loop,
@@ -588,17 +553,15 @@ def _is_form(level: PromptLevel, request: StartRequest) -> bool:
 
 def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
     """The caller's prompt; without one what the chain says, unless that is a form itself."""
-    if request.prompt and (request.prompt_literal or request.agent is not None):
+    if request.prompt and (request.is_literal or request.agent is not None):
         return _Task(request.prompt, True)
-    level = choose_prompt([PromptLevel(request.prompt, request.prompt_file)])
     try:
-        callers = _read(level, request)
+        callers = substitute(request.prompt or "", request.variables or {})
     except UsageError as error:
-        if level.text:
-            error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
+        error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
         raise
     if callers:
-        return _Task(callers, True, () if level.file else (PREVIOUS,))
+        return _Task(callers, True, (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
         level = PromptLevel(chain.prompt, chain.prompt_file, chain.project) if chain else PromptLevel()
         whole = _read(choose_prompt([level]), request)
@@ -609,8 +572,8 @@ def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
 def _read(level: PromptLevel, request: StartRequest) -> str | None:
     """The prompt that a level gives. A file's content is left alone: what looks like a variable in it is none."""
     if level.file:
-        return read_prompt(substitute(level.file, request.variables), request.cwd, level.project)
-    return substitute(level.text, request.variables) if level.text else None
+        return read_prompt(substitute(level.file, request.variables or {}), request.directory, level.project)
+    return substitute(level.text, request.variables or {}) if level.text else None
 
 
 def _check_blanks(wish: _Wish, text: str, task: _Task) -> None:

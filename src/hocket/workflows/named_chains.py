@@ -19,7 +19,8 @@ from hocket.errors import HocketError
 from hocket.model import stages
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import check_configuration
-from hocket.workflows.bind import StartRequest, bind, check_directory
+from hocket.workflows.bind import bind, check_directory
+from hocket.workflows.request import StartRequest
 
 _OF_STEPS = tuple(name for name in StepConfig.fields if name != "group")
 _OF_CHAINS = tuple(name for name in ChainConfig.fields if name not in ("source", "steps", "project"))

@@ -28,6 +28,7 @@ from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
 from hocket.workflows.chain_state import tree_of
 from hocket.workflows.isolation import approved_anew, around_anew, folder, has_restrictions, place_of_worktrees
+from hocket.workflows.request import ResumeRequest
 from hocket.workflows.step_prompts import stage_result
 
 ResultOf = Callable[[str], str | None]
@@ -55,21 +56,21 @@ class Wish(NamedTuple):
         return self.prompt is not None or self.session
 
 
-def bound(read: Queries, run: Run, wish: Wish) -> Spec | BoundChain:
+def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
     """What to start so that the work of an ended run goes on."""
-    if run.kind is not Kind.CHAIN and wish.start_at is not None:
+    if run.kind is not Kind.CHAIN and request.start_at is not None:
         raise UsageError(f"run {run.number} is no chain; it has no steps to choose from")
     if run.kind is Kind.CHAIN:
         _check_ended(run)
         record = read.spec(run.id)
-        chain = _chain_spec.decode(_with_secrets(record, wish))
+        chain = _chain_spec.decode(_with_secrets(record, request))
         sessions = _sessions(read, run)
-        if _is_about_the_chain(run, chain, sessions, wish):
-            _check_alone(read.last_resuming(run), run, wish)
-            left = _left_of(read, run, chain, wish.start_at)
-            first = replace(left.steps[0], spec=_told_what_is_missing(left.steps[0].spec, record, wish))
+        if _is_about_the_chain(run, chain, sessions, request):
+            _check_alone(read.last_resuming(run), run, request)
+            left = _left_of(read, run, chain, request.start_at)
+            first = replace(left.steps[0], spec=_told_what_is_missing(left.steps[0].spec, record, request))
             return replace(left, steps=(first, *left.steps[1:]))
-    return _session_again(read, _with_a_session(read, run), wish)
+    return _session_again(read, _with_a_session(read, run), request)
 
 
 def vouched_for(bound: Spec | BoundChain, home: str) -> Spec | BoundChain:
@@ -100,15 +101,15 @@ def _check_around(step: Step, home: str) -> None:
         check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
 
 
-def _with_secrets(record: bytes, wish: Wish) -> bytes:
+def _with_secrets(record: bytes, request: ResumeRequest) -> bytes:
     """The record of an ended run with the caller's values of its secret variables."""
-    given = {name: wish.env[name] for name in secret_names(record) & wish.env.keys()}
+    given = {name: request.environment[name] for name in secret_names(record) & request.environment.keys()}
     check_total("the resumed run", (), given)
     return reveal(record, lambda name, _: given.get(name))
 
 
-def _told_what_is_missing(spec: Spec, record: bytes, wish: Wish) -> Spec:
-    missing = sorted(secret_names(record) - wish.env.keys())
+def _told_what_is_missing(spec: Spec, record: bytes, request: ResumeRequest) -> Spec:
+    missing = sorted(secret_names(record) - request.environment.keys())
     if not missing:
         return spec
     notice = f"started without {', '.join(missing)}: set in the run it resumes, and not where it was resumed"
@@ -120,13 +121,13 @@ def _check_ended(run: Run) -> None:
         raise Conflict(f"run {run.number} has not ended", f"hocket wait {run.number}")
 
 
-def _check_alone(last: Run | None, run: Run, wish: Wish) -> None:
+def _check_alone(last: Run | None, run: Run, request: ResumeRequest) -> None:
     """Work is gone on with once: while somebody does, and after that from where they came to."""
     if last is None:
         return
     if not last.ended:
         raise Conflict(f"run {last.number} goes on with run {run.number} already", f"hocket wait {last.number}")
-    if wish.start_at is None:
+    if request.start_at is None:
         raise Conflict(
             f"run {last.number} went on with run {run.number} and is {last.status}",
             f"hocket resume {run.number} --from STEP does it again from there"
@@ -150,18 +151,18 @@ def _with_a_session(read: Queries, run: Run) -> Run:
     return below[0] if below else run
 
 
-def _session_again(read: Queries, run: Run, wish: Wish) -> Spec:
+def _session_again(read: Queries, run: Run, request: ResumeRequest) -> Spec:
     _check_ended(run)
     sessions = PROVIDERS[run.provider].sessions if run.kind is Kind.LEAF and run.provider else None
     if sessions is None or run.session_id is None:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
-    before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, wish)), record, wish)
-    again = sessions.resumed(before, run.session_id, wish.prompt or "")
-    if wish.session and again.stdin != "lines":
+    before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, request)), record, request)
+    again = sessions.resumed(before, run.session_id, request.prompt or "")
+    if request.session and again.stdin != "lines":
         raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
     spent = before.session_tokens + (run.tokens or 0)
-    return replace(again, resumed_from=run.id, session=wish.session, loop=False, timeout=None, session_tokens=spent)
+    return replace(again, resumed_from=run.id, session=request.session, loop=False, timeout=None, session_tokens=spent)
 
 
 class Home(NamedTuple):
@@ -220,16 +221,16 @@ def _numbers(runs: Sequence[Run]) -> str:
 # --- A chain ------------------------------------------------------------------------------------------------
 
 
-def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], wish: Wish) -> bool:
+def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], request: ResumeRequest) -> bool:
     """Whether who goes on with a chain means all of it, and not the session of an agent in it."""
-    is_chosen, is_done = wish.start_at is not None, run.status is Status.DONE
-    if wish.is_talk and (is_chosen or (not is_done and len(chain.steps) > 1)):
+    is_chosen, is_done = request.start_at is not None, run.status is Status.DONE
+    if request.is_message and (is_chosen or (not is_done and len(chain.steps) > 1)):
         named = f"; to go on with one agent's session, name its run: {_numbers(sessions)}" if sessions else ""
         raise Conflict(
             f"run {run.number} is a chain, and its steps have their own prompts",
             f"without a prompt and --session it goes on as it was{named}",
         )
-    if is_chosen or wish.is_talk:
+    if is_chosen or request.is_message:
         return is_chosen
     if _is_one_agent(chain) and len(sessions) == 1:
         return False

@@ -1,0 +1,135 @@
+"""What a caller asks for: a start, a resume, a hand-off. The wire decodes these structs and binding reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from hocket.errors import UsageError
+
+Text = Annotated[str, Meta(max_length=12 * 1024 * 1024)]
+Seconds = Annotated[float, Meta(gt=0, le=10**9)]
+Dollars = Annotated[float, Meta(gt=0, le=10**9)]
+Count = Annotated[int, Meta(ge=1, le=10**15)]
+Word = Annotated[str, Meta(min_length=1, max_length=64 * 1024)]
+Name = Annotated[str, Meta(min_length=1, max_length=4096)]
+OnQuestion = Literal["deny", "ask", "fail"]
+
+
+class StartRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A start: exactly one of ``agent``, ``dsl`` and ``chain``."""
+
+    cwd: Word | None = None
+    """The working directory, an absolute path. Default: that of the calling run."""
+    env: Mapping[str, str] | None = None
+    """The caller's environment. Default: that of the calling run, else the server's own."""
+    agent: Word | None = None
+    dsl: Word | None = None
+    """A chain's text, such as ``planner -> builder:3``."""
+    chain: Word | None = None
+    """The name of a configured chain."""
+    prompt: Text | None = None
+    prompt_literal: bool = False
+    """Use the prompt as it is even if ``variables`` are given: replace neither ``${NAME}`` nor placeholders."""
+    args: Annotated[tuple[str, ...], Meta(max_length=4096)] = ()
+    """Arguments for every agent, after those that Hocket adds."""
+    variables: Mapping[str, str] | None = None
+    """Values for ``${NAME}``. Without this field the prompt is used as it is."""
+    marker: Word | None = None
+    """The line with which an agent ends its loop."""
+    until: Word | None = None
+    """A shell command that has to succeed before a step counts as done."""
+    timeout: Seconds | None = None
+    """Time limit in seconds."""
+    parent: Word | None = None
+    """The run to start this one below."""
+    task: Word | None = None
+    """The task to hand to the agent."""
+    on_question: OnQuestion | None = None
+    """How to treat an agent's questions. Default: that of the chain, then of the configuration."""
+    on_question_default: OnQuestion | None = None
+    """How to treat questions if neither chain nor configuration says. Default: ``ask``."""
+    session: bool = False
+    """Keep a single agent open for more messages after its first turn."""
+    budget_usd: Dollars | None = None
+    """Stop when the total cost of the run and everything below it reaches this many US dollars."""
+    budget_tokens: Count | None = None
+    """Stop when the run and everything below it have used this many tokens."""
+    idle_timeout: Seconds | None = None
+    """Stop when an agent produces no output for this many seconds."""
+    failures: Count | None = None
+    """End a loop after this many failed iterations in a row."""
+    no_progress: Count | None = None
+    """End a loop after this many iterations in a row that changed nothing."""
+    gate_timeout: Seconds | None = None
+    """Time limit of the gate in seconds."""
+    on_lost: Literal["ask", "retry"] | None = None
+    """What to do about an iteration whose outcome is unknown."""
+    isolation: Literal["none", "worktree"] | None = None
+    """Whether each step of a chain works in a git worktree of its own. Default: what the step says, then the chain."""
+
+    @property
+    def directory(self) -> str:
+        """The working directory; raises if the request has none."""
+        if self.cwd is None:
+            raise UsageError("a start needs a working directory", "Add `cwd`, an absolute path")
+        return self.cwd
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.env or {}
+
+    @property
+    def is_literal(self) -> bool:
+        """True if nothing in the prompt is to be replaced."""
+        return self.prompt_literal or self.variables is None
+
+
+class ResumeRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """How to continue a run that has ended: an agent's session, or the rest of a chain."""
+
+    prompt: Text | None = None
+    """What to tell the agent whose session continues."""
+    session: bool = False
+    """Keep the session open for more messages."""
+    start_at: int | Word | None = None
+    """The step of a chain to begin with: its number, from 1, or its agent's name. Default: the first incomplete one."""
+    env: Mapping[str, str] | None = None
+    """The caller's environment, which the values of secret variables are taken from. Default: the server's own."""
+
+    @property
+    def is_message(self) -> bool:
+        """True if this is for one agent; the steps of a chain have their own prompts."""
+        return self.prompt is not None or self.session
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.env or {}
+
+
+class HandoffRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A task's hand-off: to whom, and with which prompt."""
+
+    agent: Name
+    prompt: Text
+    cwd: Word | None = None
+    default_cwd: Word | None = None
+    """The working directory if neither ``cwd`` nor the task has one."""
+    env: Mapping[str, str] | None = None
+    timeout: Seconds | None = None
+    budget_usd: Dollars | None = None
+    on_question: OnQuestion | None = None
+
+    def start(self, task_cwd: str | None) -> StartRequest:
+        """The start that this comes to."""
+        return StartRequest(
+            cwd=self.cwd or task_cwd or self.default_cwd,
+            env=self.env,
+            agent=self.agent,
+            prompt=self.prompt,
+            timeout=self.timeout,
+            budget_usd=self.budget_usd,
+            on_question=self.on_question,
+        )
