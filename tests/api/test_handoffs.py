@@ -578,7 +578,9 @@ def test_a_hand_off_works_where_it_is_told_to(shared: Server) -> None:
         ({}, shared.project),
     ):
         body = {"agentName": "where", "prompt": "x", **asked}
-        handoff = shared.post(f"/api/tasks/{task['id']}/handoff", body).json()["meta"]["handoff"]
+        answer = shared.post(f"/api/tasks/{task['id']}/handoff", body)
+        assert answer.status_code == 200, answer.text
+        handoff = answer.json()["meta"]["handoff"]
         assert closed(shared, task, handoff)["output"].strip() == str(place)
     body = {"agentName": "where", "prompt": "x", "cwd": "/no/such/place"}
     assert shared.post(f"/api/tasks/{task['id']}/handoff", body).status_code == 400
