@@ -38,24 +38,6 @@ _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
 
 
-class Wish(NamedTuple):
-    """How somebody wants to go on."""
-
-    prompt: str | None = None
-    """What to tell the agent whose session goes on."""
-    session: bool = False
-    """Whether that one stays for more."""
-    start_at: int | str | None = None
-    """The step of a chain to begin with: its number, from 1, or its agent's name."""
-    env: Mapping[str, str] = MappingProxyType({})
-    """The caller's environment: it gives the values of secret variables, which an ended run has no more."""
-
-    @property
-    def is_talk(self) -> bool:
-        """Words are for one agent: the steps of a chain have their own."""
-        return self.prompt is not None or self.session
-
-
 def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
     """What to start so that the work of an ended run goes on."""
     if run.kind is not Kind.CHAIN and request.start_at is not None:
