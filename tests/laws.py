@@ -394,6 +394,42 @@ def web(module: Module) -> list[str]:
     return [f"{module.name} imports {name}" for name in sorted(imports(module)) if _is_within(name, banned)]
 
 
+BUILT_BY_CONSTRUCTION = frozenset({"sessions", "workflows", "tasks", "engine"})
+
+
+def assignments(module: Module) -> list[str]:
+    """No attribute of an engine object is assigned from outside: what an object needs is given to its constructor.
+
+    A record that is passed as an argument, or made in the same function, may be changed; what is reached through an
+    attribute may not.
+    """
+    if module.room not in BUILT_BY_CONSTRUCTION:
+        return []
+    return _unique(
+        f"{module.name}:{target.lineno} assigns {ast.unparse(target)}"
+        for function in ast.walk(module.tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for target in _assigned_attributes(function)
+        if isinstance(target.value, ast.Attribute)
+        or (isinstance(target.value, ast.Name) and target.value.id in _names_of_attributes(function))
+    )
+
+
+def _assigned_attributes(function: ast.AST) -> Iterator[ast.Attribute]:
+    return (node for node in ast.walk(function) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store))
+
+
+def _names_of_attributes(function: ast.AST) -> set[str]:
+    """Local names for what an attribute refers to, as in ``supervisor = self._supervisor``."""
+    return {
+        target.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
 def _strings(module: Module) -> Iterator[ast.Constant]:
     return (
         node

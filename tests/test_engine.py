@@ -168,8 +168,8 @@ def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, pr
             await until(lambda: kitchen.engine.find(run.id).session_id, "its session")
             committed = kitchen.engine.read.offsets(run.id).out
             (project / "first").write_text("")
-            leaf = kitchen.engine._processes._leaves[run.id]
-            await until(lambda: leaf.offsets.out > committed, "the half of a sentence to be read")
+            leaf = kitchen.engine._supervisor._leaves[run.id]
+            await until(lambda: leaf.output.offsets.out > committed, "the half of a sentence to be read")
             assert kitchen.engine.read.offsets(run.id).out == committed
         (project / "second").write_text("")
         async with kitchen_at(home, project) as kitchen:
@@ -373,7 +373,7 @@ def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Pa
             (notice,) = (event["data"]["text"] for event in told if event["type"] == "notice")
             lines = sum(event["type"] == "text" for event in told)
             written = (kitchen.engine.directory(ended) / files.OUT).stat().st_size
-            assert notice == f"{written - 2 * lines} bytes of what it wrote are in its files alone: hocket logs 1 --raw"
+            assert notice == f"{written - 2 * lines} bytes of output are only in the run's files: hocket logs 1 --raw"
             assert lines < 200_000
 
     asyncio.run(scene())

@@ -66,6 +66,10 @@ def test_only_the_api_knows_the_web_framework() -> None:
     assert broken(laws.web) == []
 
 
+def test_no_engine_object_is_assigned_to_from_outside() -> None:
+    assert broken(laws.assignments) == []
+
+
 def test_the_thin_client_imports_nothing_heavy() -> None:
     """Without site: what an environment's start-up files import is not the client's doing."""
     code = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); import hocket.client; print(*sys.modules)"
@@ -89,6 +93,9 @@ def test_a_cycle_between_modules_of_one_room_is_found() -> None:
 
 
 BAD: list[tuple[Law, str, str]] = [
+    (laws.assignments, "hocket.engine", "class E:\n    def __init__(self): self._a.b = lambda: None"),
+    (laws.assignments, "hocket.sessions.a", "def f(self):\n    a = self._a\n    a.b = 1"),
+    (laws.assignments, "hocket.workflows.a", "async def f(engine): engine.sessions.policy, x = 1, 2"),
     (laws.layers, "hocket.model", "import hocket.workflows.start"),
     (laws.layers, "hocket.errors", "from hocket import model"),
     (laws.layers, "hocket.store.runs", "from hocket.keeper import files"),
@@ -161,6 +168,12 @@ def test_a_breach_of_a_law_is_found(law: Law, name: str, source: str) -> None:
 
 
 GOOD: list[tuple[Law, str, str]] = [
+    (
+        laws.assignments,
+        "hocket.sessions.a",
+        "def f(self, leaf):\n    self.a = 1\n    leaf.b = 2\n    c = C()\n    c.d = 3",
+    ),
+    (laws.assignments, "hocket.cli.run", "def f(self): self.a.b = 1"),
     (
         laws.layers,
         "hocket.workflows.start",

@@ -27,6 +27,7 @@ from hocket.sessions.disk_reserve import Reserve
 from hocket.sessions.folder_threads import FolderThreads
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
+from hocket.sessions.keepers import Keepers
 from hocket.sessions.limits import Limits, check_children, check_disk, depth_below, width
 from hocket.sessions.messages import Talk
 from hocket.sessions.questions import Inbox, outcome
@@ -34,7 +35,7 @@ from hocket.sessions.run_identity import directory, new_id, run_of_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.secrets import masked_prompt
 from hocket.sessions.stream_mcp import Serving
-from hocket.sessions.supervisor import Processes
+from hocket.sessions.supervisor import Supervisor
 from hocket.store import Committed, Line, NewRun, Store, UsageTotal
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
@@ -46,6 +47,7 @@ from hocket.workflows.chain_driver import Chains
 from hocket.workflows.idle_timeout import Silence
 from hocket.workflows.isolation import placed
 from hocket.workflows.request import ResumeRequest, StartRequest
+from hocket.workflows.live_chains import LiveChains, TreePolicy
 from hocket.workflows.run_batch import Births
 from hocket.workflows.worktree_cleanup import Leftover, Leftovers
 
@@ -95,17 +97,23 @@ class Engine:
         self.secrets = SecretStore(home, self._journal)
         self._talk = Talk(home, self._journal)
         self.inbox = Inbox(self._journal)
-        self.serving = Serving(self._journal)
-        self._processes = Processes(home, socket, secret, self.secrets, self._journal, self._talk, self.serving, limits)
-        self._talk.redacted = self._processes.redacted
-        self.serving.need_server = partial(self._processes.need_server, "calls")
-        self._chains = Chains(self._journal, self._bear, self._bring_forth, self._processes, home)
+        keepers = Keepers(home)
+        self.serving = Serving(self._journal, partial(keepers.need_server, "calls"))
         self._budgets = Budgets(self._journal, self._ask_to_stop)
-        self._processes.allowance = lambda run: self._budgets.left(run, self._chains.beside(run))
-        self._processes.is_over_budget = self._budgets.is_over
-        self._processes.unheld = self._budgets.unheld
-        self._processes.used_up = self._budgets.used_up
-        self._processes.ending_with = self._chains.ending_with
+        live_chains = LiveChains(self._journal)
+        self._supervisor = Supervisor(
+            home,
+            socket,
+            secret,
+            self.secrets,
+            self._journal,
+            self._talk,
+            self.serving,
+            keepers,
+            TreePolicy(self._budgets, live_chains),
+            limits,
+        )
+        self._chains = Chains(self._journal, self._bear, self._bring_forth, self._supervisor, live_chains, home)
         self._silence = Silence(self._journal, self._end_below)
         self.catalogs = Catalogs(str(home))
         self._definitions = Definitions()
@@ -126,13 +134,13 @@ class Engine:
         self._budgets.open()
         self._silence.open()
         self._journal.listen(self._on_commit)
-        self._processes.open()
+        self._supervisor.open()
         self._folders.open()
         live = list(self._journal.live.values())
         self._note_restart([run for run in live if run.kind is Kind.LEAF])
         for run in live:
             if run.kind is Kind.LEAF:
-                self._processes.adopt(run, _leaf_spec.decode(self._record(run)))
+                self._supervisor.adopt(run, _leaf_spec.decode(self._record(run)))
         for run in live:
             if run.kind is Kind.CHAIN:
                 self._chains.adopt(run, _chain_spec.decode(self._record(run)))
@@ -147,7 +155,7 @@ class Engine:
 
     async def _pass_on_stop(self, runs: list[Run]) -> None:
         """To those of whom a server knew that they are to end with who started them, and died before it said so."""
-        await self._processes.insist_on_stop(runs, Reason.STOPPED)
+        await self._supervisor.insist_on_stop(runs, Reason.STOPPED)
         self._chains.stopping(runs)
 
     def _note_restart(self, leaves: list[Run]) -> None:
@@ -170,7 +178,7 @@ class Engine:
         await self._silence.close()
         self._folders.close()
         await self._chains.close()
-        await self._processes.close(self._chains.due)
+        await self._supervisor.close(self._chains.due)
         for future in (f for waiting in self._waiting.values() for f in waiting):
             future.cancel()
         self.secrets.close()
@@ -307,7 +315,7 @@ class Engine:
             self._expected.pop(run_id, None)
         run = born[run_id]
         if isinstance(bound, Spec):
-            self._processes.begin(run, bound)
+            self._supervisor.begin(run, bound)
         elif opening is not None:
             self._chains.begin(opening, born)
         if parent is not None and self._was_told_to_stop(parent):
@@ -500,12 +508,12 @@ class Engine:
                 )
 
     async def _end_below(self, run: Run, reason: Reason) -> list[Run]:
-        runs = await self._processes.ask_to_stop_below(run.id, reason)
+        runs = await self._supervisor.ask_to_stop_below(run.id, reason)
         self._chains.stopping(runs)
         return runs
 
     async def _ask_to_stop(self, runs: list[Run], reason: Reason = Reason.STOPPED) -> None:
-        await self._processes.ask_to_stop(runs, reason)
+        await self._supervisor.ask_to_stop(runs, reason)
         self._chains.stopping(runs)
 
     def _survivors(self, run: Run) -> list[int]:
@@ -539,7 +547,7 @@ class Engine:
         question = await self._talk.ask(run, text, options, key)
         now = self._journal.live.get(run.id)
         if now is not None and now.open_questions and self._talk.wish(now) == "fail":
-            await self._processes.ask_to_stop([now], Reason.NO_ANSWER)
+            await self._supervisor.ask_to_stop([now], Reason.NO_ANSWER)
         return question
 
     def question(self, run: Run, question: str) -> dict[str, Any]:

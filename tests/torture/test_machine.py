@@ -101,7 +101,7 @@ def test_lost_output_is_told_with_the_end(home: Path, project: Path, agent: Bin,
     lost = 10 * 2**20 - FILE_LIMIT
     events = ground.events(run)
     (text,) = [event["data"]["text"] for event in events if event["type"] == "notice"]
-    assert text.startswith(f"{lost} bytes of its output are lost")
+    assert text.startswith(f"{lost} bytes of output were lost")
     assert events[-1]["data"]["lost_bytes"] == lost
     assert text in hocket("logs", run).stdout
     ground.kill_server(signal.SIGTERM)

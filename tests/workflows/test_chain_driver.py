@@ -92,7 +92,7 @@ def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_s
             assert sorted(ends) == sorted(one.id for one in kitchen.engine.read.below(ended.id))
             assert [kitchen.engine.find(run).kind for run in commits[-1]] == last
             assert ended.steps == kitchen.engine.find(ended.id).steps
-            assert not kitchen.engine._chains._courses
+            assert not kitchen.engine._chains._live.by_run
 
     asyncio.run(scene())
 
@@ -103,7 +103,7 @@ def test_that_no_server_is_needed_any_more_is_said_after_a_calm(
 ) -> None:
     said: list[str] = []
     monkeypatch.setattr(Zygote, "need_server", lambda self, home: said.append(home))
-    monkeypatch.setattr("hocket.sessions.supervisor.CALM", calm)
+    monkeypatch.setattr("hocket.sessions.keepers.CALM", calm)
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

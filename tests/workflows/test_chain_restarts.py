@@ -137,7 +137,7 @@ def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
             await until(lambda: kitchen.engine.find(run.id).started_boot != before["boot"], "the new clock")
             now = kitchen.engine.find(run.id)
             assert 99 < clock.left(now, 100.0) <= 100
-            deadline = kitchen.engine._chains._courses[run.id].deadline
+            deadline = kitchen.engine._chains._live.by_run[run.id].deadline
             assert deadline is not None
             assert 99 < deadline.when() - asyncio.get_running_loop().time() <= 100
         async with kitchen_at(home, project) as kitchen:

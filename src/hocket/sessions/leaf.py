@@ -1,4 +1,4 @@
-"""One process as the engine sees it, whatever is being done with it."""
+"""A leaf run in memory: its identity, how far its output has been read, and the state of its process."""
 
 from __future__ import annotations
 
@@ -18,67 +18,113 @@ from hocket.sessions.secrets import secrets_of
 from hocket.sessions.stream_mcp import Line
 from hocket.store import Offsets
 
-COMPLAINT = 2000
+ERROR_TAIL = 2000
 """Bytes of standard error that explain a failure."""
 
 
+class LeafOutput:
+    """The output files of a run and how far they have been read. Changed by the ingest alone."""
+
+    def __init__(self, place: str, offsets: Offsets, redactor: Redactor) -> None:
+        self.out, self.err = (os.path.join(place, name) for name in (files.OUT, files.ERR))
+        self.offsets = offsets
+        self.scanned = {"out": 0, "err": 0}
+        """How far each file was searched for the end of an unfinished long line."""
+        self.session: str | None = None
+        """The session whose transcript is searched for, or was found."""
+        self._transcripts: Sequence[str] = ()
+        self._redactor = redactor
+
+    def sizes(self) -> tuple[int, int]:
+        """The sizes of the files, which may be far ahead of the offsets."""
+        return files.size(self.out), files.size(self.err)
+
+    def search(self, session: str | None, transcripts: Sequence[str]) -> None:
+        """Search for the transcript of a session at these paths from now on."""
+        self.session, self._transcripts = session, transcripts
+
+    def find_transcript(self) -> str | None:
+        """The path of the transcript, once: when it is found."""
+        found = next((path for path in self._transcripts if os.path.exists(path)), None)
+        if found is not None:
+            self._transcripts = ()
+        return found
+
+    def advance(self, offsets: Offsets) -> None:
+        self.offsets = offsets
+
+    def skip_to(self, offsets: Offsets) -> None:
+        self.offsets, self.scanned = offsets, {"out": 0, "err": 0}
+
+    def last_output(self) -> bytes:
+        return self._redacted_tail(self.out, RESULT_LIMIT)
+
+    def last_error(self) -> str:
+        return self._redacted_tail(self.err, ERROR_TAIL).decode(errors="replace")
+
+    def _redacted_tail(self, path: str, limit: int) -> bytes:
+        return self._redactor.tail(read_tail(path, limit + self._redactor.longest), limit)
+
+
 class Leaf:
-    """Where its files are, how far they have been read, and what is known of it besides."""
+    """One run that owns a process. Its process state is changed by the supervisor."""
 
     def __init__(self, run: Run, spec: Spec, place: Path, offsets: Offsets, token: str) -> None:
         self.run = run
-        """As it was when we first saw it."""
+        """The run as it was when this server first saw it."""
         self.id = run.id
         self.root = run.root
         self.spec = spec
         self.place = str(place)
-        self.out, self.err = (os.path.join(self.place, name) for name in (files.OUT, files.ERR))
-        self.offsets = offsets
         self.provider = PROVIDERS[spec.provider]
         self.redactor = Redactor(secrets_of({**spec.env, "HOCKET_TOKEN": token}))
         self.reader = self.provider.reader(spec, self.redactor)
+        self.output = LeafOutput(self.place, offsets, self.redactor)
         conversation = self.provider.conversation
-        self.line = Line(run.id, self.place, conversation) if spec.served and conversation else None
-        """Where it speaks with our MCP server; None if it does not."""
-        self.scanned = {"out": 0, "err": 0}
-        self.dirty = False
-        self.suspect = False
-        """Its keeper's lock was seen closing: it may be dead."""
-        self.rung = False
+        self.connection = Line(run.id, self.place, conversation) if spec.served and conversation else None
+        """The in-stream connection to our MCP server, if the run has one."""
+        self.is_ending = False
+        """Its end is being committed."""
+
+        # Starting
+        self.attempts = 0
+        self.allowance: float | None = None
+        """Dollars that were left for it when it was started; None without a budget."""
+        self.is_launching = False
+        """The starter thread is at work on it: missing files mean nothing yet."""
+        self.next_launch: asyncio.TimerHandle | None = None
+        self.unchecked_until = 0.0
+        """Until then its keeper may still be starting."""
+
+        # Running
+        self.has_keeper = False
+        """A keeper was forked by this server, so its directory was complete."""
+        self.keeper: Identity | None = None
+        """Its keeper, known independently of the run's files, which the agent can change."""
+        self.agent: int | None = None
+        """The pid of an agent without a readable `pid` file."""
+        self.is_dirty = False
+        """Something changed since it was last examined."""
+        self.is_suspect = False
+        """Its keeper's lock was closed: the keeper may be dead."""
+        self.lock_checks = 0
+        self.is_catching_up = False
+        """Its output must not be read before its recorded input is complete."""
+        self.task: asyncio.Task[None] | None = None
+        self.deadline: asyncio.TimerHandle | None = None
+
+        # Ending
+        self.is_input_closed = ends_at_once(spec)
+        self.is_settled = False
+        """It finished its work and has been silent for long enough."""
+        self.settling: asyncio.TimerHandle | None = None
+        self.stop_signalled = False
         self.forcing: asyncio.Task[None] | None = None
-        """What ends it, once it was asked to stop, should its keeper not do so."""
+        """Ends the run if its keeper does not carry out a stop."""
         self.forced: str | None = None
         """What the server had to do for that."""
         self.is_given_up = False
-        """It counts as lost, whoever may hold its lock."""
-        self.agent: int | None = None
-        """The pid of one that has no readable `pid` file."""
-        self.input_ended = ends_at_once(spec)
-        self.sought: str | None = None
-        """The session whose transcript is looked for, or was found."""
-        self.transcripts: Sequence[str] = ()
-        """Where that may lie; nowhere else, once it was found."""
-        self.catching_up = False
-        """Nothing is read from it yet: what was said to it must be recorded first."""
-        self.settled = False
-        """It has done its work and said nothing since, for long enough."""
-        self.settling: asyncio.TimerHandle | None = None
-        self.launching = False
-        """A start is on its way through the starter thread: that nothing is there yet means nothing."""
-        self.is_kept = False
-        """A keeper was forked for it: from then on its directory was complete."""
-        self.keeper: Identity | None = None
-        """Its keeper, as far as it is known without the files of the run, which the agent can change."""
-        self.ending = False
-        self.attempts = 0
-        self.quiet_until = 0.0
-        """Until then a keeper may still be on its way."""
-        self.looks = 0
-        self.task: asyncio.Task[None] | None = None
-        self.deadline: asyncio.TimerHandle | None = None
-        self.next_launch: asyncio.TimerHandle | None = None
-        self.allowance: float | None = None
-        """Dollars that were left for it when it was started, where somebody counts them."""
+        """It counts as lost even if its lock is held."""
 
     @property
     def timers(self) -> list[asyncio.TimerHandle]:
@@ -88,16 +134,3 @@ class Leaf:
     def argv(self) -> tuple[str, ...]:
         argv = self.spec.argv
         return argv if self.allowance is None else self.provider.within(argv, self.allowance)
-
-    def sizes(self) -> tuple[int, int]:
-        """By the files themselves: a flood outruns its reader, and a line without an end is not read at all."""
-        return files.size(self.out), files.size(self.err)
-
-    def last_output(self) -> bytes:
-        return self._masked_tail(self.out, RESULT_LIMIT)
-
-    def last_words(self) -> str:
-        return self._masked_tail(self.err, COMPLAINT).decode(errors="replace")
-
-    def _masked_tail(self, path: str, limit: int) -> bytes:
-        return self.redactor.tail(read_tail(path, limit + self.redactor.longest), limit)

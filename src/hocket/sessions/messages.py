@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec, Status
 from hocket.providers import PROVIDERS, Conversation, Reply
+from hocket.redaction import Redactor
 from hocket.sessions.journal import Journal
 from hocket.sessions.questions import last_answered
 from hocket.sessions.run_identity import directory
@@ -110,8 +111,15 @@ class Talk:
         self.unheard: set[str] = set()
         """Runs that were told something after their last turn began: that turn may not be the last one."""
         self._queues: dict[str, _Queue] = {}
-        self.redacted: Callable[[str, str], str] = lambda run, text: text
-        """A text with the secrets of a run, which is given by its id, masked."""
+        self._redactors: dict[str, Redactor] = {}
+
+    def redact_with(self, run: str, redactor: Redactor) -> None:
+        """Mask the secrets of a live run in what is recorded of its messages and questions."""
+        self._redactors[run] = redactor
+
+    def _redacted(self, run: str, text: str) -> str:
+        redactor = self._redactors.get(run)
+        return text if redactor is None else redactor.text(text)
 
     async def send(self, run: Run, text: str, key: str) -> int:
         """One more message. A key that was used before says the same thing, so nothing is said twice.
@@ -126,7 +134,7 @@ class Talk:
                 queue.length = 0  # Several were answered together.
             ahead = queue.ahead_of.get(key, queue.length)
             self.unheard.add(run.id)
-            data = {"kind": "message", "id": key, "text": self.redacted(run.id, text)}
+            data = {"kind": "message", "id": key, "text": self._redacted(run.id, text)}
             if await self._say(now, f"message:{key}", line, "input", data) == "added":
                 queue.add(key)
             return ahead
@@ -143,6 +151,7 @@ class Talk:
         """It has ended."""
         self.unheard.discard(run)
         self._queues.pop(run, None)
+        self._redactors.pop(run, None)
 
     async def interrupt(self, run: Run, key: str) -> None:
         """End what the agent is doing, and leave it to be told more."""
@@ -157,7 +166,7 @@ class Talk:
         A key that was used before asks nothing new. Where nobody is there to answer, that is the answer.
         """
         identity = _identity(run, key)
-        text, options = self.redacted(run.id, text), [self.redacted(run.id, option) for option in options]
+        text, options = self._redacted(run.id, text), [self._redacted(run.id, option) for option in options]
         async with self._turn(run):
             now = self._journal.live.get(run.id)
             if now is None:
@@ -195,7 +204,7 @@ class Talk:
             if now.kind is Kind.LEAF and not _is_own(asked):
                 _, conversation = self._listener(run)
                 line = conversation.answer(asked, reply)
-                data["text"] = None if text is None else self.redacted(run.id, text)
+                data["text"] = None if text is None else self._redacted(run.id, text)
                 if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                     return await self._given_before(now, asked["id"], key)
             else:

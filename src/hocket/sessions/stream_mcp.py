@@ -48,8 +48,9 @@ class Line(NamedTuple):
 class Serving:
     """One per server."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, need_server: Callable[[bool], None]) -> None:
         self._journal = journal
+        self._need_server = need_server
         self._tasks = Tasks()
         self._calls: dict[tuple[str, str], ToolCall] = {}
         """Those that are being carried out, by run and request."""
@@ -57,8 +58,6 @@ class Serving:
         self._leaving = False
         self.left_a_call = False
         """Somebody called when we were leaving already, and was not heard."""
-        self.need_server: Callable[[bool], None] = lambda needed: None
-        """Told whether somebody waits for what only a server can bring to its end."""
 
     def open(self, carry_out: CarryOut) -> None:
         """From now on calls are carried out; those that came before have waited."""
@@ -110,7 +109,7 @@ class Serving:
             self.left_a_call = True
         elif (line.run, wanted.id) not in self._calls:
             self._calls[line.run, wanted.id] = answer
-            self.need_server(True)
+            self._need_server(True)
             self._tasks.spawn(self._serve(line, wanted.id, answer))
 
     def _call_off(self, run: str, is_meant: Callable[[str, ToolCall], bool]) -> None:
@@ -131,7 +130,7 @@ class Serving:
                 await self._write_patiently(line, request, line.conversation.reply(request, answer))
         finally:
             del self._calls[line.run, request]
-            self.need_server(bool(self._calls))
+            self._need_server(bool(self._calls))
 
     def _say(self, line: Line, request: str, text: str) -> None:
         """On the spot: the program does not begin before it has heard, and passing it on takes longer than writing."""

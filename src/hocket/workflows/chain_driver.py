@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from hocket.catalog.resolve import EXECUTABLE
 from hocket.chain import decide
 from hocket.chain.decide import Ask, Decision, Finished, Measure, Outcome, RunGate, Start, Wait
 from hocket.errors import HocketError, UsageError
@@ -27,11 +26,12 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Ste
 from hocket.sessions import clock
 from hocket.sessions.background import Tasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
-from hocket.sessions.supervisor import Processes
+from hocket.sessions.supervisor import Supervisor
 from hocket.workflows import chain_worktrees, directory_state, gates, step_prompts
-from hocket.workflows.budgets import NOBODY, Coming, Spent, is_capped
-from hocket.workflows.chain_state import NO_STANDINGS, Course, hash_of, recalled, told_of
+from hocket.workflows.budgets import Spent, is_capped
+from hocket.workflows.chain_state import Course, hash_of, recalled, told_of
 from hocket.workflows.isolation import has_restrictions, placed
+from hocket.workflows.live_chains import LiveChains
 from hocket.workflows.resume import Home, check_home
 from hocket.workflows.run_batch import Births
 from hocket.workflows.worktree_cleanup import Leftovers
@@ -88,15 +88,15 @@ class Chains:
         journal: Journal,
         bear: Bear,
         bring_forth: Callable[[Births], Awaitable[dict[str, Run]]],
-        processes: Processes,
+        supervisor: Supervisor,
+        live: LiveChains,
         home: Path,
     ) -> None:
         self._journal = journal
         self._bear = bear
         self._bring_forth = bring_forth
-        self._processes = processes
-        self._courses: dict[str, Course] = {}
-        self._by_child: dict[str, Course] = {}
+        self._supervisor = supervisor
+        self._live = live
         self._tasks = Tasks()
         self._gates = gates.Gates()
         self._trees = chain_worktrees.Trees(str(home))
@@ -115,17 +115,17 @@ class Chains:
     def begin(self, opening: Opening, born: Mapping[str, Run]) -> None:
         """Set it going, once all of that is true."""
         course, first = opening
-        self._courses[course.id] = course
-        self._processes.need_server("chains", True)
+        self._live.by_run[course.id] = course
+        self._supervisor.need_server("chains", True)
         self._tasks.spawn(self._advance(course, first and (first, born)))
 
     def adopt(self, run: Run, chain: BoundChain) -> None:
         """Read what happened, and go on from there. Nothing is replayed."""
-        course = self._courses[run.id] = recalled(run, chain, self._journal.read)
+        course = self._live.by_run[run.id] = recalled(run, chain, self._journal.read)
         live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
-        self._by_child |= dict.fromkeys(live, course)
+        self._live.by_child.update(dict.fromkeys(live, course))
         self._arm(course, run)
-        self._processes.need_server("chains", True)
+        self._supervisor.need_server("chains", True)
         self._tasks.spawn(self._take_over(course))
 
     async def _take_over(self, course: Course) -> None:
@@ -162,63 +162,32 @@ class Chains:
 
     def _folders_in_use(self) -> set[str]:
         """Where somebody works, and every worktree that a live chain may still want to look into."""
-        trees_known = (tree.path for course in self._courses.values() for tree in course.all_trees())
+        trees_known = (tree.path for course in self._live.by_run.values() for tree in course.all_trees())
         return {*trees_known, *(run.cwd for run in self._journal.live.values())}
 
     def child_ended(self, run: Run) -> None:
         """Told of every run that ended; those of our chains move them on."""
-        course, top = self._by_child.pop(run.id, None), self._courses.get(run.root)
+        course, top = self._live.by_child.pop(run.id, None), self._live.by_run.get(run.root)
         if top is not None and top is not course and run.kind is Kind.LEAF:
             top.note_nested(run)
         if course is not None:
             course.note(run)
             if course.id in self._journal.live:
                 self._tasks.spawn(self._advance(course))
-        if (ended := self._courses.pop(run.id, None)) is not None:
-            self._processes.need_server("chains", bool(self._courses))
+        if (ended := self._live.by_run.pop(run.id, None)) is not None:
+            self._supervisor.need_server("chains", bool(self._live.by_run))
             _hush(ended)
-
-    def ending_with(self, leaf: Run) -> list[Event]:
-        """The ends of a chain and of what is in it, for one whose last iteration ends like this: told together.
-
-        Nothing where anything has to be seen to before.
-        """
-        course = self._by_child.get(leaf.id)
-        if course is None or course.turn.locked() or any(course.all_trees()):
-            return []
-        try:
-            after = course.after(leaf)
-            decision = decide.decide(after.chain, after.history, time.time())
-            if isinstance(decision, Finished) and not self._has_company(course, leaf):
-                return self._ends(after, decision)
-        except Exception:
-            log.exception(_STUMBLED, course.id)  # Its own end must not fail for that of others.
-        return []
-
-    def _has_company(self, course: Course, leaf: Run) -> bool:
-        """Whether somebody else of its tree is still there, whose cost may belong into the report."""
-        own = {leaf.id, course.id, *course.inner}
-        return any(run.root == leaf.root and run.id not in own for run in self._journal.live.values())
-
-    def beside(self, run: Run) -> Coming:
-        """Members of its group that a run does not see yet: all of them start, one after the other."""
-        course = self._by_child.get(run.id)
-        if course is None or run.step is None or (first := course.group_of(run.step)) is None:
-            return NOBODY
-        members = (step for step in step_prompts.stage(course.chain, first) if not course.history[step].started)
-        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
-        return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
 
     def stopping(self, runs: Iterable[Run]) -> None:
         """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
         asked = {run.id for run in runs}
-        for course in self._courses.values():
+        for course in self._live.by_run.values():
             if steps := course.members_of(asked):
                 self._tasks.spawn(self._break_off(course, steps))
 
     def answered(self, run_id: str, question: str, *, allow: bool) -> None:
         """Told of every answer that was recorded; a chain may be waiting for it."""
-        course = self._courses.get(run_id)
+        course = self._live.by_run.get(run_id)
         if course is not None:
             course.answered(question, allow=allow)
             self._tasks.spawn(self._advance(course))
@@ -226,12 +195,12 @@ class Chains:
     @property
     def due(self) -> float | None:
         """When the first of those that are parked goes on."""
-        runs = (self._journal.live.get(run_id) for run_id in self._courses)
+        runs = (self._journal.live.get(run_id) for run_id in self._live.by_run)
         return min((run.parked_until for run in runs if run and run.parked_until is not None), default=None)
 
     async def close(self) -> None:
         self._closing = True
-        for course in self._courses.values():
+        for course in self._live.by_run.values():
             _hush(course)
         await self._gates.close()
         await self._trees.close()
@@ -381,11 +350,11 @@ class Chains:
         self._arm(course, self._journal.live[course.id])
         if leaf.ended:
             return
-        self._by_child[leaf.id] = course
-        self._processes.begin(leaf, coming.spec)
+        self._live.by_child[leaf.id] = course
+        self._supervisor.begin(leaf, coming.spec)
         if (reason := self._told(course, coming.step)) is not None:
             # The stop came while this iteration was being created, and did not see it.
-            self._tasks.spawn(self._processes.insist_on_stop([leaf], reason))
+            self._tasks.spawn(self._supervisor.insist_on_stop([leaf], reason))
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""
@@ -607,13 +576,7 @@ class Chains:
 
     async def _finish(self, course: Course, end: Finished) -> None:
         standings = await self._look_at_trees(course, tidy=end.status is Status.DONE)
-        await self._journal.write(self._ends(course, end, standings))
-
-    def _ends(self, course: Course, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> list[Event]:
-        """The inner ones first."""
-        live = self._journal.live
-        events = [_event(live[inner.run], "run.ended", inner.data) for inner in course.endings(end)]
-        return [*events, _event(live[course.id], "run.ended", course.report(end, standings))]
+        await self._journal.write(self._live.ends(course, end, standings))
 
     async def _look_at_trees(self, course: Course, *, tidy: bool) -> dict[int, Standing]:
         """What became of the worktrees. A chain that somebody may want to go on with keeps all of them."""
@@ -650,7 +613,7 @@ class Chains:
 
     async def _time_out(self, course: Course) -> None:
         try:
-            runs = await self._processes.ask_to_stop_below(course.id, Reason.TIMEOUT)
+            runs = await self._supervisor.ask_to_stop_below(course.id, Reason.TIMEOUT)
         except HocketError:
             self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
         else:

@@ -1,0 +1,258 @@
+"""From the output of a run to its record: read lines, turn them into events, commit them, decide how the run ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from functools import reduce
+from typing import Any, NamedTuple
+
+from hocket.keeper import files
+from hocket.model import Event, Reason, Run, Status, apply
+from hocket.sessions import clock, cost_estimates
+from hocket.sessions.journal import Journal
+from hocket.sessions.leaf import Leaf
+from hocket.sessions.messages import Talk
+from hocket.sessions.output_lines import near_the_end, read_lines
+from hocket.sessions.run_policy import RunPolicy
+from hocket.sessions.stream_mcp import Serving
+from hocket.store import Offsets
+
+_WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
+"""Why a run is ended together with what it started."""
+
+
+class Batch(NamedTuple):
+    """Events that were read and not yet committed."""
+
+    events: list[Event]
+    offsets: Offsets
+    """The position behind them."""
+    more: bool
+    """Whether there is more to read at once."""
+
+
+class Ingest:
+    """One per server. Nothing is committed twice: events and offsets are written together, at a line end."""
+
+    def __init__(
+        self, journal: Journal, messages: Talk, stream_mcp: Serving, policy: RunPolicy, usd_per_mtok: float
+    ) -> None:
+        self._journal = journal
+        self._messages = messages
+        self._stream_mcp = stream_mcp
+        self._policy = policy
+        self._usd_per_mtok = usd_per_mtok
+        self._next_end = asyncio.Event()
+        """Set and replaced at each end of a run."""
+
+    # Reading
+
+    def read(self, leaf: Leaf, run: Run, record: files.Exit | None, *, is_flood: bool) -> Batch:
+        """Read what is new; with an exit record up to the final sizes."""
+        events = self.started(leaf, run, record)
+        if record and (is_flood or run.stop_reason is not None):
+            events += self._skip_flood(leaf, run, record)
+        finals = (record.out, record.err) if record else (None, None)
+        offsets, more = self._read_streams(leaf, events, leaf.output.sizes(), finals)
+        events = cost_estimates.priced(run, events, self._usd_per_mtok)
+        self._find_transcript(leaf, run, events, ended=record is not None)
+        self._messages.heard(leaf.id, events)
+        return Batch(events, offsets, more)
+
+    async def read_rest(self, leaf: Leaf) -> Batch:
+        """Read all that a run without an exit record has written; all but the last batch is committed."""
+        sizes = leaf.output.sizes()
+        events = self.started(leaf, self._journal.live[leaf.id])
+        while True:
+            offsets, more = self._read_streams(leaf, events, sizes, sizes)
+            if not more:
+                break
+            await self.commit(leaf, events, offsets)
+            events = []
+        self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
+        return Batch(events, offsets, False)
+
+    async def commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
+        """Commit events with their offsets. Lines without events are not committed: a later server reads them again."""
+        if events:
+            await self._journal.write(events, offsets={leaf.id: offsets})
+        leaf.output.advance(offsets)
+
+    def started(self, leaf: Leaf, run: Run, record: files.Exit | None = None) -> list[Event]:
+        """The event of a start that is not recorded yet, if the agent's pid is known."""
+        if run.status is not Status.STARTING:
+            return []
+        known = files.read_pid(leaf.place) or record
+        pid = leaf.agent if known is None else known.pid
+        return [] if pid is None else [_event(leaf, "run.started", {"pid": pid, **clock.reading()})]
+
+    def _read_streams(
+        self, leaf: Leaf, events: list[Event], sizes: tuple[int, int], finals: tuple[int | None, int | None]
+    ) -> tuple[Offsets, bool]:
+        output = leaf.output
+        state, ends, more = output.offsets.reader, [output.offsets.out, output.offsets.err], False
+        now = time.time()
+        for index, (stream, path) in enumerate((("out", output.out), ("err", output.err))):
+            if sizes[index] <= ends[index]:
+                continue
+            piece = read_lines(path, ends[index], output.scanned[stream], finals[index], leaf.provider.longest_line)
+            output.scanned[stream] = piece.scanned
+            ends[index] = piece.offset
+            more = more or piece.more
+            for line in piece.lines:
+                if stream == "out" and finals[index] is None:
+                    self._serve(leaf, line.head)
+                state, said = leaf.reader(state, stream, line.head, line.whole_size)
+                events.extend(Event(0, now, leaf.id, leaf.root, kind, data) for kind, data in said)
+        return Offsets(ends[0], ends[1], state), more
+
+    def _serve(self, leaf: Leaf, line: bytes) -> None:
+        """Pass a request to our MCP tools on, before redaction: a prompt is handed over as it was written."""
+        wanted = leaf.connection.conversation.wanted(line) if leaf.connection is not None else None
+        if leaf.connection is not None and wanted is not None:
+            self._stream_mcp.take(leaf.connection, wanted)
+
+    def _skip_flood(self, leaf: Leaf, run: Run, record: files.Exit) -> list[Event]:
+        """Skip the middle of a large output that was ended, with a notice."""
+        if leaf.provider.sessions is not None:
+            return []
+        old = leaf.output.offsets
+        out = near_the_end(leaf.output.out, old.out, record.out)
+        err = near_the_end(leaf.output.err, old.err, record.err)
+        if (skipped := out + err - old.out - old.err) == 0:
+            return []
+        leaf.output.skip_to(Offsets(out, err, old.reader))
+        text = f"{skipped} bytes of output are only in the run's files: hocket logs {run.number} --raw"
+        return [_event(leaf, "notice", {"kind": "output", "text": text})]
+
+    def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
+        """Add an event with the path of the transcript as soon as the file exists."""
+        sessions = leaf.provider.sessions
+        if sessions is None or not (ended or events):
+            return
+        named = [event for event in events if event.type == "session"]
+        if leaf.output.session is None or named:
+            session = _after(run, named).session_id
+            cwd = os.path.realpath(leaf.spec.cwd)
+            leaf.output.search(session, sessions.transcripts(leaf.spec.env, cwd, session) if session else ())
+        found = leaf.output.find_transcript()
+        if found is not None and found != _after(run, named).transcript:
+            events.append(_event(leaf, "session", {"session_id": leaf.output.session, "transcript": found}))
+
+    # Ending
+
+    async def conclude(self, leaf: Leaf, run: Run, batch: Batch, record: files.Exit) -> bool:
+        """Commit the end of a run whose output was read completely; True unless that is under way already."""
+        events, offsets, _more = batch
+        if leaf.forced and record.signal == signal.SIGKILL:
+            record = record._replace(stopped=True)  # Its keeper could not know that it was.
+        events += [_event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
+        status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
+        transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
+        may_continue = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
+        if may_continue and self._policy.is_over_budget(_after(run, events)):
+            status, reason, transient = Status.FAILED, Reason.BUDGET, False
+        code = record.code if record.signal is None else 128 + record.signal
+        extra: dict[str, Any] = {"error": record.error} if record.error else {}
+        extra["duration"] = record.duration
+        if record.signal is not None:
+            extra["signal"] = _signal_name(record.signal)
+        if record.swept:
+            extra["swept"] = record.swept
+        if record.survivors:
+            extra["survivors"] = list(record.survivors)
+        if record.lost_bytes:
+            extra["lost_bytes"] = record.lost_bytes
+            text = f"{record.lost_bytes} bytes of output were lost: they could not be written to the disk"
+            events.append(_event(leaf, "notice", {"kind": "output", "text": text}))
+        if transient:
+            extra["transient"] = True
+        if status is Status.FAILED and not record.error:
+            extra |= self._cli_error(leaf, run, events, reason)
+        if leaf.forced:
+            extra["error"] = "; ".join(filter(None, (extra.get("error"), leaf.forced)))
+        return await self.end(leaf, events, status, reason, offsets=offsets, exit_code=code, **extra)
+
+    def _cli_error(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
+        """What a CLI reported about its own failure: in its events, else at the end of standard error."""
+        if leaf.provider.sessions is None:
+            return {}
+        reported = _after(run, events).error or leaf.output.last_error()
+        if not reported.strip() and reason is Reason.ERROR:
+            reported = "it ended without a result and without a message"
+        return {"error": reported.strip()} if reported.strip() else {}
+
+    async def end(
+        self,
+        leaf: Leaf,
+        events: list[Event],
+        status: Status,
+        reason: Reason,
+        *,
+        offsets: Offsets | None = None,
+        exit_code: int | None = None,
+        **extra: Any,
+    ) -> bool:
+        """Commit the end of a run; True unless that is under way already."""
+        if leaf.is_ending:
+            return False
+        # First, because it may fail for want of a descriptor and is tried again then.
+        final_result = leaf.provider.result_of(leaf.output.last_output)
+        leaf.is_ending = True
+        while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
+            await self._next_end.wait()
+        offsets = offsets or leaf.output.offsets
+        run = _after(self._journal.live[leaf.id], events)
+        ended = _event(
+            leaf,
+            "run.ended",
+            {
+                "status": status,
+                "reason": reason,
+                "exit_code": exit_code,
+                "result": run.result if final_result is None else final_result,
+                "cost_usd": run.cost_usd,
+                "tokens": run.tokens,
+                **cost_estimates.of(run, self._usd_per_mtok, leaf.provider.unpriced(offsets.reader)),
+                **extra,
+            },
+        )
+        why = self._policy.uncounted(run) if run.pid is not None else None
+        notices = [] if why is None else [_event(leaf, "notice", {"kind": "budget", "text": why})]
+        final = apply(_after(run, notices), ended)
+        notices += self._policy.budget_notices(final)
+        others = self._policy.ending_with(final)
+        await self._journal.insist([*events, *notices, ended, *others], offsets={leaf.id: offsets})
+        return True
+
+    def forget(self) -> None:
+        """Let ends proceed that waited for one that has been committed."""
+        self._next_end.set()
+        self._next_end = asyncio.Event()
+
+
+def _event(leaf: Leaf, kind: str, data: dict[str, Any]) -> Event:
+    return Event(0, time.time(), leaf.id, leaf.root, kind, data)
+
+
+def _ends_before(run: Run, other: Run) -> bool:
+    """Whether a run was handed the task by the other one and ends with it: then its end is committed first."""
+    if run.parent != other.id or run.handoff is None or other.stop_reason not in _WITH_ALL_BELOW:
+        return False
+    # A run that is queued and not stopped may wait for the very place that the other one has.
+    return other.stop_reason is Reason.STOPPED or run.stop_reason is not None or run.started_at is not None
+
+
+def _after(run: Run, events: list[Event]) -> Run:
+    """The run as it will be once these events are committed."""
+    return reduce(apply, events, run)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)

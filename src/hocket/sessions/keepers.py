@@ -1,0 +1,65 @@
+"""Forks keepers through the zygote, and has it start another server if this one dies with work left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from hocket import config
+from hocket.keeper.escalation import Identity, identify
+from hocket.keeper.zygote import Zygote, ZygoteGone
+
+FORK_TIMEOUT = 10.0
+CALM = 5.0
+"""Seconds after the last work for which another server would still be started: more work is likely to come."""
+
+
+class Keepers:
+    """One per server."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = str(home)
+        self._loop = asyncio.get_running_loop()
+        self._zygote = Zygote(config.process_environment())
+        self._needed_for: set[str] = set()
+        self._calm: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    def open(self) -> None:
+        self._zygote.start()
+
+    def start(self, place: str, secrets: Mapping[str, str]) -> Identity | None:
+        """Fork a keeper for a run directory. Blocks; called from one thread."""
+        try:
+            pid = self._zygote.fork(place, FORK_TIMEOUT, secrets)
+        except ZygoteGone:
+            self._zygote.start()
+            pid = self._zygote.fork(place, FORK_TIMEOUT, secrets)
+        return identify(pid)
+
+    def need_server(self, what_for: str, needed: bool) -> None:
+        """Record whether there is work that keepers alone cannot complete; if we die, a server is started for it."""
+        before = bool(self._needed_for)
+        (self._needed_for.add if needed else self._needed_for.discard)(what_for)
+        if bool(self._needed_for) is before or self._closing:
+            return
+        self._cancel_calm()
+        if before:
+            self._calm = self._loop.call_later(CALM, self._zygote.need_server, "")
+        else:
+            self._zygote.need_server(self._home)
+
+    def stop_telling(self) -> None:
+        """Leave what the zygote was told as it is: the server is about to close."""
+        self._closing = True
+        self._cancel_calm()
+
+    def close(self, back_at: float | None) -> None:
+        """Release the zygote; with a time, it starts a server by then. Keepers live on."""
+        self._zygote.close(self._home, back_at)
+
+    def _cancel_calm(self) -> None:
+        if self._calm is not None:
+            self._calm.cancel()
+            self._calm = None

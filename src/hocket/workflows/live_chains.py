@@ -1,0 +1,87 @@
+"""The live chains of this server, and what they and the budgets decide about a run: the engine's run policy."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from hocket.catalog.resolve import EXECUTABLE
+from hocket.chain import decide
+from hocket.chain.decide import Finished
+from hocket.model import Event, Run
+from hocket.sessions.journal import Journal
+from hocket.workflows import step_prompts
+from hocket.workflows.budgets import NOBODY, Budgets, Coming
+from hocket.workflows.chain_state import NO_STANDINGS, Course
+from hocket.workflows.worktrees import Standing
+
+log = logging.getLogger("hocket")
+
+
+class LiveChains:
+    """Chains by their own run and by the leaf that is running."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.by_run: dict[str, Course] = {}
+        self.by_child: dict[str, Course] = {}
+
+    def ending_with(self, leaf: Run) -> list[Event]:
+        """The ends of a chain and its inner runs, if the end of this leaf finishes it and nothing else is to do."""
+        course = self.by_child.get(leaf.id)
+        if course is None or course.turn.locked() or any(course.all_trees()):
+            return []
+        try:
+            after = course.after(leaf)
+            decision = decide.decide(after.chain, after.history, time.time())
+            if isinstance(decision, Finished) and not self._has_company(course, leaf):
+                return self.ends(after, decision)
+        except Exception:
+            # The end of the leaf must not fail for that of its chain.
+            log.exception("chain %s could not be ended together with its last run", course.id)
+        return []
+
+    def ends(self, course: Course, end: Finished, standings: Mapping[int, Standing] = NO_STANDINGS) -> list[Event]:
+        """The ends of a chain's inner runs, then its own."""
+        live, now = self._journal.live, time.time()
+        ends = [(inner.run, inner.data) for inner in course.endings(end)]
+        ends.append((course.id, course.report(end, standings)))
+        return [Event(0, now, run, live[run].root, "run.ended", data) for run, data in ends]
+
+    def beside(self, run: Run) -> Coming:
+        """Members of the run's group that are still to be started."""
+        course = self.by_child.get(run.id)
+        if course is None or run.step is None or (first := course.group_of(run.step)) is None:
+            return NOBODY
+        members = (step for step in step_prompts.stage(course.chain, first) if not course.history[step].started)
+        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
+        return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
+
+    def _has_company(self, course: Course, leaf: Run) -> bool:
+        """Whether another run of the tree is live, whose cost may belong into the report."""
+        own = {leaf.id, course.id, *course.inner}
+        return any(run.root == leaf.root and run.id not in own for run in self._journal.live.values())
+
+
+class TreePolicy:
+    """The run policy of an engine: budgets and chains."""
+
+    def __init__(self, budgets: Budgets, chains: LiveChains) -> None:
+        self._budgets = budgets
+        self._chains = chains
+
+    def allowance(self, run: Run) -> float | None:
+        return self._budgets.left(run, self._chains.beside(run))
+
+    def is_over_budget(self, run: Run) -> bool:
+        return self._budgets.is_over(run)
+
+    def uncounted(self, run: Run) -> str | None:
+        return self._budgets.unheld(run)
+
+    def budget_notices(self, run: Run) -> list[Event]:
+        return self._budgets.used_up(run)
+
+    def ending_with(self, run: Run) -> list[Event]:
+        return self._chains.ending_with(run)
