@@ -22,19 +22,19 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, env
 from hocket.model.task import Begin, Order
 from hocket.providers import Reply
 from hocket.sessions import spec_cleanup
-from hocket.sessions.background import Once, Tasks
+from hocket.sessions.background import BackgroundTasks, Once
 from hocket.sessions.disk_reserve import Reserve
 from hocket.sessions.folder_threads import FolderThreads
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.limits import Limits, check_children, check_disk, depth_below, width
-from hocket.sessions.messages import Talk
-from hocket.sessions.questions import Inbox, outcome
+from hocket.sessions.messages import Messages
+from hocket.sessions.questions import Questions, outcome
 from hocket.sessions.run_identity import directory, new_id, run_of_token
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.secrets import masked_prompt
-from hocket.sessions.stream_mcp import Serving
+from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
 from hocket.store import Committed, Line, NewRun, Store, UsageTotal
 from hocket.trust import delegation
@@ -95,10 +95,10 @@ class Engine:
         self.hub = Hub(self.read, self._journal.live)
         self._number = self.read.last_number()
         self.secrets = SecretStore(home, self._journal)
-        self._talk = Talk(home, self._journal)
-        self.inbox = Inbox(self._journal)
+        self._messages = Messages(home, self._journal)
+        self.inbox = Questions(self._journal)
         keepers = Keepers(home)
-        self.serving = Serving(self._journal, partial(keepers.need_server, "calls"))
+        self.stream_mcp = StreamMcp(self._journal, partial(keepers.need_server, "calls"))
         self._budgets = Budgets(self._journal, self._ask_to_stop)
         live_chains = LiveChains(self._journal)
         self._supervisor = Supervisor(
@@ -107,8 +107,8 @@ class Engine:
             secret,
             self.secrets,
             self._journal,
-            self._talk,
-            self.serving,
+            self._messages,
+            self.stream_mcp,
             keepers,
             TreePolicy(self._budgets, live_chains),
             limits,
@@ -121,7 +121,7 @@ class Engine:
         self._expected: dict[str, _Expected] = {}
         """Runs that are being created: they count before they are committed."""
         self._once = Once()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._resuming = asyncio.Lock()
         self._waiting: dict[str, list[asyncio.Future[Run]]] = {}
 
@@ -165,7 +165,7 @@ class Engine:
 
     def leave(self) -> None:
         """Let everybody go who waits; they come back to the next server."""
-        self.serving.leave()
+        self.stream_mcp.leave()
         self.hub.close()
         self.inbox.close()
 
@@ -173,7 +173,7 @@ class Engine:
         """Let go. Runs live on with their keepers; the next server takes them over."""
         self.leave()
         await self._tasks.close()
-        await self.serving.close()
+        await self.stream_mcp.close()
         await self._budgets.close()
         await self._silence.close()
         self._folders.close()
@@ -231,7 +231,7 @@ class Engine:
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth_below(parent, self.limits)
-        if parent is not None and request.on_question is None and (wish := self._talk.wish(parent)) != "ask":
+        if parent is not None and request.on_question is None and (wish := self._messages.wish(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
             request = msgspec.structs.replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
@@ -522,10 +522,10 @@ class Engine:
         ]
 
     async def send(self, run: Run, text: str, key: str) -> int:
-        return await self._talk.send(run, text, key)
+        return await self._messages.send(run, text, key)
 
     async def interrupt(self, run: Run, key: str) -> None:
-        await self._talk.interrupt(run, key)
+        await self._messages.interrupt(run, key)
 
     async def answer(
         self,
@@ -538,15 +538,15 @@ class Engine:
         *,
         always: bool = False,
     ) -> dict[str, Any]:
-        given = await self._talk.answer(run, question, Reply(allow, text, always), by, key or new_id())
+        given = await self._messages.answer(run, question, Reply(allow, text, always), by, key or new_id())
         self._chains.answered(given["run"], given["question"], allow=given["allow"])
         return given
 
     async def ask(self, run: Run, text: str, options: Sequence[str] = (), key: str | None = None) -> str:
         """A question of a run's own; the question's id. Where a question ends a run, this one does."""
-        question = await self._talk.ask(run, text, options, key)
+        question = await self._messages.ask(run, text, options, key)
         now = self._journal.live.get(run.id)
-        if now is not None and now.open_questions and self._talk.wish(now) == "fail":
+        if now is not None and now.open_questions and self._messages.wish(now) == "fail":
             await self._supervisor.ask_to_stop([now], Reason.NO_ANSWER)
         return question
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hocket.model import Spec
 from hocket.providers import executable
 from hocket.sessions import output_lines
-from hocket.sessions.output_lines import CHUNK, SCAN, Line, near_the_end, read_lines, read_tail
+from hocket.sessions.output_lines import CHUNK, SCAN, OutputLine, near_the_end, read_lines, read_tail
 
 SPEC = Spec("a", "executable", ("a",), "/", {}, loop=True)
 SMALL_CHUNK, SMALL_SCAN = 16, 40
@@ -27,12 +27,12 @@ pieces = st.one_of(
 recordings = st.lists(pieces, max_size=12).map(b"".join)
 
 
-def expected_lines(content: bytes, chunk: int, longest: int = 0) -> list[Line]:
+def expected_lines(content: bytes, chunk: int, longest: int = 0) -> list[OutputLine]:
     """What the content means, said as simply as possible."""
     found = content.split(b"\n")
     if found[-1] == b"":
         found.pop()
-    return [Line(line if len(line) <= longest else line[:chunk], len(line)) for line in found]
+    return [OutputLine(line if len(line) <= longest else line[:chunk], len(line)) for line in found]
 
 
 class Ingest:
@@ -44,7 +44,7 @@ class Ingest:
         self.restart_always = restart_always
         self.offset = self.scanned = 0
         self.state: dict[str, Any] = {}
-        self.lines: list[Line] = []
+        self.lines: list[OutputLine] = []
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.offsets = [0]
 

@@ -151,7 +151,7 @@ def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
-            hall.engine.serving.open(above)
+            hall.engine.stream_mcp.open(above)
             moves = [calls("q1", 1), calls("q2", 2, run=SECRET), text("meanwhile"), "hear", "hear", DONE]
             run = await hall.begin(INIT, *moves)
             await above.called(2)
@@ -178,7 +178,7 @@ def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
-            hall.engine.serving.open(above)
+            hall.engine.stream_mcp.open(above)
             run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
             await hall.says(run, "called off")
             await above.called()  # For a run that has ended nothing is carried out any more.
@@ -202,7 +202,7 @@ def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             hall, first = at(kitchen), Above()
-            hall.engine.serving.open(first)
+            hall.engine.stream_mcp.open(first)
             run = await hall.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
             await first.called()
             if behind:
@@ -210,7 +210,7 @@ def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same
         first.go_on.set()
         async with kitchen_at(home, project) as kitchen:
             hall, second = at(kitchen), Above()
-            hall.engine.serving.open(second)
+            hall.engine.stream_mcp.open(second)
             await second.called()
             second.go_on.set()
             assert (await hall.wait(run)).status is Status.DONE
@@ -226,14 +226,14 @@ def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -
         async with kitchen_at(home, project) as kitchen:
             hall, first = at(kitchen), Above()
             first.go_on.set()
-            hall.engine.serving.open(first)
+            hall.engine.stream_mcp.open(first)
             run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE)
             await hall.says(run, "recorded")
             place = str(hall.engine.directory(run))
             await until(lambda: files.has_input(place, "mcp:q2"), "both answers")
         async with kitchen_at(home, project) as kitchen:
             hall, second = at(kitchen), Above()
-            hall.engine.serving.open(second)
+            hall.engine.stream_mcp.open(second)
             await until(lambda: len(hall.heard()) == 2, "what it was told")
             with (project / "gate").open("w"):
                 pass
@@ -283,7 +283,7 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
             given = hall.engine.directory(run) / files.IN
             if not taken_over:
                 with unreadable(given):
-                    hall.engine.serving.open(above)
+                    hall.engine.stream_mcp.open(above)
                     await looked()
                 await hall.wait(run)
         if taken_over:
@@ -291,7 +291,7 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
                 blind.enter_context(unreadable(given))
                 async with kitchen_at(home, project) as kitchen:
                     hall = at(kitchen)
-                    hall.engine.serving.open(above)
+                    hall.engine.stream_mcp.open(above)
                     await looked()
                     blind.close()
                     await hall.wait(run)
@@ -309,17 +309,17 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
-            hall.engine.serving.open(above)
+            hall.engine.stream_mcp.open(above)
             hall.engine.leave()
             run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
             await until(lambda: hall.engine.read.offsets(run.id).reader.get("calls"), "the call to be recorded")
             assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
         assert above.calls == []
-        assert hall.engine.serving.left_a_call
+        assert hall.engine.stream_mcp.left_a_call
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
             above.go_on.set()
-            hall.engine.serving.open(above)
+            hall.engine.stream_mcp.open(above)
             await hall.wait(run)
             assert answered(hall.heard()[1]) == ("q2", "answer 2")
 
@@ -351,7 +351,7 @@ def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
         with ExitStack() as blind:
             blind.enter_context(unreadable(given))
             async with kitchen_at(home, project) as kitchen:
-                kitchen.engine.serving.open(above)
+                kitchen.engine.stream_mcp.open(above)
                 await looked()
                 blind.close()
                 assert (await kitchen.wait(run)).status is Status.FAILED
@@ -395,7 +395,7 @@ def test_the_end_of_a_run_ends_its_waits(home: Path, project: Path) -> None:
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
             hall, above = at(kitchen), Above()
-            hall.engine.serving.open(above)
+            hall.engine.stream_mcp.open(above)
             run = await hall.begin(INIT, calls("q1", 1), "hear", DONE)
             await above.called()
             await stop_all(hall.engine)

@@ -20,7 +20,7 @@ from hocket.api.stream import EVENTS, HEARTBEAT, Flow
 from hocket.engine import Engine
 from hocket.errors import Forbidden
 from hocket.model import Run
-from hocket.sessions.questions import Open
+from hocket.sessions.questions import PendingQuestion
 
 _STREAM: dict[int, dict[str, Any]] = {
     200: {"description": "The whole inbox, now and after every change of it", "content": {EVENTS: {}}}
@@ -69,7 +69,7 @@ async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
         yield b"data: %b\n\n" % wire.encoded(rows)
 
 
-def _rows(engine: Engine, mine: Run | None, questions: Iterable[Open]) -> list[dict[str, Any]]:
+def _rows(engine: Engine, mine: Run | None, questions: Iterable[PendingQuestion]) -> list[dict[str, Any]]:
     seen = [one for one in questions if reaches(engine, mine, one.run)]
     return [wire.inbox_out(one.run, one.asked, one.asked_at) for one in seen]
 

@@ -111,7 +111,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
     app = build(engine, tasks, _health(home, address, engine), leaving.set)
-    engine.serving.open(in_stream(app))
+    engine.stream_mcp.open(in_stream(app))
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     describe_holder(lock, socket=unix_path, url=address.url)
     doors = [(inside, Door(None, token)), (tcp, outside)]

@@ -14,7 +14,7 @@ Known = Callable[[str], T | None]
 log = logging.getLogger("hocket")
 
 
-class Tasks:
+class BackgroundTasks:
     """A set of running tasks that their owner ends together."""
 
     def __init__(self) -> None:

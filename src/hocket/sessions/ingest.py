@@ -14,10 +14,10 @@ from hocket.model import Event, Reason, Run, Status, apply
 from hocket.sessions import clock, cost_estimates
 from hocket.sessions.journal import Journal
 from hocket.sessions.leaf import Leaf
-from hocket.sessions.messages import Talk
+from hocket.sessions.messages import Messages
 from hocket.sessions.output_lines import near_the_end, read_lines
 from hocket.sessions.run_policy import RunPolicy
-from hocket.sessions.stream_mcp import Serving
+from hocket.sessions.stream_mcp import StreamMcp
 from hocket.store import Offsets
 
 _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT, Reason.BUDGET})
@@ -38,7 +38,7 @@ class Ingest:
     """One per server. Nothing is committed twice: events and offsets are written together, at a line end."""
 
     def __init__(
-        self, journal: Journal, messages: Talk, stream_mcp: Serving, policy: RunPolicy, usd_per_mtok: float
+        self, journal: Journal, messages: Messages, stream_mcp: StreamMcp, policy: RunPolicy, usd_per_mtok: float
     ) -> None:
         self._journal = journal
         self._messages = messages

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hocket.providers import State
 from hocket.sessions.leaf import Leaf
-from hocket.sessions.messages import Talk, takes_messages
+from hocket.sessions.messages import Messages, takes_messages
 
 SETTLE_SECONDS = 3.0
 """How long an agent that has finished may take to start something by itself."""
@@ -21,7 +21,7 @@ class InputEnd:
     """One per server. ``on_settled`` is called when an agent was silent for long enough."""
 
     def __init__(
-        self, messages: Talk, need_server: Callable[[str, bool], None], on_settled: Callable[[Leaf], None]
+        self, messages: Messages, need_server: Callable[[str, bool], None], on_settled: Callable[[Leaf], None]
     ) -> None:
         self._messages = messages
         self._need_server = need_server

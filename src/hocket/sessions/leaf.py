@@ -15,7 +15,7 @@ from hocket.redaction import Redactor
 from hocket.sessions.messages import ends_at_once
 from hocket.sessions.output_lines import read_tail
 from hocket.sessions.secrets import secrets_of
-from hocket.sessions.stream_mcp import Line
+from hocket.sessions.stream_mcp import McpConnection
 from hocket.store import Offsets
 
 ERROR_TAIL = 2000
@@ -81,7 +81,7 @@ class Leaf:
         self.reader = self.provider.reader(spec, self.redactor)
         self.output = LeafOutput(self.place, offsets, self.redactor)
         conversation = self.provider.conversation
-        self.connection = Line(run.id, self.place, conversation) if spec.served and conversation else None
+        self.connection = McpConnection(run.id, self.place, conversation) if spec.served and conversation else None
         """The in-stream connection to our MCP server, if the run has one."""
         self.is_ending = False
         """Its end is being committed."""

@@ -100,7 +100,7 @@ class _Queue:
         return time.monotonic() - self._last_end > SETTLED
 
 
-class Talk:
+class Messages:
     """One per server."""
 
     def __init__(self, home: Path, journal: Journal) -> None:

@@ -16,7 +16,7 @@ UNREAD, TAIL = 256 * 1024, 16 * 1024
 """Of a flood that was ended: more bytes than this are left out, but for the last ones."""
 
 
-class Line(NamedTuple):
+class OutputLine(NamedTuple):
     """One line without its end; ``size`` is the whole length where ``head`` is only its beginning."""
 
     head: bytes
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 class Piece(NamedTuple):
     """Some lines, the offset behind them, how far the next one has been searched, and whether more can be read now."""
 
-    lines: list[Line]
+    lines: list[OutputLine]
     offset: int
     scanned: int
     more: bool
@@ -54,10 +54,10 @@ def read_lines(path: str | os.PathLike[str], offset: int, scanned: int, final: i
             if len(found) > LINES:
                 end -= len(found.pop()) + 1
                 more = True
-            return Piece([Line(line, len(line)) for line in found], offset + end + 1, 0, more)
+            return Piece([OutputLine(line, len(line)) for line in found], offset + end + 1, 0, more)
         at_end = final is not None and offset + len(data) >= final
         if at_end:
-            return Piece([Line(data, len(data))] if data else [], offset + len(data), 0, False)
+            return Piece([OutputLine(data, len(data))] if data else [], offset + len(data), 0, False)
         if len(data) < CHUNK:
             return Piece([], offset, 0, False)
         return _endless(descriptor, data, offset, max(scanned, offset + len(data)), final, longest)
@@ -82,9 +82,9 @@ def _endless(descriptor: int, head: bytes, offset: int, scanned: int, final: int
     return Piece([], offset, scanned, True)
 
 
-def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int) -> Line:
+def _long_line(descriptor: int, head: bytes, offset: int, end: int, longest: int) -> OutputLine:
     size = end - offset
-    return Line(os.pread(descriptor, size, offset) if size <= longest else head, size)
+    return OutputLine(os.pread(descriptor, size, offset) if size <= longest else head, size)
 
 
 def near_the_end(path: str | os.PathLike[str], offset: int, final: int) -> int:

@@ -16,7 +16,7 @@ from hocket.sessions.journal import Journal
 from hocket.store import Committed, Question
 
 
-class Open(NamedTuple):
+class PendingQuestion(NamedTuple):
     """One question, and who asks it."""
 
     run: Run
@@ -28,7 +28,7 @@ class Open(NamedTuple):
         return float(self.asked.get("asked_at") or self.run.started_at or self.run.created_at)
 
 
-class Inbox:
+class Questions:
     """One per server."""
 
     def __init__(self, journal: Journal) -> None:
@@ -45,10 +45,10 @@ class Inbox:
         self._closed = True
         self._wake()
 
-    def questions(self) -> list[Open]:
+    def questions(self) -> list[PendingQuestion]:
         """All of them, oldest first."""
         runs = [run for run_id in self._asking if (run := self._journal.live.get(run_id)) is not None]
-        return sorted((Open(run, asked) for run in runs for asked in run.open_questions), key=_age)
+        return sorted((PendingQuestion(run, asked) for run in runs for asked in run.open_questions), key=_age)
 
     def answered(self, run: Run | None, question: str) -> tuple[Run, dict[str, Any]] | None:
         """The last question that was answered and whose id begins so: of this run, or of any; with who asked it."""
@@ -56,7 +56,7 @@ class Inbox:
         asking = None if found is None else self._journal.run(found.run)
         return None if found is None or asking is None else (asking, outcome(asking, found))
 
-    async def follow(self, heartbeat: float) -> AsyncIterator[list[Open] | None]:
+    async def follow(self, heartbeat: float) -> AsyncIterator[list[PendingQuestion] | None]:
         """All of them, now and after every change; None when there was none for so many seconds."""
         before: list[tuple[str, str]] | None = None
         while not self._closed:
@@ -88,7 +88,7 @@ class Inbox:
         self._news = asyncio.Event()
 
 
-def _age(one: Open) -> tuple[float, int]:
+def _age(one: PendingQuestion) -> tuple[float, int]:
     return one.asked_at, one.run.number
 
 

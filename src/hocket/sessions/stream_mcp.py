@@ -21,7 +21,7 @@ from hocket.mcp.protocol import ToolCall
 from hocket.mcp.tools import SERVER
 from hocket.model import Run
 from hocket.providers.base import Conversation, Wanted
-from hocket.sessions.background import Tasks
+from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.output_lines import read_lines
 
@@ -37,7 +37,7 @@ _HEARD: Message = {"jsonrpc": "2.0", "result": {}}
 """For what the protocol has no answer to: the program waits for a word all the same."""
 
 
-class Line(NamedTuple):
+class McpConnection(NamedTuple):
     """The connection to one run."""
 
     run: str
@@ -45,13 +45,13 @@ class Line(NamedTuple):
     conversation: Conversation
 
 
-class Serving:
+class StreamMcp:
     """One per server."""
 
     def __init__(self, journal: Journal, need_server: Callable[[bool], None]) -> None:
         self._journal = journal
         self._need_server = need_server
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._calls: dict[tuple[str, str], ToolCall] = {}
         """Those that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
@@ -74,7 +74,7 @@ class Serving:
         self.leave()
         await self._tasks.close()
 
-    def take(self, line: Line, wanted: Wanted) -> None:
+    def take(self, line: McpConnection, wanted: Wanted) -> None:
         """Answer at once, or see to it that it will be. The same thing may come twice, and is answered once."""
         if wanted.withdrawn:
             self._call_off(line.run, lambda request, call: request == wanted.id)
@@ -85,7 +85,7 @@ class Serving:
         else:
             self._answer(line, wanted)
 
-    def take_over(self, line: Line, calls: Collection[str], end: int, longest: int) -> None:
+    def take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
         """Carry out what a server that is gone had read, up to an end of the output, and not answered."""
         if calls:
             self._tasks.spawn(self._take_over(line, calls, end, longest))
@@ -94,12 +94,12 @@ class Serving:
         """It has ended: nobody waits any more."""
         self._call_off(run, lambda request, call: True)
 
-    async def _take_over(self, line: Line, calls: Collection[str], end: int, longest: int) -> None:
+    async def _take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
         found = await self._insist(line.run, partial(_unanswered, line, calls, end, longest))
         for wanted in found or ():
             self.take(line, wanted)
 
-    def _answer(self, line: Line, wanted: Wanted) -> None:
+    def _answer(self, line: McpConnection, wanted: Wanted) -> None:
         if (called_off := protocol.cancelled(wanted.message)) is not None:
             self._call_off(line.run, lambda request, call: call.id == called_off)
         answer = protocol.respond(wanted.message)
@@ -118,7 +118,7 @@ class Serving:
             if waiting == run and is_meant(request, call):
                 call.cancelled = True
 
-    async def _serve(self, line: Line, request: str, call: ToolCall) -> None:
+    async def _serve(self, line: McpConnection, request: str, call: ToolCall) -> None:
         try:
             carry_out = await self._carry_out
             awaited = await self._insist(line.run, partial(_is_awaited, line.place, request))
@@ -132,14 +132,14 @@ class Serving:
             del self._calls[line.run, request]
             self._need_server(bool(self._calls))
 
-    def _say(self, line: Line, request: str, text: str) -> None:
+    def _say(self, line: McpConnection, request: str, text: str) -> None:
         """On the spot: the program does not begin before it has heard, and passing it on takes longer than writing."""
         try:
             _write(line.place, request, text)
         except OSError:
             self._tasks.spawn(self._write_patiently(line, request, text))
 
-    async def _write_patiently(self, line: Line, request: str, text: str) -> None:
+    async def _write_patiently(self, line: McpConnection, request: str, text: str) -> None:
         await self._insist(line.run, partial(_write, line.place, request, text))
 
     async def _insist(self, run: str, work: Callable[[], T]) -> T | None:
@@ -175,7 +175,7 @@ def _key(run: str, request: str) -> str:
     return f"{run}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
 
 
-def _unanswered(line: Line, calls: Collection[str], end: int, longest: int) -> list[Wanted]:
+def _unanswered(line: McpConnection, calls: Collection[str], end: int, longest: int) -> list[Wanted]:
     """Those calls, as they stand in the output, to which no answer stands in the input."""
     waiting = {request for request in calls if not files.has_input(line.place, _record(request))}
     if not waiting:

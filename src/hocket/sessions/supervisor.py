@@ -30,7 +30,7 @@ from hocket.keeper.platform import signal_process
 from hocket.model import Event, Reason, Run, Spec, Status
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
-from hocket.sessions.background import Tasks
+from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.forced_stop import force_stop
 from hocket.sessions.home import PROGRAMS
 from hocket.sessions.ingest import Ingest
@@ -39,13 +39,13 @@ from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.keepers import Keepers
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.limits import Limits
-from hocket.sessions.messages import Talk, ends_at_once, first_input
+from hocket.sessions.messages import Messages, ends_at_once, first_input
 from hocket.sessions.output_watcher import OutputWatcher
 from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.run_policy import RunPolicy
 from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.secrets import masked_prompt
-from hocket.sessions.stream_mcp import Serving
+from hocket.sessions.stream_mcp import StreamMcp
 from hocket.store import Offsets
 
 log = logging.getLogger("hocket")
@@ -68,8 +68,8 @@ class Supervisor:
         secret: bytes,
         secrets: SecretStore,
         journal: Journal,
-        messages: Talk,
-        stream_mcp: Serving,
+        messages: Messages,
+        stream_mcp: StreamMcp,
         keepers: Keepers,
         policy: RunPolicy,
         limits: Limits,
@@ -90,7 +90,7 @@ class Supervisor:
         self._leaves: dict[str, Leaf] = {}
         self._placed: set[str] = set()
         self._queue: deque[Leaf] = deque()
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
         self._starter = ThreadPoolExecutor(1, "hocket-starter")
         self._helpers = ThreadPoolExecutor(4, "hocket-helper")

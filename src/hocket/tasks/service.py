@@ -59,8 +59,8 @@ from hocket.model.task import (
     next_queued,
 )
 from hocket.secret_files import public_part
+from hocket.sessions.background import BackgroundTasks as Background
 from hocket.sessions.background import Once
-from hocket.sessions.background import Tasks as Background
 from hocket.sessions.journal import RETRY_AFTER
 from hocket.sessions.run_identity import new_id
 from hocket.store import Committed

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hocket.catalog.resolve import EXECUTABLE
 from hocket.errors import HocketError, LimitReached
 from hocket.model import Bounds, Event, Kind, Reason, Run
-from hocket.sessions.background import Tasks
+from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.store import Committed
 
@@ -111,7 +111,7 @@ class Budgets:
         self._purses: dict[str, _Purse] = {}
         self._payers: dict[str, tuple[_Purse, ...]] = {}
         """The purses that a live run spends from; runs without any are not here."""
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
         self._closing = False
 

@@ -24,7 +24,7 @@ from hocket.chain.decide import Ask, Decision, Finished, Measure, Outcome, RunGa
 from hocket.errors import HocketError, UsageError
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Step, Worktree, apply, stage_number
 from hocket.sessions import clock
-from hocket.sessions.background import Tasks
+from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.supervisor import Supervisor
 from hocket.workflows import chain_worktrees, directory_state, gates, step_prompts
@@ -97,7 +97,7 @@ class Chains:
         self._bring_forth = bring_forth
         self._supervisor = supervisor
         self._live = live
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._gates = gates.Gates()
         self._trees = chain_worktrees.Trees(str(home))
         self._looks = ThreadPoolExecutor(4, "hocket-look")

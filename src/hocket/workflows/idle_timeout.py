@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from hocket.errors import HocketError
 from hocket.model import Kind, Reason, Run, Status
-from hocket.sessions.background import Tasks
+from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.store import Committed
 
@@ -39,7 +39,7 @@ class Silence:
         self._watches: dict[str, _Watch] = {}
         self._heard: dict[str, float] = {}
         """When each live run said something last. Whose silence that breaks is found out when somebody's time is up."""
-        self._tasks = Tasks()
+        self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
 
     def open(self) -> None:
