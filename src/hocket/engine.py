@@ -231,7 +231,7 @@ class Engine:
         if parent is not None and self._was_told_to_stop(parent):
             raise Conflict(f"run {parent.number} is being stopped; it can start nothing more")
         depth_below(parent, self.limits)
-        if parent is not None and request.on_question is None and (wish := self._messages.wish(parent)) != "ask":
+        if parent is not None and request.on_question is None and (wish := self._messages.on_question(parent)) != "ask":
             # Who is not there for a run is not there for what it starts either.
             request = msgspec.structs.replace(request, on_question=wish)
         ceiling = self._ceiling(parent)
@@ -546,7 +546,7 @@ class Engine:
         """A question of a run's own; the question's id. Where a question ends a run, this one does."""
         question = await self._messages.ask(run, text, options, key)
         now = self._journal.live.get(run.id)
-        if now is not None and now.open_questions and self._messages.wish(now) == "fail":
+        if now is not None and now.open_questions and self._messages.on_question(now) == "fail":
             await self._supervisor.ask_to_stop([now], Reason.NO_ANSWER)
         return question
 

@@ -214,7 +214,7 @@ def test_nobody_asks_outside_of_a_run(hocket: Hocket) -> None:
 def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> None:
     done = hocket("run", "asker", "--", "Anybody there?")
     assert done.returncode == 0
-    assert done.stdout.startswith("(1, '', 'hocket: denied: nobody is there to answer")
+    assert done.stdout.startswith("(1, '', 'hocket: denied: no one can answer")
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if " asker " in line]
     assert told[1] == "? asker asks: Anybody there?"
     assert told[2].startswith("asker denied by hocket: nobody is there")

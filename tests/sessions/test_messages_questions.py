@@ -11,7 +11,7 @@ from world import Bin
 
 from hocket.errors import Conflict, LimitReached, NotFound
 from hocket.model import Kind, Reason, Run, Status
-from hocket.sessions.messages import NOBODY, OPEN_AT_ONCE
+from hocket.sessions.messages import NO_ANSWERER, OPEN_AT_ONCE
 
 SLEEPER = "import signal; signal.pause()"
 
@@ -103,7 +103,12 @@ def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home
             engine, run = kitchen.engine, await sleeper(kitchen, on_question="deny")
             question = await engine.ask(run, "Which?", ("a", "b"))
             state = engine.question(run, question)
-            assert (state["answered"], state["allow"], state["answer"], state["by"]) == (True, False, NOBODY, "hocket")
+            assert (state["answered"], state["allow"], state["answer"], state["by"]) == (
+                True,
+                False,
+                NO_ANSWERER,
+                "hocket",
+            )
             assert engine.find(run.id).status is Status.RUNNING
             below = await kitchen.start("sleeper", engine.find(run.id))
             assert not (await kitchen.running(below)).needs_you

@@ -15,7 +15,7 @@ import pytest
 from hocket.model import Event, Reason, Status
 from hocket.model.task import Create, Handoff, Order, Plan, Planning, Restore, SetStatus, Task, TaskStatus
 from hocket.sessions.journal import Journal
-from hocket.sessions.restore import NOBODY, restore
+from hocket.sessions.restore import LOST_OUTPUT, restore
 from hocket.store import Committed, Store, open_store
 from hocket.store.task_files import CHANGED, FOLDER, LOG, MARK, TASK, Kept, TaskFiles, forget_mark, read_all, told_by
 
@@ -192,7 +192,7 @@ def test_an_open_hand_off_of_a_run_that_left_nothing_behind_is_lost(home: Path, 
     with closing(open_store(home / "hocket.db")) as after:
         first, second = after.read.handoffs("t1")
         assert first == DONE
-        assert (second.status, second.reason, second.output) == (Status.LOST, Reason.LOST, NOBODY)
+        assert (second.status, second.reason, second.output) == (Status.LOST, Reason.LOST, LOST_OUTPUT)
         assert second.completed_at is not None
         assert second.completed_at >= begun
         task = after.read.task("t1")

@@ -1,4 +1,4 @@
-"""Work that outlives who asked for it: none is forgotten, none fails in silence, none is done twice under one key."""
+"""Background tasks with an owner that ends them, and work that is done once per key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Known = Callable[[str], T | None]
-"""What was made under a key before, by whichever server."""
+"""Looks up an earlier result by its key."""
 
 log = logging.getLogger("hocket")
 
@@ -29,7 +29,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a task failed", exc_info=error)
+            log.error("a background task failed", exc_info=error)
 
     async def close(self) -> None:
         for task in list(self._running):
@@ -38,13 +38,13 @@ class BackgroundTasks:
 
 
 class Once:
-    """One and the same for all who ask under one key, at the same time or later; whoever gives up ends nothing."""
+    """Runs a coroutine once per key; a caller that is cancelled does not cancel it."""
 
     def __init__(self) -> None:
         self._making: dict[str, asyncio.Task[Any]] = {}
 
     async def __call__(self, key: str | None, make: Callable[[], Coroutine[Any, Any, T]], known: Known[T]) -> T:
-        """What ``make`` comes to. Without a key everybody asks for something of their own."""
+        """The result of ``make``, or of an earlier call with the same key."""
         if key is None:
             return await make()
         found = known(key)

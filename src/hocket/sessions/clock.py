@@ -3,7 +3,7 @@
 Neither a time limit nor a duration changes when the time of day is set.
 
 That clock begins anew when the machine starts, so each reading says under which start it was made. Of a run that began
-under another one nobody knows how long it was at work: it gets its whole time again. What ends a run is not here.
+under another one its working time is unknown, and it gets its whole time again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _boot() -> str:
 
 
 def reading() -> dict[str, Any]:
-    """What the event of a start, or of another beginning of the count, tells."""
+    """The clock data of a `run.started` or `clock` event."""
     return {"clock": time.monotonic(), "boot": _boot()}
 
 

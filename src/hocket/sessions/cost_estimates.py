@@ -1,7 +1,7 @@
-"""What a run may have cost that tells how many tokens it used and not what they cost: a price of ours for each.
+"""Estimates the cost of runs that report tokens and no cost, at one price per token.
 
-A guess, and marked as one wherever it goes: a budget that counted nothing instead would not be one. Only what is final
-is priced. A program that tells its costs at the end of a turn tells tokens before that, and most of those are cheap.
+Estimates are marked as such everywhere. Only final usage is priced: a CLI that reports cost at the end of a turn
+reports tokens earlier, and most of those are cheap.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ _MILLION = 1_000_000
 
 
 def of(run: Run, usd_per_mtok: float, unpriced: int = 0) -> Mapping[str, Any]:
-    """The cost of a run, with its mark, where nobody told all of it; nothing where there is nothing to estimate.
+    """The estimated cost of a run with its mark; empty if there is nothing to estimate.
 
-    ``unpriced`` are the tokens that were used after the last cost was told.
+    ``unpriced`` are the tokens used after the last reported cost.
     """
     if run.cost_usd is None or run.cost_estimated:
-        told, tokens = 0.0, run.tokens or 0
+        reported, tokens = 0.0, run.tokens or 0
     else:
-        told, tokens = run.cost_usd, unpriced
+        reported, tokens = run.cost_usd, unpriced
     if not tokens:
         return {}
-    return {"cost_usd": told + tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
+    return {"cost_usd": reported + tokens * usd_per_mtok / _MILLION, "cost_estimated": True}
 
 
 def priced(run: Run, events: Sequence[Event], usd_per_mtok: float) -> list[Event]:
-    """The same events, those completed that tell what was used and not what it cost."""
+    """The same events, with a cost added to final usage that has none."""
     if not any(map(_is_final, events)):
         return list(events)
-    told: list[Event] = []
+    completed: list[Event] = []
     for event in events:
         cost = of(apply(run, event), usd_per_mtok) if _is_final(event) else {}
-        told.append(replace(event, data={**event.data, **cost}) if cost else event)
-        run = apply(run, told[-1])
-    return told
+        completed.append(replace(event, data={**event.data, **cost}) if cost else event)
+        run = apply(run, completed[-1])
+    return completed
 
 
 def _is_final(event: Event) -> bool:

@@ -64,7 +64,7 @@ def secret_of(home: Path, name: str) -> str:
         text = path.read_text().strip()
         if len(text) >= 32:
             return text
-        path.unlink()  # Cut short by a crash before anybody can have used it.
+        path.unlink()  # Incomplete after a crash, and never used.
         return secret_of(home, name)
     with os.fdopen(descriptor, "w") as file:
         text = secrets.token_urlsafe(32)
@@ -75,7 +75,7 @@ def secret_of(home: Path, name: str) -> str:
 
 
 def lay_out_program(home: Path, python: str) -> None:
-    """Put the command itself where agents find it, whatever is on the PATH that they were started with.
+    """Put the command itself where agents find it, independent of the PATH they were started with.
 
     In a folder of its own: an agent must not come upon the other programs that lie beside this interpreter.
     """
@@ -95,7 +95,7 @@ def lay_out_program(home: Path, python: str) -> None:
 
 @contextlib.contextmanager
 def locked(home: Path) -> Iterator[int]:
-    """The lock of this home's one server: closed with the process however it ends, and inherited by nobody."""
+    """The lock of this home's one server: released with the process however it ends, and not inherited."""
     descriptor = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not _take(descriptor):
@@ -118,10 +118,10 @@ def describe_holder(lock: int, **more: str) -> None:
 
 @contextlib.contextmanager
 def _alive(home: Path) -> Iterator[None]:
-    """Hold the end of the FIFO whose hanging up tells keepers that their server is gone."""
+    """Hold the FIFO whose closing shows keepers that their server is gone."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(home / ALIVE, 0o600)
-    # For reading as well, or it could not be opened before somebody reads.
+    # For reading as well: opening it for writing only would need a reader.
     descriptor = os.open(home / ALIVE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield
@@ -130,7 +130,7 @@ def _alive(home: Path) -> Iterator[None]:
 
 
 def _take(descriptor: int) -> bool:
-    """Whoever only looks whether a server lives holds the lock for an instant too, so one refusal is not enough."""
+    """Retry the lock: a process that only checks for a server holds it for an instant too."""
     for pause in (0.0, 0.02, 0.05, 0.1):
         time.sleep(pause)
         with contextlib.suppress(BlockingIOError):
@@ -144,4 +144,4 @@ def _running(content: bytes, home: Path) -> ServerRunning:
         pid = json.loads(content)["pid"]
     except (ValueError, KeyError, TypeError):
         pid = "not known yet"
-    return ServerRunning(f"a server is running already for {home} (pid {pid})", "`hocket server status` tells more")
+    return ServerRunning(f"a server is running already for {home} (pid {pid})", "`hocket server status` shows it")

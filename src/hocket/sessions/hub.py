@@ -46,7 +46,7 @@ class _Reader:
 
 
 class Hub:
-    """Told of every commit; wakes those who follow."""
+    """Receives every commit and wakes followers."""
 
     def __init__(self, read: Queries, live: Container[str]) -> None:
         self._read = read
@@ -61,7 +61,7 @@ class Hub:
         """The last thing each live run said."""
 
     def close(self) -> None:
-        """Let every follower go; whoever wants more comes back to the next server."""
+        """End all followers; clients reconnect to the next server."""
         self._closed = True
         for root in list(self._waiting):
             self._wake(root)
@@ -71,7 +71,7 @@ class Hub:
         for event, text in zip(committed.events, committed.lines, strict=True):
             recent = self._recent.get(event.root)
             if recent is None:
-                # There is nothing before the birth of a tree: whoever follows it from then on needs no store.
+                # A follower from the creation of a tree on needs no store: there is nothing earlier.
                 born = event.type == "run.created" and event.run == event.root
                 recent = self._recent[event.root] = _Recent(0 if born else event.seq - 1)
             recent.lines.append(Line(event.seq, event.run, event.type, text))
@@ -150,7 +150,7 @@ class Hub:
         finally:
             if timer is not None:
                 timer.cancel()
-            # Whoever leaves by itself (a lost connection, say) must not be remembered.
+            # A follower that ends by itself (a lost connection, say) must not be kept.
             if future in waiting:
                 waiting.remove(future)
             if not waiting and self._waiting.get(root) is waiting:

@@ -59,7 +59,7 @@ class Ingest:
         offsets, more = self._read_streams(leaf, events, leaf.output.sizes(), finals)
         events = cost_estimates.priced(run, events, self._usd_per_mtok)
         self._find_transcript(leaf, run, events, ended=record is not None)
-        self._messages.heard(leaf.id, events)
+        self._messages.note_output(leaf.id, events)
         return Batch(events, offsets, more)
 
     async def read_rest(self, leaf: Leaf) -> Batch:

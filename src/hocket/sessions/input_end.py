@@ -46,7 +46,7 @@ class InputEnd:
         conversation = leaf.provider.conversation
         if conversation is None or leaf.spec.session or leaf.is_input_closed:
             return
-        is_sure = leaf.is_settled or leaf.id not in self._messages.unheard
+        is_sure = leaf.is_settled or leaf.id not in self._messages.unread
         # Without messages it need not stay for its background commands, which it ends by itself.
         is_alone = not takes_messages(leaf.spec) and conversation.is_left(state)
         if (is_sure and conversation.is_over(state, settled=leaf.is_settled)) or (leaf.is_settled and is_alone):

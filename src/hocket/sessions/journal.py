@@ -20,7 +20,7 @@ RETRY_AFTER = 1.0
 
 
 class Journal:
-    """``write`` returns once the batch is committed, applied to ``live`` and told to the listeners, in that order."""
+    """``write`` returns once the batch is committed, applied to ``live`` and passed to the listeners, in that order."""
 
     def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self.read = store.read
@@ -46,12 +46,12 @@ class Journal:
         order_key: str | None = None,
         durable: bool = False,
     ) -> Committed:
-        told = [clock.stamped(event, self.live.get(event.run)) for event in events]
-        batch = Batch(told, new or {}, offsets or {}, list(orders), order_key, durable)
+        stamped = [clock.stamped(event, self.live.get(event.run)) for event in events]
+        batch = Batch(stamped, new or {}, offsets or {}, list(orders), order_key, durable)
         future: asyncio.Future[Committed] = self._loop.create_future()
         self._waiting[id(batch)] = future
         self._writer.submit(batch)
-        # The commit happens whether or not the caller is still there to hear of it.
+        # The commit happens even if the caller is cancelled.
         return await future
 
     async def insist(self, events: Sequence[Event], *, offsets: dict[str, Offsets] | None = None) -> Committed:

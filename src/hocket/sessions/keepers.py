@@ -50,8 +50,8 @@ class Keepers:
         else:
             self._zygote.need_server(self._home)
 
-    def stop_telling(self) -> None:
-        """Leave what the zygote was told as it is: the server is about to close."""
+    def begin_close(self) -> None:
+        """Send no more changes to the zygote: the server is about to close."""
         self._closing = True
         self._cancel_calm()
 

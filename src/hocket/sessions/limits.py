@@ -12,7 +12,7 @@ from hocket.model import BoundChain, Kind, Run, Spec, stages
 from hocket.sessions.disk_reserve import NEEDED, Reserve
 
 LEAST_FREE = 1024**2
-"""Below this nothing is started, whatever the configuration says."""
+"""Below this nothing is started, regardless of the configuration."""
 MIN_FILES = 256
 """A run makes eight, and the database a few: below this, nothing is started."""
 
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
     leaves: int = 64
     min_free: int = 200 * 1024**2
     usd_per_mtok: float = 15.0
-    """What a million tokens cost where nobody says what they did."""
+    """The assumed price of a million tokens where a CLI reports none."""
 
 
 def check_disk(home: Path, limits: Limits) -> None:
@@ -73,8 +73,8 @@ def check_children(parent: Run | None, live: int, wanted: int, limits: Limits) -
     if parent is None or parent.kind not in (Kind.LEAF, Kind.LEAD) or live + wanted <= limits.children:
         return
     remedy = "Make the group smaller" if wanted > max(limits.children, 1) else "Wait until enough have ended"
-    told = "which is" if wanted == 1 else f"and {wanted} more at once would be over"
+    relation = "which is" if wanted == 1 else f"and {wanted} more at once would be over"
     raise LimitReached(
-        f"children: run {parent.number} has {live} live ones, {told} the limit of {limits.children}",
+        f"children: run {parent.number} has {live} live ones, {relation} the limit of {limits.children}",
         f"{remedy}, or raise children under [limits] in config.toml",
     )

@@ -1,7 +1,7 @@
-"""Talking to runs that listen: messages, answers, interruptions, and the end of their input.
+"""Input of live runs: messages, answers, interruptions, and the end of input.
 
-What is said goes into the run's own file first, with a note of the event that tells of it, and is recorded then: so it
-arrives once, and a server that died in between leaves nothing that the next one cannot record.
+A line is written to the run's input file first, with a note of its event, and the event is committed then: so it
+arrives once, and after a crash the next server commits what is missing.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ FIRST = "prompt"
 """The id of the record that a run begins with."""
 
 OWN = "ask"
-"""How a question came that an agent put in its own words: over the API, where it also learns the answer."""
-NOBODY = "nobody is there to answer: this run was started with --on-question deny, or without anybody watching it"
+"""Marks a question that an agent asked over the API, where it also receives the answer."""
+NO_ANSWERER = "no one can answer: this run was started with --on-question deny, or without anyone watching it"
 OPEN_AT_ONCE = 20
-"""Questions of that kind: who asks more wants something else than an answer."""
+"""The limit of open questions of that kind per run."""
 SETTLED = 2.0
-"""Seconds after the end of a turn, within which the next one begins if there is anything to begin it for."""
+"""Seconds after the end of a turn within which a waiting message starts the next one."""
 REMEMBERED = 100
-RETOLD = 200
-"""Letters of an answer that whoever comes too late is told."""
+QUOTED = 200
+"""Characters of an earlier answer that a conflict message quotes."""
 
 
-class _Wishes(msgspec.Struct):
-    """What a spec of either kind says about questions."""
+class _QuestionRule(msgspec.Struct):
+    """The part of a spec, of a leaf or a chain, that is about questions."""
 
     on_question: str = "deny"
 
 
 _decoder = msgspec.json.Decoder(Spec)
-_wishes = msgspec.json.Decoder(_Wishes)
+_question_rule = msgspec.json.Decoder(_QuestionRule)
 
 
 def takes_messages(spec: Spec) -> bool:
-    """Whether people may say something to a run after its prompt."""
+    """Whether a run accepts messages after its prompt."""
     return spec.session or spec.on_question != "deny"
 
 
 def ends_at_once(spec: Spec) -> bool:
-    """Whether a run's prompt is all it is ever told. Then it needs no server to come to its end."""
+    """Whether a run's prompt is its only input. Then it needs no server in order to end."""
     return not takes_messages(spec) and not spec.served
 
 
 def first_input(spec: Spec) -> dict[str, bytes]:
-    """The file of a run's input as it stands before the run begins."""
+    """The content of a run's input file before its start."""
     conversation = PROVIDERS[spec.provider].conversation
     if spec.stdin != "lines" or conversation is None:
         return {}
@@ -75,12 +75,12 @@ def first_input(spec: Spec) -> dict[str, bytes]:
 
 
 class _Queue:
-    """How many messages of a run have no answer yet, as far as can be told: a turn may take up several."""
+    """An estimate of the unanswered messages of a run: one turn may answer several."""
 
     def __init__(self) -> None:
         self.length = 0
         self.ahead_of: dict[str, int] = {}
-        """Of the last messages, by their keys: whoever repeats one is told the same."""
+        """Queue positions of the last messages by key, so that a repeated request gets the same answer."""
         self._last_end = 0.0
 
     def add(self, key: str) -> None:
@@ -91,12 +91,12 @@ class _Queue:
 
     def turn_ended(self, data: Mapping[str, Any]) -> None:
         self._last_end = time.monotonic()
-        # The first turn answers what the run was started with, and one that woke up by itself answers nobody.
+        # The first turn answers the prompt, and a turn that started by itself answers no message.
         if data.get("turn") != 1 and not data.get("origin"):
             self.length = max(0, self.length - 1)
 
     def is_settled(self) -> bool:
-        """Whether a turn for something that waits would have begun by now."""
+        """Whether a turn for a waiting message would have started by now."""
         return time.monotonic() - self._last_end > SETTLED
 
 
@@ -107,9 +107,9 @@ class Messages:
         self._home = home
         self._journal = journal
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """One at a time for each run: between a line in its file and its record, nobody may look for lines without."""
-        self.unheard: set[str] = set()
-        """Runs that were told something after their last turn began: that turn may not be the last one."""
+        """One writer per run: a line in the file and its event must not be compared in between."""
+        self.unread: set[str] = set()
+        """Runs with a message written after their last turn began: that turn may not be the last one."""
         self._queues: dict[str, _Queue] = {}
         self._redactors: dict[str, Redactor] = {}
 
@@ -122,48 +122,45 @@ class Messages:
         return text if redactor is None else redactor.text(text)
 
     async def send(self, run: Run, text: str, key: str) -> int:
-        """One more message. A key that was used before says the same thing, so nothing is said twice.
-
-        Comes back with how many messages before it are still to be answered, each most likely by a turn of its own.
-        """
+        """Send a message, once per key; return the number of unanswered messages before it."""
         async with self._turn(run):
-            now, conversation = self._listener(run, to_messages=True)
+            now, conversation = self._require_input(run, to_messages=True)
             line = conversation.message(text)
             queue = self._queues.setdefault(run.id, _Queue())
-            if now.status is Status.WAITING and run.id not in self.unheard and queue.is_settled():
+            if now.status is Status.WAITING and run.id not in self.unread and queue.is_settled():
                 queue.length = 0  # Several were answered together.
             ahead = queue.ahead_of.get(key, queue.length)
-            self.unheard.add(run.id)
+            self.unread.add(run.id)
             data = {"kind": "message", "id": key, "text": self._redacted(run.id, text)}
-            if await self._say(now, f"message:{key}", line, "input", data) == "added":
+            if await self._write_line(now, f"message:{key}", line, "input", data) == "added":
                 queue.add(key)
             return ahead
 
-    def heard(self, run: str, events: Iterable[Event]) -> None:
-        """Told of all that a run says: a turn that begins has heard what it was told before, one that ends answers."""
+    def note_output(self, run: str, events: Iterable[Event]) -> None:
+        """Track turns: one that starts has read the earlier messages, one that ends answers a message."""
         for event in events:
             if event.type == "turn.started":
-                self.unheard.discard(run)
+                self.unread.discard(run)
             elif event.type == "turn.ended" and (queue := self._queues.get(run)) is not None:
                 queue.turn_ended(event.data)
 
     def forget(self, run: str) -> None:
-        """It has ended."""
-        self.unheard.discard(run)
+        """Drop the state of a run that has ended."""
+        self.unread.discard(run)
         self._queues.pop(run, None)
         self._redactors.pop(run, None)
 
     async def interrupt(self, run: Run, key: str) -> None:
-        """End what the agent is doing, and leave it to be told more."""
+        """End the current turn; the run stays open for messages."""
         async with self._turn(run):
-            now, conversation = self._listener(run, to_messages=True)
+            now, conversation = self._require_input(run, to_messages=True)
             line = conversation.interrupt(key)
-            await self._say(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
+            await self._write_line(now, f"interrupt:{key}", line, "input", {"kind": "interrupt", "id": key})
 
     async def ask(self, run: Run, text: str, options: Sequence[str], key: str | None) -> str:
-        """A question that an agent puts in its own words; comes back with the question's id.
+        """Record a question that an agent asks over the API, once per key; return its id.
 
-        A key that was used before asks nothing new. Where nobody is there to answer, that is the answer.
+        If the run was started with ``--on-question deny``, it is answered with a refusal at once.
         """
         identity = _identity(run, key)
         text, options = self._redacted(run.id, text), [self._redacted(run.id, option) for option in options]
@@ -179,18 +176,18 @@ class Messages:
             asked: dict[str, Any] = {"id": identity, "kind": kind, "text": text, "tool": None, "input": None}
             asked |= {"options": list(options), "via": OWN}
             events = [self._event(run, "question", asked)]
-            if self.wish(run) == "deny":
-                refusal = {"id": identity, "allow": False, "text": NOBODY, "by": "hocket"}
+            if self.on_question(run) == "deny":
+                refusal = {"id": identity, "allow": False, "text": NO_ANSWERER, "by": "hocket"}
                 events.append(self._event(run, "answer", refusal))
             await self._journal.write(events, durable=True)
         return identity
 
-    def wish(self, run: Run) -> str:
-        """What becomes of a question of this run: ``deny``, ``ask`` or ``fail``."""
-        return _wishes.decode(self._journal.read.spec(run.id)).on_question
+    def on_question(self, run: Run) -> str:
+        """How questions of this run are handled: ``deny``, ``ask`` or ``fail``."""
+        return _question_rule.decode(self._journal.read.spec(run.id)).on_question
 
     async def answer(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
-        """Answer one open question. The first answer counts, whoever comes with another; it may be given again."""
+        """Answer one open question. The first answer counts; repeating it with the same key is harmless."""
         run = self._asking(run, question, key)
         async with self._turn(run):
             if (given := self._journal.read.answered_with(run.root, key)) is not None:
@@ -202,18 +199,18 @@ class Messages:
             text = _chosen(asked, reply.text)
             data = {"id": asked["id"], "allow": reply.allow, "text": text, "by": by, "key": key, **_rule(asked, reply)}
             if now.kind is Kind.LEAF and not _is_own(asked):
-                _, conversation = self._listener(run)
+                _, conversation = self._require_input(run)
                 line = conversation.answer(asked, reply)
                 data["text"] = None if text is None else self._redacted(run.id, text)
-                if await self._say(now, f"answer:{asked['id']}", line, "answer", data) == "present":
+                if await self._write_line(now, f"answer:{asked['id']}", line, "answer", data) == "present":
                     return await self._given_before(now, asked["id"], key)
             else:
-                # Nobody reads lines: a chain, or an agent that follows what is recorded.
+                # No input to write to: a chain, or an agent that reads the answer over the API.
                 await self._journal.write([self._event(run, "answer", data)], durable=True)
             return _receipt(run.id, data)
 
     async def _given_before(self, run: Run, question: str | None, key: str) -> dict[str, Any]:
-        """The caller's own answer, if it was given and could not be recorded then; else a word on who was first."""
+        """The caller's own earlier answer if there is one, else a conflict that quotes the first answer."""
         if not run.ended:
             await self._record_missing(run)
             if (given := self._journal.read.answered_with(run.root, key)) is not None:
@@ -226,33 +223,33 @@ class Messages:
         found = last_answered(self._journal, run, question or "")
         if found is None:
             return Conflict(nothing, "`hocket inbox` lists what is asked")
-        said = _retold(found.answer or {})
+        said = _quoted(found.answer or {})
         if question is None:
             return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
         return Conflict(f"question {found.id} of {name} has been answered already: {said}")
 
     def end_input(self, place: str) -> None:
-        """Nothing more will come. On the spot: the program waits for it, and passing it on takes longer."""
+        """Close the input of a run."""
         with suppress(FileNotFoundError, files.NotRegularError):
-            # Where an agent removed or replaced its input, its keeper finds that out and closes the pipe.
+            # If the agent removed or replaced its input file, the keeper notices and closes the pipe.
             files.append_input(place, END, None, eof=True, durable=False)
         files.ring(place, files.BELL_INPUT)
 
     async def catch_up(self, run: Run) -> None:
-        """Record what a server that is gone had said and not yet recorded."""
+        """Commit the events of input lines that an earlier server wrote and did not commit."""
         async with self._turn(run):
             await self._record_missing(run)
 
     async def _record_missing(self, run: Run) -> None:
         notes = await asyncio.to_thread(files.input_notes, str(directory(self._home, run)))
         if any(note["data"].get("kind") == "message" for note in notes):
-            self.unheard.add(run.id)
+            self.unread.add(run.id)
         known = self._journal.read.said_to(run.id) if notes else set()
         missing = [note for note in notes if (note["type"], note["data"]["id"]) not in known]
         if missing:
             await self._journal.write([self._event(run, note["type"], note["data"]) for note in missing])
 
-    async def _say(self, run: Run, id: str, line: str, kind: str, data: Mapping[str, Any]) -> files.Appended:
+    async def _write_line(self, run: Run, id: str, line: str, kind: str, data: Mapping[str, Any]) -> files.Appended:
         place = str(directory(self._home, run))
         note = {"type": kind, "data": data}
         try:
@@ -264,19 +261,19 @@ class Messages:
                 f"run {run.number} takes no input: it removed or replaced its file {error.filename}"
             ) from None
         if appended == "closed":
-            raise _deaf(run)
+            raise _input_closed(run)
         files.ring(place, files.BELL_INPUT)
         if appended == "added":
             await self._journal.write([self._event(run, kind, data)], durable=True)
         else:
-            await self._record_missing(run)  # A first attempt may have failed between the two.
+            await self._record_missing(run)  # A first attempt may have failed between the file and the record.
         return appended
 
     def _turn(self, run: Run) -> asyncio.Lock:
         return self._locks.setdefault(run.id, asyncio.Lock())
 
     def _asking(self, run: Run, question: str | None, key: str) -> Run:
-        """Who is meant by somebody who names the chain that the asking run is part of."""
+        """The run with the open question, where the caller named its chain."""
         if run.kind is Kind.LEAF or self._journal.read.answered_with(run.root, key) is not None:
             return run
         below = self._journal.live_below(run.id)
@@ -288,23 +285,23 @@ class Messages:
             raise Conflict(f"several runs of {run.number} have open questions", f"name one of them: {numbers}")
         return asking[0]
 
-    def _listener(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation]:
+    def _require_input(self, run: Run, *, to_messages: bool = False) -> tuple[Run, Conversation]:
         now = self._journal.live.get(run.id)
         if now is None:
-            raise Conflict(f"run {run.number} has ended; it cannot be told anything", f"hocket resume {run.number}")
+            raise Conflict(f"run {run.number} has ended; it takes no messages", f"hocket resume {run.number}")
         conversation = PROVIDERS[now.provider].conversation if now.kind is Kind.LEAF and now.provider else None
         spec = _decoder.decode(self._journal.read.spec(run.id))
         if conversation is None or spec.stdin != "lines":
             raise Conflict(f"run {run.number} does not read messages")
         if to_messages and not takes_messages(spec):
-            raise _deaf(run)  # Its input is open for our tools alone.
+            raise _input_closed(run)  # Its input is open for our tools only.
         return now, conversation
 
     def _event(self, run: Run, kind: str, data: Mapping[str, Any]) -> Event:
         return Event(0, time.time(), run.id, run.root, kind, data)
 
 
-def _deaf(run: Run) -> Conflict:
+def _input_closed(run: Run) -> Conflict:
     return Conflict(
         f"run {run.number} takes no more input",
         f"a run of `hocket spawn --session` does; this one can be resumed once it has ended: "
@@ -313,11 +310,11 @@ def _deaf(run: Run) -> Conflict:
 
 
 def _rule(asked: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
-    """The rule that an answer makes, if it is to make one."""
+    """The permission rule that an answer adds, if any."""
     if not reply.always:
         return {}
     if not reply.allow:
-        raise UsageError("only what is allowed can be allowed always")
+        raise UsageError("a denial cannot be permanent", "deny it without --always")
     if not asked.get("rule"):
         raise UsageError(f"question {asked['id']} suggests no rule that could always allow it", "allow it once")
     return {"rule": asked["rule"]}
@@ -328,7 +325,7 @@ def _receipt(run_id: str, answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _identity(run: Run, key: str | None) -> str:
-    """A new question's id: the same for the same key, so nothing has to be remembered to ask once."""
+    """The id of a new question; the same for the same key."""
     if key is None:
         return "q" + os.urandom(8).hex()
     return "q" + hashlib.sha256(f"{run.id} {key}".encode()).hexdigest()[:16]
@@ -339,7 +336,7 @@ def _is_own(asked: Mapping[str, Any]) -> bool:
 
 
 def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
-    """Of a question with options of its own, the one that a number means, counted from 1, unless one is called so."""
+    """The option that a number selects, counted from 1, unless an option has that number as its text."""
     options = asked.get("options") if _is_own(asked) else None
     said = (text or "").strip()
     if not options or said in options or not re.fullmatch("[1-9][0-9]?", said) or int(said) > len(options):
@@ -347,12 +344,12 @@ def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
     return str(options[int(said) - 1])
 
 
-def _retold(answer: Mapping[str, Any]) -> str:
-    """Who answered, and what."""
+def _quoted(answer: Mapping[str, Any]) -> str:
+    """An answer and its author in words."""
     said = "allowed" if answer.get("allow") else "denied"
     text = str(answer.get("text") or "")
-    short = text if len(text) <= RETOLD else f"{text[:RETOLD]}…"
-    return f"{said} by {answer.get('by') or 'somebody'}" + (f": {short}" if short else "")
+    short = text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
+    return f"{said} by {answer.get('by') or 'unknown'}" + (f": {short}" if short else "")
 
 
 def _fits(asked: Mapping[str, Any], question: str | None) -> bool:
@@ -364,7 +361,7 @@ def _nothing_open(question: str | None) -> str:
 
 
 def _meant(run: Run, question: str | None) -> Mapping[str, Any]:
-    """The one open question that is meant."""
+    """The open question with this id or prefix; the only one if none is given."""
     asked = [one for one in run.open_questions if _fits(one, question)]
     asked = [one for one in asked if one["id"] == question] or asked
     if not asked:

@@ -1,4 +1,4 @@
-"""From bytes in a file to whole lines, at whatever offset the last commit stopped. Nothing here keeps a file open."""
+"""From bytes in a file to whole lines, starting at the offset of the last commit. Keeps no file open."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hocket.keeper import files
 
 CHUNK = 256 * 1024
 SCAN = 8 * 1024 * 1024
-"""How much of an endless line is searched in one go."""
+"""Bytes of an unfinished line that are searched in one go."""
 LINES = 4096
-"""Lines that are read in one go: each becomes an event, and nobody else is looked at meanwhile."""
+"""Lines that are read in one go: no other run is read meanwhile."""
 UNREAD, TAIL = 256 * 1024, 16 * 1024
-"""Of a flood that was ended: more bytes than this are left out, but for the last ones."""
+"""Of an output ended for its size, more than UNREAD unread bytes are skipped, except for the last TAIL bytes."""
 
 
 class OutputLine(NamedTuple):

@@ -1,8 +1,4 @@
-"""Every open question of every live run, in one place; and what became of one that was asked.
-
-Nothing is kept here that the runs themselves do not have. What does not belong here: asking and answering, which are
-``talk``'s.
-"""
+"""The open questions of all live runs, and the outcome of earlier ones. Asking and answering are in ``messages``."""
 
 from __future__ import annotations
 
@@ -17,14 +13,14 @@ from hocket.store import Committed, Question
 
 
 class PendingQuestion(NamedTuple):
-    """One question, and who asks it."""
+    """An open question and the run that asked it."""
 
     run: Run
     asked: Mapping[str, Any]
 
     @property
     def asked_at(self) -> float:
-        """An older server did not note it; then it cannot have been before the run."""
+        """Records of early versions have no time; the start of the run is the earliest possible one."""
         return float(self.asked.get("asked_at") or self.run.started_at or self.run.created_at)
 
 
@@ -41,23 +37,23 @@ class Questions:
         self._journal.listen(self._on_commit)
 
     def close(self) -> None:
-        """Let everybody go who waits for news; they come back to the next server."""
+        """End all followers; clients reconnect to the next server."""
         self._closed = True
         self._wake()
 
     def questions(self) -> list[PendingQuestion]:
-        """All of them, oldest first."""
+        """All open questions, oldest first."""
         runs = [run for run_id in self._asking if (run := self._journal.live.get(run_id)) is not None]
         return sorted((PendingQuestion(run, asked) for run in runs for asked in run.open_questions), key=_age)
 
     def answered(self, run: Run | None, question: str) -> tuple[Run, dict[str, Any]] | None:
-        """The last question that was answered and whose id begins so: of this run, or of any; with who asked it."""
+        """The last answered question with this id prefix, of one run or of any, and the run that asked it."""
         found = last_answered(self._journal, run, question)
         asking = None if found is None else self._journal.run(found.run)
         return None if found is None or asking is None else (asking, outcome(asking, found))
 
     async def follow(self, heartbeat: float) -> AsyncIterator[list[PendingQuestion] | None]:
-        """All of them, now and after every change; None when there was none for so many seconds."""
+        """Yield all open questions now and after every change; None after each ``heartbeat`` seconds without one."""
         before: list[tuple[str, str]] | None = None
         while not self._closed:
             news = self._news
@@ -83,7 +79,7 @@ class Questions:
             self._wake()
 
     def _wake(self) -> None:
-        """Whoever waits has the old one; whoever begins to look afterwards waits for the next."""
+        """Wake the followers; later ones wait for the next change."""
         self._news.set()
         self._news = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""After the database was lost: a new one, written from the run directories, which nobody but their keepers touch.
+"""After the database was lost: writes a new one from the run directories, which only keepers change.
 
 Every leaf gets its record back under its own id and number; the next server reads its output and its exit status as if
 it had just come back from a crash. Tasks come back from their own files, with their hand-offs; one that was open is
@@ -25,7 +25,7 @@ from hocket.sessions.home import DATABASE
 from hocket.store import Batch, NewRun, check, open_store, task_files
 from hocket.store.task_files import Kept
 
-NOBODY = "lost (lost): its run left nothing behind"
+LOST_OUTPUT = "lost (lost): its run left nothing behind"
 
 Birth = tuple[Event, NewRun]
 """A run's first event, and its specification."""
@@ -58,8 +58,8 @@ def restore(home: Path) -> Restored:
     left = _write(home / DATABASE, births, tasks)
     lost = sum(bool(batch.orders) for batch, _ in left)
     unreadable = len(found) - len(births) + untold
-    told = tuple(f"{_named(batch)}: {error}" for batch, error in left)
-    return Restored(aside, len(births) - (len(left) - lost), len(tasks) - lost, unreadable, told)
+    problems = tuple(f"{_named(batch)}: {error}" for batch, error in left)
+    return Restored(aside, len(births) - (len(left) - lost), len(tasks) - lost, unreadable, problems)
 
 
 class Turn(NamedTuple):
@@ -91,9 +91,9 @@ def _turns(kept: Sequence[Kept]) -> dict[str, Turn]:
 
 
 def _put_back(one: Kept, runs: frozenset[str], now: float) -> Restore:
-    """A hand-off that is open and whose run nobody knows has nobody left who could close it."""
+    """Close open hand-offs whose run is unknown."""
     records = tuple(
-        replace(record, completed_at=now, status=Status.LOST, reason=Reason.LOST, output=NOBODY)
+        replace(record, completed_at=now, status=Status.LOST, reason=Reason.LOST, output=LOST_OUTPUT)
         if record.completed_at is None and record.run not in runs
         else record
         for record in one.handoffs
@@ -120,7 +120,7 @@ def _birth(path: Path, turn: Turn | None) -> Birth | None:
     if written is None or "record" not in written:
         return None
     if written.get("run", path.name) != path.name:
-        return None  # somebody's copy of another one's directory
+        return None  # A copy of another run's directory.
     try:
         return _read_birth(path, turn, written)
     except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError):

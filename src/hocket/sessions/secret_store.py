@@ -80,7 +80,7 @@ class SecretStore:
             after = secret_files.with_added(before, environments)
             if after == before:
                 return
-            # Known before it is written: whoever is cancelled here leaves a file that is removed by `release`.
+            # Known before it is written: after a cancellation here the file is removed by `release`.
             self._values[owner] = after
             write = partial(secret_files.write_values, self._folder, owner, after)
             try:
@@ -147,7 +147,7 @@ class SecretStore:
         try:
             return secret_files.read_values(self._folder, owner)
         except (OSError, ValueError) as error:
-            log.warning("the secrets of %s cannot be read, so it goes on without them: %s", owner, error)
+            log.warning("the secrets of %s cannot be read; it continues without them: %s", owner, error)
             return {}
 
     def _remove(self, owner: str) -> None:

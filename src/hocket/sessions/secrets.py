@@ -1,8 +1,7 @@
-"""Words that an agent was given and that nobody else should read: keys and tokens of its environment.
+"""Which values of an agent's environment are secrets.
 
-An agent that prints its environment, by mistake or because somebody talked it into it, would otherwise publish them to
-every log, page and caller that hears of it. They are masked where output becomes events, by ``hocket.redaction``; the
-run's own files, which only their owner can read, stay as the agent wrote them.
+They are masked where output becomes events, by ``hocket.redaction``: an agent that prints its environment would publish
+them otherwise. The run's own files, which only their owner can read, stay as the agent wrote them.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from hocket.redaction import Redactor
 from hocket.secret_files import secret_part
 
 _LEAST = 16
-"""Shorter ones are no secrets worth the name, and would be found in the middle of honest words."""
+"""Shorter values would be found inside ordinary words."""
 
 
 def secrets_of(env: Mapping[str, str]) -> dict[str, str]:
-    """What must not be repeated, by the names of the variables."""
+    """The values to mask, by the names of their variables."""
     return {name: value for name, value in sorted(secret_part(env).items()) if _is_secret(value)}
 
 
@@ -27,7 +26,7 @@ def _is_secret(value: str) -> bool:
 
 
 def masked_prompt(bound: Spec | BoundChain) -> str | None:
-    """What a run or a chain was asked, without the secrets that its agents get."""
+    """The prompt of a run or chain with the secrets of its agents masked."""
     text = bound.prompt if isinstance(bound, Spec) else bound.task
     if not text:
         return None

@@ -1,9 +1,8 @@
-"""Our MCP server inside the stream of a run: what its program asks in its output is answered in its input.
+"""Our MCP server inside the stream of a run: requests in its output are answered in its input.
 
-Most of it needs nobody and is answered on the spot. A call of a tool is carried out by whoever is above the engine, in
-the name of the run, while the run's output goes on being read. Nothing of it is kept here that could be lost: what was
-asked stands in the output, what was answered in the input, and a server that takes over carries out the rest. A call
-has a key made of its run and its request, so what it starts is started once.
+Protocol messages are answered at once. Tool calls are carried out by a callback, in the name of the run, while its
+output is being read. Nothing here can be lost: requests are in the output, answers in the input, and after a restart
+the next server carries out the rest. The key of a call is made of its run and its request, so it takes effect once.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
     from hocket.mcp.protocol import Message
 
     CarryOut = Callable[[Run, ToolCall, str], Awaitable[Message]]
-    """A run, what it calls, and the key that makes it one thing, however often it is carried out."""
+    """Carries out a tool call of a run; the key makes a repetition harmless."""
 
 T = TypeVar("T")
 
-_HEARD: Message = {"jsonrpc": "2.0", "result": {}}
-"""For what the protocol has no answer to: the program waits for a word all the same."""
+_EMPTY_REPLY: Message = {"jsonrpc": "2.0", "result": {}}
+"""The reply to notifications, which have none in MCP: the CLI waits for one all the same."""
 
 
 class McpConnection(NamedTuple):
-    """The connection to one run."""
+    """The in-stream connection of one run."""
 
     run: str
     place: str
@@ -53,21 +52,18 @@ class StreamMcp:
         self._need_server = need_server
         self._tasks = BackgroundTasks()
         self._calls: dict[tuple[str, str], ToolCall] = {}
-        """Those that are being carried out, by run and request."""
+        """Calls that are being carried out, by run and request."""
         self._carry_out: asyncio.Future[CarryOut] = asyncio.get_running_loop().create_future()
         self._leaving = False
         self.left_a_call = False
-        """Somebody called when we were leaving already, and was not heard."""
+        """A call came while the server was closing and is left to the next one."""
 
     def open(self, carry_out: CarryOut) -> None:
-        """From now on calls are carried out; those that came before have waited."""
+        """Carry out calls from now on, including those that have waited."""
         self._carry_out.set_result(carry_out)
 
     def leave(self) -> None:
-        """No call is answered any more: that a wait breaks off because we go is nothing that an agent has to know.
-
-        Who asks for anything else is answered to the last: no server after us would know that it was asked.
-        """
+        """Leave calls to the next server. Protocol messages are still answered: the next server would not see them."""
         self._leaving = True
 
     async def close(self) -> None:
@@ -75,36 +71,36 @@ class StreamMcp:
         await self._tasks.close()
 
     def take(self, line: McpConnection, wanted: Wanted) -> None:
-        """Answer at once, or see to it that it will be. The same thing may come twice, and is answered once."""
+        """Answer a request now or later. A request that comes twice is answered once."""
         if wanted.withdrawn:
-            self._call_off(line.run, lambda request, call: request == wanted.id)
+            self._cancel(line.run, lambda request, call: request == wanted.id)
         elif wanted.server != SERVER:
-            self._say(line, wanted.id, line.conversation.refusal(wanted.id, f"there is no server {wanted.server!r}"))
+            self._reply(line, wanted.id, line.conversation.refusal(wanted.id, f"there is no server {wanted.server!r}"))
         elif wanted.message is None:
-            self._say(line, wanted.id, line.conversation.refusal(wanted.id, protocol.too_long().message))
+            self._reply(line, wanted.id, line.conversation.refusal(wanted.id, protocol.too_long().message))
         else:
             self._answer(line, wanted)
 
     def take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
-        """Carry out what a server that is gone had read, up to an end of the output, and not answered."""
+        """Carry out calls that an earlier server had read, up to an offset of the output, and not answered."""
         if calls:
             self._tasks.spawn(self._take_over(line, calls, end, longest))
 
     def forget(self, run: str) -> None:
-        """It has ended: nobody waits any more."""
-        self._call_off(run, lambda request, call: True)
+        """Drop the calls of a run that has ended."""
+        self._cancel(run, lambda request, call: True)
 
     async def _take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
-        found = await self._insist(line.run, partial(_unanswered, line, calls, end, longest))
+        found = await self._retry(line.run, partial(_unanswered, line, calls, end, longest))
         for wanted in found or ():
             self.take(line, wanted)
 
     def _answer(self, line: McpConnection, wanted: Wanted) -> None:
         if (called_off := protocol.cancelled(wanted.message)) is not None:
-            self._call_off(line.run, lambda request, call: call.id == called_off)
+            self._cancel(line.run, lambda request, call: call.id == called_off)
         answer = protocol.respond(wanted.message)
         if not isinstance(answer, ToolCall):
-            self._say(line, wanted.id, line.conversation.reply(wanted.id, answer or _HEARD))
+            self._reply(line, wanted.id, line.conversation.reply(wanted.id, answer or _EMPTY_REPLY))
         elif self._leaving:
             self.left_a_call = True
         elif (line.run, wanted.id) not in self._calls:
@@ -112,8 +108,8 @@ class StreamMcp:
             self._need_server(True)
             self._tasks.spawn(self._serve(line, wanted.id, answer))
 
-    def _call_off(self, run: str, is_meant: Callable[[str, ToolCall], bool]) -> None:
-        """End the wait, and none of the work."""
+    def _cancel(self, run: str, is_meant: Callable[[str, ToolCall], bool]) -> None:
+        """Cancel the wait for calls, not their work."""
         for (waiting, request), call in self._calls.items():
             if waiting == run and is_meant(request, call):
                 call.cancelled = True
@@ -121,7 +117,7 @@ class StreamMcp:
     async def _serve(self, line: McpConnection, request: str, call: ToolCall) -> None:
         try:
             carry_out = await self._carry_out
-            awaited = await self._insist(line.run, partial(_is_awaited, line.place, request))
+            awaited = await self._retry(line.run, partial(_is_awaited, line.place, request))
             run = self._journal.live.get(line.run)
             if run is None or not awaited:
                 return
@@ -132,18 +128,18 @@ class StreamMcp:
             del self._calls[line.run, request]
             self._need_server(bool(self._calls))
 
-    def _say(self, line: McpConnection, request: str, text: str) -> None:
-        """On the spot: the program does not begin before it has heard, and passing it on takes longer than writing."""
+    def _reply(self, line: McpConnection, request: str, text: str) -> None:
+        """Write an answer at once, or retry in the background."""
         try:
             _write(line.place, request, text)
         except OSError:
             self._tasks.spawn(self._write_patiently(line, request, text))
 
     async def _write_patiently(self, line: McpConnection, request: str, text: str) -> None:
-        await self._insist(line.run, partial(_write, line.place, request, text))
+        await self._retry(line.run, partial(_write, line.place, request, text))
 
-    async def _insist(self, run: str, work: Callable[[], T]) -> T | None:
-        """Again and again where there is no room, or no descriptor left: as long as the run lives, it waits."""
+    async def _retry(self, run: str, work: Callable[[], T]) -> T | None:
+        """Retry file operations while the run is live: the disk may be full, or no descriptor left."""
         while run in self._journal.live and not self._leaving:
             try:
                 return await asyncio.to_thread(work)
@@ -153,7 +149,7 @@ class StreamMcp:
 
 
 def _write(place: str, request: str, text: str) -> None:
-    """A line into the run's input. Where that has ended, or its file was removed or replaced, nobody misses it."""
+    """Write a line to the run's input, unless that has ended or its file was removed or replaced."""
     try:
         files.append_input(place, _record(request), text, durable=False)
     except (FileNotFoundError, files.NotRegularError):
@@ -162,7 +158,7 @@ def _write(place: str, request: str, text: str) -> None:
 
 
 def _is_awaited(place: str, request: str) -> bool:
-    """Whether the answer is still to come, and there is a program that waits for it: it may have died unseen."""
+    """Whether the request is unanswered and its program is still running."""
     return not files.has_input(place, _record(request)) and files.state(place) == "running"
 
 
@@ -171,12 +167,12 @@ def _record(request: str) -> str:
 
 
 def _key(run: str, request: str) -> str:
-    """In the shape of every run's own keys, so that no other run can have the same one."""
+    """The key of a call, prefixed with its run like all keys of runs."""
     return f"{run}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
 
 
 def _unanswered(line: McpConnection, calls: Collection[str], end: int, longest: int) -> list[Wanted]:
-    """Those calls, as they stand in the output, to which no answer stands in the input."""
+    """The requests of these calls, read from the output, without an answer in the input."""
     waiting = {request for request in calls if not files.has_input(line.place, _record(request))}
     if not waiting:
         return []

@@ -113,7 +113,7 @@ class Supervisor:
         keeper does not know.
         """
         self._closing = True
-        self._keepers.stop_telling()
+        self._keepers.begin_close()
         self._watcher.close()
         if self._scan is not None:
             self._scan.cancel()
