@@ -1,6 +1,6 @@
-"""Keeping a run alive, whoever else dies.
+"""Keeps runs alive independently of the server.
 
-This room owns every fork, exec and signal of Hocket: the keeper that outlives the server, the zygote that
+This package owns every fork, exec and signal of Hocket: the keeper that outlives the server, the zygote that
 forks keepers, the process tree and its sweep, the detached start of the server, and helper programs. It knows
 nothing of agents, providers, events or the database: a run is a directory with a `spec.json` here.
 

@@ -181,7 +181,7 @@ class Inotify:
         return int(self._queue.fileno())
 
     def watch(self, path: str, *news: str) -> int:
-        """Watch a file or a directory; the number returned comes back with each event, whatever the news."""
+        """Watch a file or a directory; the number returned comes with each event. All kinds of news are reported."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         event = _kqueue.kevent(
             descriptor,

@@ -24,7 +24,7 @@ class Identity(NamedTuple):
 
 
 def find_keeper(directory: str) -> Identity | None:
-    """The living keeper of a run, whatever has become of its files; None when there is none.
+    """The living keeper of a run, found without the files of the run; None when there is none.
 
     It works in the run directory and holds a lock. The agent can make a process that does the same, but that one
     carries the run's mark, or is younger.
@@ -71,23 +71,23 @@ class Escalation:
         self._keeper = keeper
         self._tree: process_tree.Found = {}
         self._was_suspended = False
-        self._hears = True
+        self._responds = True
 
     @property
     def is_obstructed(self) -> bool:
         """Whether the keeper was found suspended, or is without its bell, or was not found at all."""
-        return self._was_suspended or not self._hears
+        return self._was_suspended or not self._responds
 
     def wake_keeper(self) -> None:
         """Let the keeper go on if it is suspended, ask it to stop by the bell that it really has, record its tree."""
         keeper = self._find_keeper()
         if keeper is None:
-            self._hears = False
+            self._responds = False
             return
         self._tree |= process_tree.nearest_targets(keeper.pid, self._is_spared)
         self._was_suspended = self._was_suspended or platform.is_suspended(keeper.pid)
         platform.signal_process(keeper.pid, keeper.start_time, signal.SIGCONT)
-        self._hears = self._ring_own_bell(keeper)
+        self._responds = self._ring_own_bell(keeper)
 
     def targets(self) -> process_tree.Found:
         """What is left of the run: the recorded tree as far as it lives, and what is found now."""
@@ -113,7 +113,7 @@ class Escalation:
         platform.wait_gone(targets, _KILL_ROUND)
 
     def is_keeper_finishing(self) -> bool:
-        """Whether the keeper has collected all its children and goes on: it is about to write the exit record."""
+        """Whether the keeper has collected all its children: it is about to write the exit record."""
         keeper = self._find_keeper()
         if keeper is None or platform.is_suspended(keeper.pid):
             return False
@@ -134,7 +134,7 @@ class Escalation:
         return pid == os.getpid() or self._spared(pid)
 
     def _ring_own_bell(self, keeper: Identity) -> bool:
-        """Ring the FIFO that the keeper has open, under whatever name; whether it is still the one in the directory.
+        """Ring the FIFO that the keeper has open, even if renamed; whether it is still the one in the directory.
 
         Where the descriptors of another process cannot be looked at, the name alone counts.
         """

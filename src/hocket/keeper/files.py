@@ -83,7 +83,7 @@ class Exit(NamedTuple):
     ended_at: float
     duration: float
     pid: int | None = None
-    """Of the agent, which may be gone before anybody could read its `pid` file."""
+    """Of the agent, which may be gone before its `pid` file was read."""
     lost_bytes: int = 0
     """Output of the agent that could not be written to `out` or `err`."""
 
@@ -122,7 +122,7 @@ def create(directory: str, spec: Mapping[str, Any], contents: Mapping[str, bytes
         _touch(_in(directory, name))
     os.close(preallocate_exit(directory))
     for name, content in (contents or {}).items():
-        # Somebody may have added to a file that a first attempt left; one that a power cut emptied is written again.
+        # A file of a first attempt may have been added to since; one that a power cut emptied is written again.
         if not size(_in(directory, name)):
             replace(directory, name, content)
     if spec.get("stdin") == "lines":
@@ -365,7 +365,7 @@ def append_input(
 ) -> Appended:
     """Add one input record, unless its id is there or the end of the input is: so a retry is harmless.
 
-    The ``note`` is for whoever reads the file later; the agent does not get it. What is not ``durable`` is lost when
+    The ``note`` is for later readers of the file; the agent does not get it. What is not ``durable`` is lost when
     the machine goes down, which no agent outlives. Only one process may append, in any of its threads: a lock in the
     file system could be held by the agent for ever.
     """

@@ -1,6 +1,6 @@
 """The keeper: one small process per run that owns the agent, its files and its exit status.
 
-It is forked by the zygote, single-threaded, in a session of its own, and holds no descriptor of anybody else,
+It is forked by the zygote, single-threaded, in a session of its own, and holds no descriptor of another process,
 so nothing that happens to the server can reach it. It keeps no truth in memory: what it knows lies in the run
 directory (`files.py`). What does not belong here: output limits, time limits, meaning; the engine has those.
 """
@@ -23,7 +23,7 @@ from hocket.keeper.input_feed import Feed
 from hocket.keeper.launch import CODE_NOT_STARTED, ForkRefusedError, LaunchError, Streams, launch
 from hocket.keeper.output import RETRY
 from hocket.keeper.platform import become_subreaper, boot_id, start_time, wait_gone
-from hocket.keeper.server_watch import Absence, wake_server
+from hocket.keeper.server_watch import ServerWatch, wake_server
 
 STOP_GRACE = 5.0
 LEFTOVER_GRACE = 1.0
@@ -39,7 +39,7 @@ _RETRY = 0.01
 _KILL_ROUND = 0.05
 # How long output alone is waited for before another look at the processes that are to end.
 _COPY_ROUND = 0.05
-# An agent that ends sooner is named in the exit record alone: a file more costs as much as a small agent does.
+# Seconds: an agent that ends sooner has no `pid` file, only the pid in the exit record.
 _ANNOUNCE = 0.003
 # A run that lives this long is worth an fsync of `pid`, which tells a restart of the machine from a killed keeper.
 _SETTLE = 0.05
@@ -100,8 +100,7 @@ def _leave_everything_behind() -> int:
 
 def _reset_signals() -> None:
     for sig in range(1, signal.NSIG):
-        # Setting costs far more than asking, and nearly all of them are as they should be.
-        if sig not in _UNCHANGEABLE and signal.getsignal(sig) is not signal.SIG_DFL:
+        if sig not in _UNCHANGEABLE:
             signal.signal(sig, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     # A broken pipe or a file over its limit must come as an error: the keeper has a record to write.
@@ -160,7 +159,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
         return _never_ran(error, began)
     try:
         with _woken_by_children() as wakeup:
-            absence = Absence(spec, streams.out.file, umask)
+            absence = ServerWatch(spec, streams.out.file, umask)
             watch = Watch(here, spec, streams, wakeup, absence)
             watch.begin(launch(spec, streams, umask))
             watch.until_agent_ends()
@@ -172,7 +171,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
     except LaunchError as error:
         return _never_ran(error, began)
     except Exception as error:
-        # Whatever failed in the keeper itself, no process of the run may go on unwatched.
+        # A failure of the keeper itself must not leave a process of the run unwatched.
         left = process_tree.end_all(
             lambda: process_tree.sweep_targets(os.getpid(), _cookie(spec), _spared(here, spec)), 0
         )
@@ -183,7 +182,7 @@ def _live(here: str, spec: Mapping[str, Any], umask: int) -> files.Exit:
 class Watch:
     """The keeper's wait: one poll over its children, its bell and the agent's pipes."""
 
-    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, absence: Absence) -> None:
+    def __init__(self, here: str, spec: Mapping[str, Any], streams: Streams, wakeup: int, absence: ServerWatch) -> None:
         self._here = here
         self._absence = absence
         self._streams = streams
@@ -213,10 +212,10 @@ class Watch:
         """Wait, feed and obey the bell until the agent is reaped, or has outlived SIGKILL for too long."""
         self._reap()
         while self._status is None and not self._is_hopeless():
-            heard = self._wait()
+            commands = self._wait()
             self._reap()
             if self._status is None:
-                self._obey(heard)
+                self._obey(commands)
                 self._pump()
                 self._press()
 
@@ -313,7 +312,7 @@ class Watch:
         return ready
 
     def _copy_until_gone(self, found: process_tree.Found, timeout: float) -> None:
-        """Wait until these processes have ended, or for so long, and copy meanwhile what they write."""
+        """Wait until these processes have ended, or the timeout, and copy meanwhile what they write."""
         deadline = time.monotonic() + timeout
         while not wait_gone(found, 0) and (left := deadline - time.monotonic()) > 0:
             poll = select.poll()
@@ -374,12 +373,12 @@ class Watch:
             if pid == self._agent:
                 self._status = status
 
-    def _obey(self, heard: bytes) -> None:
-        if files.BELL_KILL in heard:
+    def _obey(self, commands: bytes) -> None:
+        if files.BELL_KILL in commands:
             self._stop(0.0)
-        elif files.BELL_STOP in heard:
+        elif files.BELL_STOP in commands:
             self._stop(self._grace)
-        if files.BELL_INPUT in heard and self._feed is not None:
+        if files.BELL_INPUT in commands and self._feed is not None:
             self._feed.look_at_source()
 
     def _stop(self, grace: float) -> None:
@@ -423,8 +422,8 @@ def _woken_by_children() -> Iterator[int]:
     yield readable
 
 
-def _asks_for_end(heard: bytes) -> bool:
-    return files.BELL_STOP in heard or files.BELL_KILL in heard
+def _asks_for_end(commands: bytes) -> bool:
+    return files.BELL_STOP in commands or files.BELL_KILL in commands
 
 
 def _never_ran(error: Exception, began: float) -> files.Exit:

@@ -105,7 +105,7 @@ class _Program(NamedTuple):
     argv: list[bytes]
     env: dict[bytes, bytes]
     mark: int | None
-    """What every process of the run inherits, whatever becomes of its environment."""
+    """What every process of the run inherits even if it clears its environment."""
 
 
 def _read_program(spec: Mapping[str, Any]) -> _Program:
@@ -151,13 +151,13 @@ def _report(failures: int, number: int, code: int, subject: bytes) -> None:
 
 
 def _default_ignored_signals(ignored: Sequence[int] = (signal.SIGPIPE, signal.SIGXFSZ)) -> None:
-    # Handlers end with the exec by themselves, but what a process ignores its program goes on ignoring.
+    # Handlers end with the exec by themselves, but ignored signals stay ignored in the new program.
     for sig in ignored:
         signal.signal(sig, signal.SIG_DFL)
 
 
 def _to_bytes(text: str) -> bytes:
-    """The bytes that came in as this text, whatever locale this process was started with."""
+    """The bytes that were decoded to this text, independent of the locale."""
     return text.encode("utf-8", "surrogateescape")
 
 

@@ -29,7 +29,7 @@ _IN_MODIFY = 0x2
 _IN_CLOSE_WRITE = 0x8
 _IN_MOVED_TO = 0x80
 _IN_DONT_FOLLOW = 0x02000000
-# A new name alone is no news: what matters is written into it, renamed to it, or told by its closing.
+# A new name alone is not reported: only writes, closes and renames matter.
 _NEWS = {"written": _IN_MODIFY, "closed": _IN_CLOSE_WRITE, "placed": _IN_MOVED_TO}
 _EVENT_HEAD = struct.Struct("iIII")
 
@@ -104,7 +104,7 @@ def environ_of(pid: int) -> dict[str, str]:
 def set_inherited_mark(mark: int | None) -> None:
     """Mark this process and everything it starts from now on, also with another environment; None takes it away.
 
-    Best effort: a system may refuse. Only the soft limit is set, so that whatever is started can have its own mark.
+    Best effort: a system may refuse. Only the soft limit is set, so that a started program can have its own mark.
     """
     hard = resource.getrlimit(_RLIMIT_LOCKS)[1]
     with contextlib.suppress(OSError, ValueError):
@@ -245,7 +245,6 @@ class Inotify:
 
 
 def _read(path: str) -> bytes:
-    # Plain calls: a stream object costs more than the file, and a scan reads hundreds of them.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = b""

@@ -1,7 +1,6 @@
-"""A restart of the machine ends every run. Here such an end is told from others, and a note of it is left.
+"""Recognises runs that a restart of the machine has ended, and leaves a note of it.
 
-The note is a file in the home that a server leaves and the next command that talks to its user takes away, so that it
-is told once. What it is told with does not belong here.
+The note is a file in the home that a server writes and the next command removes, so that it is shown once.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ _MOST = 16
 
 
 def ended_by_restart(directory: str) -> bool:
-    """Whether a run was at work when the machine went down: it began under another start of it, and has no end."""
-    from hocket.keeper.platform import boot_id  # not for those who only look for the note
+    """Whether a run was live when the machine went down: another boot id, and no exit record."""
+    from hocket.keeper.platform import boot_id  # Not needed to take the note.
 
     known = files.read_pid(directory)
     if known is None or not known.boot_id or files.read_exit(directory) is not None:
@@ -26,13 +25,13 @@ def ended_by_restart(directory: str) -> bool:
 
 
 def leave_note(home: str, runs: int) -> None:
-    """Remember how many were lost. It is no more than a courtesy: a home without room goes without."""
+    """Write how many runs were lost; without room on the disk there is no note."""
     with contextlib.suppress(OSError):
         files.replace(home, NOTE, f"{runs}\n".encode())
 
 
 def take_note(home: str) -> int:
-    """How many runs the last restart of the machine ended, for the first who asks; 0 for everybody after."""
+    """How many runs the last restart of the machine ended; 0 from the second call on."""
     path = os.path.join(home, NOTE)
     try:
         with open(path, "rb") as file:

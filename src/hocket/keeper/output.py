@@ -47,7 +47,7 @@ class Output:
     def seal(self) -> None:
         """From now on copy only what the pipe holds at this moment.
 
-        A process that outlives the run may write for ever, or keep the pipe open without a word.
+        A process that outlives the run may write for ever, or keep the pipe open in silence.
         """
         self._left = _COUNT.unpack(fcntl.ioctl(self._source, termios.FIONREAD, bytes(_COUNT.size)))[0]
 

@@ -1,9 +1,9 @@
-"""The process tree of a run: who belongs to it, and ending all of it.
+"""The process tree of a run: which processes belong to it, and ending all of it.
 
-Three kinds of evidence make a process part of a run: it descends from the keeper (a subreaper, so nobody escapes by a
-double fork), it carries the run's cookie in its environment, or it has inherited the run's mark, which a process keeps
-when it clears its environment. Anybody can write an environment, so nothing in it spares a process. Spared is who holds
-the lock that proves it: the server of the run's home, the keeper of another of its live runs, and what is below them.
+Three kinds of evidence make a process part of a run: it descends from the keeper (a subreaper, so a double fork cannot
+escape), it carries the run's cookie in its environment, or it has inherited the run's mark, which a process keeps
+when it clears its environment. Any process can write an environment, so nothing in it spares a process. Spared are the
+holders of a lock that proves it: the server of the run's home, the keeper of another live run, and their descendants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Spared = Callable[[int], bool]
 
 
 class Sweep(NamedTuple):
-    """How many processes were found and told to end, and the pids of those that would not."""
+    """How many processes were found and signalled, and the pids of those that survived."""
 
     swept: int
     survivors: list[int]
@@ -96,9 +96,9 @@ def sweep_targets(keeper_pid: int, cookie: str, spared: Spared = spare_nobody) -
 
 
 def nearest_targets(keeper_pid: int, spared: Spared = spare_nobody) -> Found:
-    """The living descendants that `sweep_targets` would find, by a walk that takes microseconds.
+    """The living descendants that `sweep_targets` would find, by a walk over the children alone.
 
-    What keeps forking away can be caught only if the look is quicker than the flight.
+    A process that keeps forking can be caught only by a fast walk.
     """
     found: Found = {}
     pending = platform.children_of(keeper_pid)
@@ -179,7 +179,7 @@ def sweep_home(home: str, grace: float = 0.0) -> Sweep:
 
 
 def ask_to_end(found: Mapping[int, int]) -> None:
-    """SIGTERM, then SIGCONT: a stopped process gets its SIGTERM only when it goes on."""
+    """SIGTERM, then SIGCONT: a stopped process gets its SIGTERM only when it continues."""
     signal_all(found, signal.SIGTERM)
     signal_all(found, signal.SIGCONT)
 

@@ -61,7 +61,7 @@ def run_tool(
         try:
             ended = _follow(process, tail, time.monotonic() + timeout)
         finally:  # Also when it is interrupted: the program is in a session of its own, where no Ctrl-C reaches it.
-            # Before it is reaped, because until then nobody else can have its number.
+            # Before it is reaped: until then its pid cannot be reused.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         _drain(process, tail)
@@ -85,7 +85,7 @@ def starting_children(cookie: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _standard_input(content: bytes | None) -> Iterator[int | IO[bytes]]:
-    """A file without a name: however much it has and however slowly it is read, nobody waits for anybody."""
+    """An unnamed file, so that writing never waits for a slow reader."""
     if content is None:
         yield subprocess.DEVNULL
         return

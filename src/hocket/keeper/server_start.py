@@ -1,4 +1,4 @@
-"""Starting the server detached from whoever needs it: the command line, or a keeper that found it gone.
+"""Starts the server detached from its caller: the command line, or a keeper that found it gone.
 
 Imported on the command line's hot path, so it needs `os` and `sys` alone.
 """
@@ -12,15 +12,15 @@ from typing import NoReturn
 
 LOG = "server.log"
 
-# What belongs to one run or to the caller's own session must not colour a server that serves everybody.
+# What belongs to one run or to the caller's own session must not reach the server, which serves all runs.
 _RUN_VARIABLES = frozenset({"HOCKET_RUN", "HOCKET_TOKEN", "HOCKET_TASK", "HOCKET_URL"})
 _RUN_PREFIXES = ("CLAUDE_AGENT_", "AGENT_")
 
 
 def start_server(home: str, env: Mapping[str, str]) -> None:
-    """Start `hocket serve` for this home and return at once; it is nobody's child and no zombie is left.
+    """Start `hocket serve` for this home and return at once; it is not our child, and leaves no zombie.
 
-    It forks, so the caller must be single-threaded. Its lock and its socket tell whether it came up.
+    It forks, so the caller must be single-threaded. Its lock and its socket show whether it came up.
     """
     environment = {**server_environment(env), "HOCKET_HOME": home}
     child = os.fork()
@@ -44,7 +44,7 @@ def _detach_and_run(home: str, environment: Mapping[str, str]) -> NoReturn:
             os._exit(0)
         _drop_mark()
         _open_standard_streams(home)
-        # Python looks for modules in the working directory: that must be ours, never somebody's project.
+        # Python looks for modules in the working directory: that must be ours, never a project.
         os.chdir(home)
         os.execve(sys.executable, [sys.executable, "-m", "hocket", "serve"], environment)
     finally:

@@ -1,9 +1,8 @@
-"""A home without a server: noticing it, and calling for one when a run cannot go on without.
+"""Notices that the server of a home is gone, and starts one when a run cannot continue without it.
 
-A run that ends needs a server to hear of it. One whose input is open needs it sooner: when it has done its work, or
-asks something, it says so in its output and then waits, and only a server reads that. And a home may need one at a time
-that was agreed on, though none of its runs is at work (`Appointment`). What does not belong here: what the output
-means. That it grew and then stopped is all that is looked at.
+The end of a run needs a server to record it. A run with open input needs one sooner: when it has finished or asks a
+question, it writes so and waits, and only a server reads that. A home may also need one at a given time while none of
+its runs is live (`Appointment`). The output is not interpreted here: only that it grew and then stopped matters.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from hocket.keeper.server_start import start_server
 SERVER_LOCK = "server.lock"
 WAKE_LOCK = "wake.lock"
 ALIVE = "alive"
-"""A FIFO whose writing end the server holds open: when the server is gone, the kernel tells everybody who reads it."""
+"""A FIFO whose writing end the server holds open: when the server is gone, its readers see a hang-up."""
 
 TICK = 2.0
-"""How often a run that is alone is looked at; also how long a silence means that the agent waits."""
+"""Seconds between two looks at a run without a server; also the silence after which its agent counts as waiting."""
 STEP = 30.0
-"""Seconds after which an appointment is looked at again: a lid may have been closed, a clock set."""
+"""Seconds after which an appointment is checked again: a lid may have been closed, a clock set."""
 _STILL_THERE = 0.2
-"""Seconds between two looks at a server that has not gone yet though it is to be back by now."""
+"""Seconds between two checks of a server that is still closing at the time of its return."""
 _PATIENCE = 5.0
 _RETRY = 0.01
 _MOST = 65536
-"""Bytes that are read of what a server says of itself."""
+"""Bytes read of the server's lock file."""
 
 
-class Absence:
-    """Whether anybody looks after this run, and what to do when nobody does."""
+class ServerWatch:
+    """Watches whether a run has a server, and starts one when it needs it."""
 
     def __init__(self, spec: Mapping[str, Any], out: int, umask: int) -> None:
         self._home = str(spec.get("home") or "")
@@ -50,7 +49,7 @@ class Absence:
         self.due: float | None = None
         """When to look again; None while there is a server."""
         if self._alive is not None and not _is_there(self._home):
-            self.begin()  # It went before we could listen.
+            self.begin()  # The server was gone before the FIFO was open.
 
     @property
     def watched(self) -> int | None:
@@ -65,7 +64,7 @@ class Absence:
         self.due = time.monotonic() + TICK
 
     def look(self) -> None:
-        """Once a tick: it is over, or the agent works, or it waits for somebody."""
+        """Once a tick: the server is back, or the agent works, or it waits for a server."""
         self.end_turn()
         if _is_there(self._home):
             self.due = None
@@ -131,7 +130,7 @@ def _holder(home: str) -> _Holder | None:
 
 
 def wake_server(spec: Mapping[str, Any], umask: int) -> None:
-    """Start the server when a home has lost it, so that a chain goes on although nobody is looking."""
+    """Start the server when a home has lost it, so that a chain continues unattended."""
     home = str(spec.get("home") or "")
     turn = None if not home or _is_there(home) else call_server(home, umask)
     if turn is None:

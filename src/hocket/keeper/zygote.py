@@ -1,12 +1,12 @@
 """The zygote: a small process that forks keepers, because forking a server with threads is slow and unsafe.
 
-It is exec'ed with one descriptor, its socket, and is gone when that closes; its keepers live on. It does one thing
-before that: a server that dies while chains wait, for a gate or for a time, has no keeper that would start another. For
-one that goes on purpose a child of the zygote's stays until the first of those times.
+It is exec'ed with one descriptor, its socket, and exits when that closes; its keepers live on. Before that it starts
+another server if this one died while chains were waiting, for a gate or for a time, and no keeper would do so. For a
+server that closed on purpose, a child of the zygote stays until the first of those times.
 
 The server's side is `Zygote`, the child's side is `main`. Requests and answers are single lines of JSON: `{"dir": …}`
 is answered by `{"pid": …}` or `{"errno": …}`; `{"wake": …}`, a home whose server must not stay away, or not longer than
-until `"at"`, is only told. With a `dir` come the secret variables of its agent, `"env"`: no file of the run holds them.
+until `"at"`, has no answer. With a `dir` comes `"env"`, its secret variables, which no file of the run holds.
 What does not belong here: anything a keeper does.
 """
 
@@ -93,18 +93,18 @@ class Zygote:
         return int(answer["pid"])
 
     def need_server(self, home: str) -> None:
-        """From now on, the server of this home is started again should it die without a word; "" for no home.
+        """From now on, start the server of this home again if it dies; "" for no home.
 
-        Nothing is waited for, so any thread may say it. A zygote that is not there is told when it is started anew.
+        Does not block, so any thread may call it. A zygote that is not there learns it when it is started again.
         """
-        # In one go: a start in another thread must not tell the new zygote what was true before.
+        # Under the lock: a start in another thread must not send the new zygote an outdated value.
         with self._writing, contextlib.suppress(ZygoteGone):
             if home != self._needed_in:
                 self._needed_in = home
                 self._send({"wake": home})
 
     def close(self, home: str = "", at: float | None = None) -> None:
-        """Let it go: it ends when its socket closes. The server of ``home`` is started ``at`` a time, by the wall."""
+        """Close its socket, which ends it. The server of ``home`` is started ``at`` a wall time."""
         if self._needed_in or at is not None:
             with contextlib.suppress(ZygoteGone):
                 self._tell({"wake": ""} if at is None else {"wake": home, "at": at})
@@ -139,14 +139,14 @@ class Zygote:
 
     def _send(self, request: Mapping[str, Any]) -> socket.socket:
         """For who has the right to write."""
-        told = self._socket
-        if told is None:
+        connection = self._socket
+        if connection is None:
             raise ZygoteGone("the zygote is not running")
         try:
-            told.sendall(json.dumps(request).encode() + b"\n")
+            connection.sendall(json.dumps(request).encode() + b"\n")
         except OSError as error:
             raise ZygoteGone(f"the zygote does not listen: {error}") from error
-        return told
+        return connection
 
 
 def main() -> None:
@@ -170,13 +170,15 @@ def main() -> None:
             else:
                 files.write_all(_SOCKET, json.dumps(_forked(request["dir"], request["env"], keep)).encode() + b"\n")
     with contextlib.suppress(OSError):
-        if appointment is not None and not (on_purpose and os.fork()):  # Who goes on purpose waits for our end.
+        if appointment is not None and not (
+            on_purpose and os.fork()
+        ):  # A server that closes on purpose waits for our end.
             _wake(home, appointment, began)
     os._exit(0)
 
 
 def _wake(home: str, appointment: Appointment, began: float) -> None:
-    """The server is gone and had more to do. Whoever starts another one first is welcome to."""
+    """Start a server if the last one died with work left and no other process was faster."""
     from hocket.keeper.server_watch import wake_server
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -191,7 +193,7 @@ def _forked(directory: str, secrets: dict[str, str], keep: Callable[[str, dict[s
     except OSError as error:
         return {"errno": error.errno or 0}
     if pid == 0:
-        # Whatever happens in the keeper, it must never come back into the zygote's loop.
+        # The keeper must never return into the zygote's loop.
         try:
             keep(directory, secrets)
         finally:
