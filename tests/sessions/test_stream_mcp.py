@@ -24,7 +24,7 @@ from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.mcp import protocol
 from hocket.mcp.protocol import ToolCall
 from hocket.model import Run, Status
-from hocket.sessions import stream_mcp, supervisor
+from hocket.sessions import input_end, stream_mcp
 
 PROGRAM = """
 import json, os, sys
@@ -379,7 +379,7 @@ def test_a_command_that_never_ends_keeps_no_run_for_ever(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = {"task_id": "b1", "task_type": "local_bash"}
-    monkeypatch.setattr(supervisor, "LINGER", 0.2)
+    monkeypatch.setattr(input_end, "BACKGROUND_SECONDS", 0.2)
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:
