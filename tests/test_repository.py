@@ -243,8 +243,8 @@ def repeated(names: list[str]) -> set[str]:
 
 REPEATED_CLASSES = {
     "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given",
-    "Inotify", "Limits", "Line", "Look", "Message", "Open", "Part", "Place", "Plan",
-    "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Tasks", "Turn", "View", "Wait", "Wanted",
+    "Inotify", "Limits", "Look", "Message", "Open", "Part", "Place",
+    "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Turn", "Wait", "Wanted",
     "Wish",
 }  # fmt: skip
 """Class names still defined in more than one module. Names are removed from this set, never added."""

@@ -24,7 +24,7 @@ _WITH_ALL_BELOW = frozenset({Reason.STOPPED, Reason.TIMEOUT, Reason.IDLE_TIMEOUT
 """Why a run is ended together with what it started."""
 
 
-class Batch(NamedTuple):
+class ReadBatch(NamedTuple):
     """Events that were read and not yet committed."""
 
     events: list[Event]
@@ -50,7 +50,7 @@ class Ingest:
 
     # Reading
 
-    def read(self, leaf: Leaf, run: Run, record: files.Exit | None, *, is_flood: bool) -> Batch:
+    def read(self, leaf: Leaf, run: Run, record: files.Exit | None, *, is_flood: bool) -> ReadBatch:
         """Read what is new; with an exit record up to the final sizes."""
         events = self.started(leaf, run, record)
         if record and (is_flood or run.stop_reason is not None):
@@ -60,9 +60,9 @@ class Ingest:
         events = cost_estimates.priced(run, events, self._usd_per_mtok)
         self._find_transcript(leaf, run, events, ended=record is not None)
         self._messages.note_output(leaf.id, events)
-        return Batch(events, offsets, more)
+        return ReadBatch(events, offsets, more)
 
-    async def read_rest(self, leaf: Leaf) -> Batch:
+    async def read_rest(self, leaf: Leaf) -> ReadBatch:
         """Read all that a run without an exit record has written; all but the last batch is committed."""
         sizes = leaf.output.sizes()
         events = self.started(leaf, self._journal.live[leaf.id])
@@ -73,7 +73,7 @@ class Ingest:
             await self.commit(leaf, events, offsets)
             events = []
         self._find_transcript(leaf, self._journal.live[leaf.id], events, ended=True)
-        return Batch(events, offsets, False)
+        return ReadBatch(events, offsets, False)
 
     async def commit(self, leaf: Leaf, events: list[Event], offsets: Offsets) -> None:
         """Commit events with their offsets. Lines without events are not committed: a later server reads them again."""
@@ -144,7 +144,7 @@ class Ingest:
 
     # Ending
 
-    async def conclude(self, leaf: Leaf, run: Run, batch: Batch, record: files.Exit) -> bool:
+    async def conclude(self, leaf: Leaf, run: Run, batch: ReadBatch, record: files.Exit) -> bool:
         """Commit the end of a run whose output was read completely; True unless that is under way already."""
         events, offsets, _more = batch
         if leaf.forced and record.signal == signal.SIGKILL:
