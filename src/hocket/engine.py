@@ -46,8 +46,8 @@ from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
 from hocket.workflows.idle_timeout import Silence
 from hocket.workflows.isolation import placed
-from hocket.workflows.request import ResumeRequest, StartRequest
 from hocket.workflows.live_chains import LiveChains, TreePolicy
+from hocket.workflows.request import ResumeRequest, StartRequest
 from hocket.workflows.run_batch import Births
 from hocket.workflows.worktree_cleanup import Leftover, Leftovers
 
