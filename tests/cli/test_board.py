@@ -12,8 +12,8 @@ import pytest
 from cli.columns import lines_at, too_wide
 from world import Bin, Hocket
 
-from hocket.cli.board import MOST_CARDS, RECENT, board, card, on_board, spelled
 from hocket.cli.format import display_width
+from hocket.cli.task_render import MOST_CARDS, RECENT, board, card, on_board, spelled
 
 NOW = 1_000_000.0
 

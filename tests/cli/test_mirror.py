@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.mirror import Mirror
+from hocket.cli.doctor import Mirror
 from hocket.providers.claude.listing import only_choices
 
 

@@ -8,11 +8,11 @@ import subprocess
 from typing import Any
 
 import pytest
+from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.routing_table import routing_table
 from hocket.cli.format import display_width
-from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
 from hocket.config.settings import approval
 
 PIPE = Page()

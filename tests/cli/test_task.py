@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from cli.columns import lines_at, too_wide
+from hocket.cli.taskfiles import parsed, task_files, write_whole
 from world import Bin, Hocket
 
 from hocket.cli.access import camel_keys, snake_keys
-from hocket.cli.story import happened, history_lines, levels, queue_lines, size, story, task_table
-from hocket.cli.taskfiles import parsed, task_files, write_whole
+from hocket.cli.task_render import happened, history_lines, levels, queue_lines, size, story, task_table
 from hocket.errors import BadDirectory, UsageError
 
 SECOND = 1000

@@ -26,7 +26,7 @@ from hocket.catalog.entries import (
     Problem,
 )
 from hocket.cli import verify
-from hocket.cli.verify import Comparison, User, ask_claude, brought_along, compare, shown, summary
+from hocket.cli.doctor import Comparison, User, ask_claude, brought_along, compare, shown, summary
 from hocket.errors import HocketError
 from hocket.providers.claude.listing import Listed
 

@@ -1,51 +1,70 @@
-"""``hocket agents``: what can run here, where it comes from, and why. Never needs a server."""
+"""``hocket agents``: the agents that can run here, where each comes from, and why. Needs no server."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from hocket import config
+from hocket.catalog import report
+from hocket.catalog.discovery import discover, require_agents
+from hocket.catalog.entries import LOCATIONS, Catalog, Problem
+from hocket.catalog.report import (
+    ABSENT,
+    DROPPED,
+    LEFT_OUT,
+    NOTHING_HERE,
+    SHADOWED,
+    USED,
+    at,
+    count,
+    loaded_note,
+    note,
+    selected,
+    spelled,
+    summary,
+    trust_line,
+)
+from hocket.catalog.routing_table import render
+from hocket.cli import access
+from hocket.cli.format import display_width, paint, truncate, typable, wrap
 from hocket.cli.usage import AGENTS, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.errors import BadDirectory, HocketError
-
-if TYPE_CHECKING:
-    from hocket.catalog.entries import Catalog, Problem
-    from hocket.cli.roster import Page
-    from hocket.config.settings import Config
-    from hocket.trust.approvals import Approvals
+from hocket.trust.approvals import Approvals
+from hocket.trust.check import configuration, table_of
+from hocket.views.text import one_line, strip_controls
 
 Table = dict[str, Any]
 
-LEFT_OUT = 1
-"""The exit code that says so, to those who asked for it."""
+EXIT_DROPPED = 1
+"""With ``--strict``, if a definition is left out."""
 
 
-class Wanted:
-    """What was asked for."""
+class AgentsRequest(NamedTuple):
+    """The options of the command."""
 
-    __slots__ = ("as_json", "name", "report", "strict", "trace", "why")
-
-    def __init__(self, name: str | None, as_json: bool, report: bool, trace: bool, why: bool, strict: bool) -> None:
-        self.name = name
-        self.as_json = as_json
-        self.report = report
-        self.trace = trace
-        self.why = why
-        self.strict = strict
+    name: str | None
+    as_json: bool
+    report: bool
+    trace: bool
+    why: bool
+    strict: bool
 
 
 @command(
     Argument("name", "[NAME]", required=False, completes=AGENTS),
     JSON,
-    Option("--report", kind=FLAG, help="A report in Markdown."),
-    Option("--trace", kind=FLAG, help="Also say step by step how they were found."),
-    Option("--why", kind=FLAG, help="Of NAME: every candidate, and which file and line each property is from."),
-    Option("--strict", kind=FLAG, help="End with 1 when a definition is left out, with 2 without a global folder."),
-    Option("--project", metavar="DIR", help="Look from this directory, or from a project of the configuration."),
+    Option("--report", kind=FLAG, help="Print a report in Markdown."),
+    Option("--trace", kind=FLAG, help="Print how the agents were found."),
+    Option("--why", kind=FLAG, help="Explain NAME: every candidate, and the file and line of each property."),
+    Option("--strict", kind=FLAG, help="Exit with 1 when a definition is left out, with 2 without a global folder."),
+    Option("--project", metavar="DIR", help="Use this directory, or a project of the configuration."),
     examples=(
         "hocket agents",
         "hocket agents builder --why",
@@ -56,38 +75,38 @@ class Wanted:
 def agents(
     name: str | None, as_json: bool, report: bool, trace: bool, why: bool, strict: bool, project: str | None
 ) -> int:
-    """List every agent that can run here, those that are left out, and the reason. NAME shows one of them."""
-    wanted = Wanted(name, as_json, report, trace, why, strict)
+    """List the agents that can run here, and the definitions that are left out and why. NAME shows one agent."""
+    wanted = AgentsRequest(name, as_json, report, trace, why, strict)
     _check(wanted)
     place = _place(project)
     return _discovered(wanted, place)
 
 
-def _check(wanted: Wanted) -> None:
+def _check(wanted: AgentsRequest) -> None:
     if wanted.why and wanted.name is None:
         raise ArgumentError("--why needs the name of an agent")
     if wanted.name is not None and (wanted.report or wanted.trace):
-        raise ArgumentError("--report and --trace are about all agents, not about one")
+        raise ArgumentError("--report and --trace cannot be combined with NAME")
 
 
-# --- Where --------------------------------------------------------------------------------------------------
+# --- The project --------------------------------------------------------------------------------------------------
 
 
 def _place(project: str | None) -> str:
-    """The directory to look from: absolute, and there."""
+    """The absolute path of an existing directory."""
     here = _here()
     if project is None:
         return here
-    named = None if "/" in project else _project_called(project, here)
-    path = os.path.abspath(os.path.join(here, _whole(named or project)))
+    named = None if "/" in project else _named_project(project, here)
+    path = os.path.abspath(os.path.join(here, _expand_user(named or project)))
     if not os.path.isdir(path):
         problem = "is not a directory" if os.path.exists(path) else "does not exist"
         raise BadDirectory(f"the project directory {path} {problem}", None if named else _known_projects(here))
     return path
 
 
-def _whole(path: str) -> str:
-    """A path with the user's own directory in place of its tilde, which a configuration may begin with."""
+def _expand_user(path: str) -> str:
+    """A path of the configuration with its leading ``~`` replaced."""
     if path != "~" and not path.startswith("~/"):
         return path
     return config.home_directory(config.process_environment()) + path[1:]
@@ -97,11 +116,11 @@ def _here() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise BadDirectory("the current directory does not exist any more", "change to one that does") from error
+        raise BadDirectory("the current directory no longer exists", "change to one that does") from error
 
 
-def _project_called(name: str, here: str) -> str | None:
-    """The directory of a project that the configuration names."""
+def _named_project(name: str, here: str) -> str | None:
+    """The directory of a project of the configuration."""
     return _configuration(here)[0].config.projects.get(name)
 
 
@@ -111,127 +130,99 @@ def _known_projects(here: str) -> str | None:
 
 
 def _configuration(cwd: str) -> tuple[Approvals, list[Problem]]:
-    from hocket.trust.check import configuration
-
     return configuration(cwd, config.home(), config.process_environment())
 
 
-# --- What ---------------------------------------------------------------------------------------------------
+# --- Discovery -----------------------------------------------------------------------------------------------
 
 
-def _discovered(wanted: Wanted, place: str) -> int:
-    from hocket.catalog.discovery import require_agents
-    from hocket.trust.check import table_of
-
+def _discovered(wanted: AgentsRequest, place: str) -> int:
     catalog, approvals = _look(place, wanted.strict)
     table = table_of(catalog, approvals)
     if wanted.name is not None:
-        _show_one(wanted, wanted.name, table, lambda name: _reasons(catalog, table, name, approvals.config))
+        _show_one(wanted, wanted.name, table, lambda name: report.why(catalog, table, name, approvals.config))
         return 0
-    # Everything that was found is told before it is said that there is nothing to run.
+    # Show everything that was found before the error that there is no agent.
     _show_all(wanted, table)
     require_agents(catalog)
     return _verdict(wanted, table)
 
 
 def _look(place: str, strict: bool) -> tuple[Catalog, Approvals]:
-    from dataclasses import replace
-
-    from hocket.catalog.discovery import discover
-
     approvals, problems = _configuration(place)
     found = discover(place, config.process_environment(), config.home(), approvals.config, approvals, strict=strict)
     return replace(found, problems=(*found.problems, *problems)), approvals
 
 
 def addresses() -> list[str]:
-    """What can be typed for the agents of this directory, for a shell that completes. Trouble is told elsewhere."""
+    """The addresses of the agents of this directory, for shell completion; empty on an error."""
     try:
         return sorted(_look(_here(), strict=False)[0].addresses.values())
     except HocketError:
         return []
 
 
-def _reasons(catalog: Catalog, table: Table, name: str, settings: Config) -> dict[str, Any]:
-    from hocket.catalog.report import why
-
-    return why(catalog, table, name, settings)
-
-
-def _verdict(wanted: Wanted, table: Table) -> int:
-    from hocket.catalog.report import dropped
-
+def _verdict(wanted: AgentsRequest, table: Table) -> int:
     if not wanted.as_json:
         _warn(table)
-    return LEFT_OUT if wanted.strict and dropped(table["problems"]) else 0
+    return EXIT_DROPPED if wanted.strict and report.dropped(table["problems"]) else 0
 
 
 # --- One, or all --------------------------------------------------------------------------------------------
 
 
-def _show_one(wanted: Wanted, word: str, table: Table, reasons: Callable[[str], dict[str, Any]] | None = None) -> None:
-    from hocket.catalog.report import find_in_table
-    from hocket.cli import roster
-
-    agent = table["by_name"][find_in_table(table, word)]
+def _show_one(
+    wanted: AgentsRequest, word: str, table: Table, reasons: Callable[[str], dict[str, Any]] | None = None
+) -> None:
+    agent = table["by_name"][report.find_in_table(table, word)]
     why = reasons(agent["name"]) if wanted.why and reasons else None
     if wanted.as_json:
         _write_json(agent if why is None else why)
         return
     page = _page()
-    _write_lines(roster.detail(agent, page) if why is None else roster.reasons(agent, why, page))
+    _write_lines(detail(agent, page) if why is None else why_lines(agent, why, page))
 
 
-def _show_all(wanted: Wanted, table: Table) -> None:
-    from hocket.catalog import report
-    from hocket.catalog.routing_table import render
-
+def _show_all(wanted: AgentsRequest, table: Table) -> None:
     if wanted.as_json and not (wanted.trace or wanted.report):
         sys.stdout.write(render(table).decode())
         return
     if wanted.as_json:
         trace = {"trace": report.trace(table)} if wanted.trace else {}
-        told = {"report": report.markdown(table)} if wanted.report else {}
-        _write_json({**trace, **told, **table})
+        text = {"report": report.markdown(table)} if wanted.report else {}
+        _write_json({**trace, **text, **table})
         return
-    from hocket.cli import roster
-
     page = _page()
     if wanted.trace:
-        _write_lines([*map(_harmless, report.trace(table, page.shown)), ""])
+        _write_lines([*map(strip_controls, report.trace(table, page.shown)), ""])
     if wanted.report:
-        sys.stdout.write(_harmless(report.markdown(table, page.shown)))
+        sys.stdout.write(strip_controls(report.markdown(table, page.shown)))
     else:
-        _write_lines(roster.listing(table, page))
+        _write_lines(listing(table, page))
 
 
 def _warn(table: Table) -> None:
-    """Global agents are what every project falls back on, so the lack of their folder is worth a word."""
-    from hocket.catalog.report import fix_steps, missing_global_folder
-
-    folder = missing_global_folder(table)
+    """Report a missing folder of global agents, with the steps that create it."""
+    folder = report.missing_global_folder(table)
     if folder is None:
         return
-    steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(fix_steps(folder), 1))
+    steps = "".join(f"  {number}. {step}\n" for number, step in enumerate(report.fix_steps(folder), 1))
     sys.stdout.flush()
-    print(f"hocket: there is no folder of global agents at {folder}. To have some:\n{steps}", end="", file=sys.stderr)
+    print(f"hocket: no folder of global agents at {folder}. To create it:\n{steps}", end="", file=sys.stderr)
 
 
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
-def _page() -> Page:
-    from hocket.cli.access import terminal_width
-    from hocket.cli.roster import Page
-
+def _page() -> AgentsPage:
     home = config.home_directory(config.process_environment())
     here = _here()
     colour = config.colour_wanted(sys.stdout.isatty())
-    return Page(terminal_width(), colour, lambda path: shortened(path, here, home))
+    return AgentsPage(access.terminal_width(), colour, lambda path: shortened(path, here, home))
 
 
 def shortened(path: str, here: str, home: str) -> str:
-    """A path as somebody would write it who is here."""
+    """A path relative to the current directory or to the home directory, if it is inside."""
     for folder, instead in ((here, ""), (home, "~/")):
         inside = folder.rstrip("/") + "/"
         if folder != "/" and path.startswith(inside):
@@ -247,7 +238,353 @@ def _write_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
-def _harmless(text: str) -> str:
-    from hocket.views.text import strip_controls
+# --- Rendering ----------------------------------------------------------------------------------------------
 
-    return strip_controls(text)
+Agent = Mapping[str, Any]
+ProblemRow = Mapping[str, Any]
+
+PIPE_TEXT = 200
+"""The length of a description where no terminal limits it."""
+ROOM = 20
+"""The narrowest useful description column."""
+FEW = 3
+"""More files than this with the same minor problem share one row on a terminal."""
+WIDE = 100
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+NO_MODEL, ALL_TOOLS = "-", "all"
+"""Cells of a definition that does not say."""
+_TOOL = re.compile(r"[^\s,(]+(?:\([^)]*\))?")
+_STYLES = {"project": CYAN, "✓": GREEN, "✗": RED, "!": YELLOW, "◆": YELLOW}
+_MARKS = {USED: "✓", LEFT_OUT: "✗"}
+_NOTES = {ABSENT: "does not exist", NOTHING_HERE: "has no agent of that name"}
+_NOTHING = {"model": "default of the CLI", "tools": ALL_TOOLS, "instructions": "the text of the definition"}
+
+
+class AgentsPage(NamedTuple):
+    """The output: its width, whether it has colours, and how paths are shortened."""
+
+    columns: int | None = None
+    """None for unlimited."""
+    colour: bool = False
+    shown: Callable[[str], str] = str
+
+    def paint(self, text: str, style: str | None) -> str:
+        return paint(text, style, self.colour)
+
+    def sentence(self, text: str) -> str:
+        """A sentence on one line, with its paths shortened."""
+        return " ".join(self.shown(word) if word.startswith("/") else word for word in one_line(text).split(" "))
+
+    def wrapped(self, text: str, indent: int) -> list[str]:
+        """The lines of an indented text; one line without a width."""
+        return [text] if self.columns is None else wrap(text, max(16, self.columns - indent))
+
+
+def listing(table: Mapping[str, Any], page: AgentsPage) -> list[str]:
+    """All agents, missing approvals, and problems."""
+    agents = list(table["by_name"].values())
+    lines = [page.paint(line, BOLD) for line in _headline(summary(table), page)]
+    lines += ["", *_agents(agents, page)] if agents else []
+    needy = [agent for agent in agents if agent["needs_trust"]]
+    needs = "agent needs" if len(needy) == 1 else "agents need"
+    lines += ["", *_needing_trust(f"{len(needy)} {needs} your approval", needy, page)] if needy else []
+    return lines + (["", *_problems(table["problems"], page)] if table["problems"] else [])
+
+
+def _headline(text: str, page: AgentsPage) -> list[str]:
+    """Wrapped only after commas and colons, so that a number stays with its noun."""
+    glued = re.sub("(?<![,:]) ", "\N{NO-BREAK SPACE}", text)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in page.wrapped(glued, 0)]
+
+
+# --- The table ----------------------------------------------------------------------------------------------
+
+
+class AgentColumn(NamedTuple):
+    """One column of the table and its largest width."""
+
+    head: str
+    cell: Callable[[Agent], str]
+    limit: int
+
+
+def _agents(agents: Sequence[Agent], page: AgentsPage) -> list[str]:
+    columns, room = _columns(agents, page)
+    widths = [_width_of(column, agents) for column in columns]
+    told = "DESCRIPTION" if room else ""
+    lines = [page.paint(_row([*_padded([column.head for column in columns], widths), told]), DIM)]
+    for agent in agents:
+        cells = _padded([column.cell(agent) for column in columns], widths)
+        paint = [page.paint(cell, _style_of(place, cell)) for place, cell in enumerate(cells)]
+        last = truncate(one_line(agent["description"])[: 4 * PIPE_TEXT], room) if room else ""
+        lines.append(_row([*paint, last] if last else [*paint[:-1], paint[-1].rstrip()]))
+    return lines
+
+
+def _columns(agents: Sequence[Agent], page: AgentsPage) -> tuple[list[AgentColumn], int]:
+    """The columns that leave enough room for descriptions, and that room."""
+    total = page.columns
+    most = 40 if total is None else max(total * 2 // 5, min(total - 18, 32))  # names are typed, so they are not cut
+    columns = [
+        AgentColumn("NAME", lambda agent: _name(agent, most), most),
+        AgentColumn("SOURCE", _source, 20),
+        AgentColumn("MODEL", _model, 16),
+        AgentColumn("TOOLS", lambda agent: _tools(agent, total is None or total >= WIDE), 24),
+    ]
+    if total is None:
+        return columns, PIPE_TEXT
+    telling = [column for column in columns[2:] if {*map(column.cell, agents)} - {NO_MODEL, ALL_TOOLS}]
+    columns = [*columns[:2], *telling]
+    while len(columns) > 2 and _left(columns, agents, total) < ROOM:
+        columns.pop()
+    room = _left(columns, agents, total)
+    return columns, room if room >= ROOM else 0
+
+
+def _left(columns: Sequence[AgentColumn], agents: Sequence[Agent], total: int) -> int:
+    return total - sum(_width_of(column, agents) + 2 for column in columns)
+
+
+def _width_of(column: AgentColumn, agents: Sequence[Agent]) -> int:
+    return min(column.limit, max(display_width(text) for text in [column.head, *map(column.cell, agents)]))
+
+
+def _padded(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    fitting = [truncate(cell, wide) for cell, wide in zip(cells, widths, strict=True)]
+    return [cell + " " * (wide - display_width(cell)) for cell, wide in zip(fitting, widths, strict=True)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "  ".join(cells).rstrip()
+
+
+def _style_of(place: int, cell: str) -> str | None:
+    if place == 0:
+        return BOLD
+    if place == 1:
+        return YELLOW if "▲" in cell else _STYLES.get(cell.split(maxsplit=1)[0])
+    return DIM
+
+
+def _name(agent: Agent, limit: int) -> str:
+    """The name, and its address if that differs; the address alone if both do not fit."""
+    name, address = one_line(agent["name"]), agent["address"]
+    both = name if name == address else f"{name} ({address})"
+    return both if display_width(both) <= limit else address
+
+
+def _source(agent: Agent) -> str:
+    """``global``, or ``project ▲ global`` for one that overrides another."""
+    hidden = [_short(shadow["source"]) for shadow in agent["shadows"]]
+    return f"{_short(agent['location'])} ▲ {hidden[0]}" if hidden else _short(agent["location"])
+
+
+def _short(location: str) -> str:
+    return "project" if location == LOCATIONS["project"] else location
+
+
+def written_field(agent: Agent, *fields: str) -> Any:
+    """The value in the definition of the first of these fields that it has."""
+    written = {spelled(key): value for key, value in agent["full_metadata"].items()}
+    return next((written[field] for field in fields if written.get(field) is not None), None)
+
+
+def _model(agent: Agent) -> str:
+    """The model as written, such as ``haiku``, if it is part of the full name of the model in use."""
+    written, model = written_field(agent, "model"), agent["model"] or ""
+    own = isinstance(written, str) and written.lower() in model.lower()
+    return one_line(written if own else model) or NO_MODEL
+
+
+def _tools(agent: Agent, wide: bool) -> str:
+    names = tool_names(written_field(agent, "tools", "allowed_tools"))
+    if not names:
+        return ALL_TOOLS if written_field(agent, "tools", "allowed_tools") is None else "none"
+    few = 3 if wide else 1
+    plain = [one_line(name).partition("(")[0] for name in names]
+    more = f" +{len(plain) - few}" if len(plain) > few else ""
+    return " ".join(plain[:few]) + more
+
+
+def tool_names(written: Any) -> list[str]:
+    """The tools of a list, or of a text separated by commas or spaces."""
+    if isinstance(written, str):
+        return _TOOL.findall(written)
+    return [str(name) for name in written] if isinstance(written, list) else []
+
+
+# --- Approvals and problems ---------------------------------------------------------------------------------
+
+
+def _needing_trust(title: str, agents: Sequence[Agent], page: AgentsPage) -> list[str]:
+    lines = [page.paint(title, BOLD)]
+    for agent in agents:
+        lines += _marked("◆", one_line(agent["name"]), page.sentence("; ".join(agent["needs_trust"])), page)
+        # A command to copy, so it is never cut.
+        lines.append(f"    {strip_controls(typable(trust_line(agent) or ''))}")
+    return lines
+
+
+def _problems(problems: Sequence[ProblemRow], page: AgentsPage) -> list[str]:
+    """Definitions that are left out first, then minor problems."""
+    lines = [page.paint(count(len(problems), "problem"), BOLD)]
+    for problem in problems:
+        if problem["kind"] in DROPPED:
+            lines += _problem_lines("✗", problem, page)
+    for alike in _by_reason(problem for problem in problems if problem["kind"] not in DROPPED):
+        if page.columns is not None and len(alike) > FEW:
+            lines += _marked("!", _named_together(alike, page), _reason(alike[0], page), page)
+        else:
+            lines += [line for problem in alike for line in _problem_lines("!", problem, page)]
+    return lines
+
+
+def _problem_lines(mark: str, problem: ProblemRow, page: AgentsPage) -> list[str]:
+    return _marked(mark, one_line(at(problem, page.shown)), _reason(problem, page), page)
+
+
+def _reason(problem: ProblemRow, page: AgentsPage) -> str:
+    return page.sentence(problem["reason"]) + loaded_note(problem)
+
+
+def _by_reason(problems: Iterable[ProblemRow]) -> list[list[ProblemRow]]:
+    """Problems that differ only in their file, together."""
+    alike: dict[tuple[str, str, bool], list[ProblemRow]] = {}
+    for problem in problems:
+        alike.setdefault((problem["kind"], problem["reason"], problem["claude_loads"]), []).append(problem)
+    return list(alike.values())
+
+
+def _named_together(problems: Sequence[ProblemRow], page: AgentsPage) -> str:
+    return f"{count(len(problems), 'file')} such as {one_line(at(problems[0], page.shown))}"
+
+
+def _marked(mark: str, head: str, text: str, page: AgentsPage) -> list[str]:
+    """``✗ head  text``, the text below the head where there is no room beside it."""
+    glyph = page.paint(mark, _STYLES[mark])
+    if page.columns is None or 4 + display_width(head) + display_width(text) <= page.columns:
+        return [f"{glyph} {head}  {text}"]
+    return [f"{glyph} {head}", *(f"    {line}" for line in page.wrapped(text, 4))]
+
+
+# --- One agent ----------------------------------------------------------------------------------------------
+
+
+def detail(agent: Agent, page: AgentsPage) -> list[str]:
+    """One agent: its definition, and what it still needs."""
+    lines = [*_heading(agent, page), ""]
+    facts = [(name, one_line(text)) for name, text in _facts(agent, page) if text]
+    lines += _labelled(facts, page)
+    lines += _closing(agent, page)
+    more = f"hocket run {agent['address']} · hocket agents {agent['address']} --why"
+    return [*lines, "", *(page.paint(line, DIM) for line in page.wrapped(more, 0))]
+
+
+def _heading(agent: Agent, page: AgentsPage) -> list[str]:
+    return [page.paint(one_line(selected(agent)), BOLD)]
+
+
+def _facts(agent: Agent, page: AgentsPage) -> Iterator[tuple[str, str]]:
+    yield "address", agent["address"] if agent["address"] != agent["name"] else ""
+    yield "file", page.shown(agent["path"])
+    yield "alias of", agent.get("target") or ""
+    yield "overrides", ", ".join(f"{page.shown(one['path'])} ({one['source']})" for one in agent["shadows"])
+    yield "description", agent["description"]
+    yield "model", _full_model(agent)
+    yield "tools", ", ".join(tool_names(written_field(agent, "tools", "allowed_tools"))) or _tools(agent, wide=True)
+    yield "permissions", str(written_field(agent, "permission_mode") or "")
+    yield "version", agent["version"]
+    yield "tags", ", ".join(agent["tags"])
+    yield "delegates to", ", ".join(agent["delegates_to"])
+
+
+def _full_model(agent: Agent) -> str:
+    written, model = _model(agent), agent["model"]
+    if not model:
+        return _NOTHING["model"]
+    return written if written == model else f"{written} ({model})"
+
+
+def _labelled(facts: Sequence[tuple[str, str]], page: AgentsPage) -> list[str]:
+    indent = max(len(name) for name, _ in facts) + 2
+    lines: list[str] = []
+    for name, text in facts:
+        first, *rest = page.wrapped(text, indent)
+        lines.append(page.paint(name.ljust(indent), DIM) + first)
+        lines += [" " * indent + line for line in rest]
+    return lines
+
+
+def _closing(agent: Agent, page: AgentsPage) -> list[str]:
+    told = note(agent, page.shown)
+    lines = ["", *page.wrapped(one_line(told), 0)] if told else []
+    return lines + (["", *_needing_trust("It needs your approval", [agent], page)] if agent["needs_trust"] else [])
+
+
+# --- Why ----------------------------------------------------------------------------------------------------
+
+
+def why_lines(agent: Agent, why: Mapping[str, Any], page: AgentsPage) -> list[str]:
+    """Where a name was looked up, and where each property of the agent comes from."""
+    lines = [*_heading(agent, page), "", page.paint("Candidates (the first one is used)", DIM)]
+    for candidate in why["candidates"]:
+        lines += _candidate_lines(candidate, page)
+    lines += ["", page.paint("Properties", DIM)]
+    lines += _property_lines(why["fields"], page)
+    return lines + _closing(agent, page)
+
+
+def _candidate_lines(candidate: Mapping[str, Any], page: AgentsPage) -> list[str]:
+    verdict = candidate["verdict"]
+    mark = _MARKS.get(verdict, " ")
+    style = _STYLES.get(mark) or DIM
+    word = verdict if verdict in (USED, SHADOWED, LEFT_OUT) else "-"
+    head = f"{mark} {word:<8}  {candidate['source']:<13}  "
+    where = one_line(at(candidate, page.shown))
+    text = page.sentence(candidate["reason"] or _NOTES.get(verdict, ""))
+    if page.columns is None or len(head) + display_width(where) + 2 + display_width(text) <= page.columns:
+        return [page.paint(head, style) + f"{where}  {text}".rstrip()]
+    below = (
+        [f"    {line}" for line in page.wrapped(where, 4)] if len(head) + display_width(where) > page.columns else []
+    )
+    first = page.paint(head.rstrip() if below else head, style) + ("" if below else where)
+    return [first, *below, *(f"    {line}" for line in page.wrapped(text, 4) if line)]
+
+
+def _property_lines(fields: Sequence[Mapping[str, Any]], page: AgentsPage) -> list[str]:
+    names = [field["field"].replace("_", " ") for field in fields]
+    indent = max(map(display_width, names)) + 2
+    lines: list[str] = []
+    for name, field in zip(names, fields, strict=True):
+        value, origin = _value(field), _origin(field, page)
+        room = PIPE_TEXT if page.columns is None else max(16, page.columns - indent)
+        head = page.paint(one_line(name).ljust(indent), DIM)
+        if page.columns is None or display_width(value) + 2 + display_width(origin) <= room:
+            lines.append(f"{head}{truncate(value, room)}  {page.paint(origin, DIM)}")
+        else:
+            lines.append(f"{head}{truncate(value, room)}")
+            lines += [" " * indent + page.paint(line, DIM) for line in page.wrapped(origin, indent)]
+    return lines
+
+
+def _value(field: Mapping[str, Any]) -> str:
+    value = field["value"]
+    if value is None or value in ("", []):
+        return _NOTHING.get(field["field"], "none")
+    return one_line(shlex.join(map(str, value)) if field["field"] == "args" else _written(value))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ", ".join(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _origin(field: Mapping[str, Any], page: AgentsPage) -> str:
+    if field["path"] is None:
+        return f"({field['origin']})"
+    where = one_line(at(field, page.shown))
+    before = field["instead_of"]
+    return f"({where}, instead of {truncate(one_line(_written(before)), 40)})" if before is not None else f"({where})"

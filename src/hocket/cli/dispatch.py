@@ -9,8 +9,10 @@ from contextlib import suppress
 
 from hocket import __version__, config
 from hocket.cli import parser
+from hocket.cli.format import typable
 from hocket.cli.usage import COMMANDS, FORKHESTRA, ArgumentError, Command, Group
 from hocket.errors import HocketError
+from hocket.views.text import strip_controls
 
 BROKEN_PIPE = 141
 
@@ -93,8 +95,6 @@ def _tolerate_unencodable_text() -> None:
 
 def _sanitized(text: str) -> str:
     """Strip control characters, and indent further lines: no file name can pass for a message of ours."""
-    from hocket.views.text import strip_controls
-
     first, *rest = strip_controls(text).split("\n")
     return "\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in rest)])
 
@@ -103,8 +103,6 @@ def _typable(hint: str) -> str:
     """Quote unprintable characters so that a command inside the hint can still be typed."""
     if hint.isprintable():
         return hint
-    from hocket.cli.roster import typable
-
     return typable(hint)
 
 

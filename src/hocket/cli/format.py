@@ -1,12 +1,12 @@
-"""Text for people: durations, state words, columns, and agents' words made harmless. Nothing here prints.
-
-On the path of ``ps``, so it imports almost nothing.
-"""
+"""Formatting for the terminal: status labels, costs, tables, widths and colours; and the parsers of option values."""
 
 from __future__ import annotations
 
+import re
 import time
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from hocket.views.text import upcoming_time
@@ -24,31 +24,28 @@ STATUS_LABELS = {
 }
 NEEDS_YOU = "◆ needs you"
 STATUS_COLOURS = {"✓": "32", "✗": "31", "●": "34", "◌": "34", "‖": "33", "◆": "1;33"}
-"""By a word's glyph; the others are dim."""
-_OWN_WORDS = frozenset([*STATUS_LABELS.values(), NEEDS_YOU])
-"""One column a letter: to know that of these, no table of all letters has to be loaded."""
-
-# Two columns since Unicode 16, and one by the tables of an older Python. Who draws the live view knows the newer ones
-# and would cut a row that was folded by the older.
+"""By the glyph of a label; others are dim."""
+# Wide since Unicode 16, and narrow by the tables of an older Python. Rich knows the newer tables and would cut a row
+# that was wrapped by the older ones.
 _WIDENED = dict.fromkeys(
     (*range(0x2630, 0x2638), *range(0x268A, 0x2690), *range(0x4DC0, 0x4E00), *range(0x1D300, 0x1D377)), "\u4e00"
 )
-"""Each with a letter that always was as wide."""
+"""Each mapped to a character that is wide in every version."""
 
 
 def paint(text: str, style: str | None, colour: bool = True) -> str:
-    """In a terminal's own colours, which are numbers: ``1;33`` is bold and yellow. Nothing stays nothing."""
+    """Wrap a text in an ANSI style such as ``1;33``."""
     return f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text
 
 
 def paint_status(line: str) -> str:
-    """A line that begins with a state's word, that word in its colour."""
+    """Colour the status label that a line begins with."""
     word = next((one for one in (NEEDS_YOU, *STATUS_LABELS.values()) if line.startswith(one)), "")
     return paint(word, STATUS_COLOURS.get(word[:1], "2")) + line[len(word) :]
 
 
 def status_label(run: dict[str, Any]) -> str:
-    """Glyph and word: a state never depends on colour alone."""
+    """Glyph and word: a status never depends on colour alone."""
     if run.get("needs_you"):
         return NEEDS_YOU
     if run["status"] == "waiting" and run.get("parked_until"):
@@ -57,7 +54,7 @@ def status_label(run: dict[str, Any]) -> str:
 
 
 def elapsed(run: dict[str, Any], now: float) -> float | None:
-    """How long a run has taken, or took; of one that waits for its start, how long it has waited."""
+    """How long a run has taken, or has waited for its start."""
     if run.get("elapsed") is not None:
         return float(run["elapsed"])
     begun = run.get("started_at") or run.get("created_at")
@@ -67,7 +64,7 @@ def elapsed(run: dict[str, Any], now: float) -> float | None:
 
 
 def cost_text(run: dict[str, Any]) -> str | None:
-    """What a run has cost so far; None where nobody knows. Tokens of which nobody said a price are unpriced."""
+    """The cost of a run so far, ``$0.0123, 950 tokens``; None if unknown."""
     dollars, tokens = run.get("cost_usd"), run.get("tokens")
     parts = [
         exact_cost(dollars, tokens, bool(run.get("cost_estimated"))),
@@ -77,14 +74,14 @@ def cost_text(run: dict[str, Any]) -> str | None:
 
 
 def exact_cost(dollars: float | None, tokens: int | None, estimated: bool = False) -> str | None:
-    """``$0.0123``, ``~$0.0123`` by an estimate, ``unpriced``, or None where nothing that has a price was used."""
+    """``$0.0123``, ``~$0.0123`` by an estimate, ``unpriced`` for tokens without a price, or None."""
     if dollars is not None:
         return f"{'~' if estimated else ''}${dollars:.4f}"
     return "unpriced" if tokens else None
 
 
 def short_count(count: int | None) -> str:
-    """``950``, ``12.4k``, ``1.2M``; nothing where nobody knows."""
+    """``950``, ``12.4k``, ``1.2M``; empty if unknown."""
     if count is None:
         return ""
     if count < 1000:
@@ -93,7 +90,7 @@ def short_count(count: int | None) -> str:
 
 
 def short_cost(dollars: float | None) -> str:
-    """``$0.72``, with more digits where it would look like nothing; nothing where nobody knows."""
+    """``$0.72``, with more digits for small amounts; empty if unknown."""
     if dollars is None:
         return ""
     return f"${dollars:.2f}" if dollars >= 0.01 or not dollars else f"${dollars:.4f}"
@@ -103,10 +100,8 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)?"
 
 
-def seconds_of(text: str) -> float | None:
-    """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None when it is none of these."""
-    import re
-
+def parse_duration(text: str) -> float | None:
+    """``90``, ``90s``, ``10m``, ``2h``, ``1h30m``; None for anything else."""
     found = re.findall(_DURATION, text)
     joined = "".join(number + unit for number, unit in found)
     if not found or joined != re.sub(r"\s+", "", text) or (len(found) > 1 and not all(unit for _, unit in found)):
@@ -114,12 +109,10 @@ def seconds_of(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit or "s"] for number, unit in found)
 
 
-def since_of(text: str, now: float) -> float | None:
-    """The Unix time that a duration before ``now``, or an ISO date or time in the local zone, stands for; else None."""
-    if (seconds := seconds_of(text)) is not None:
+def parse_since(text: str, now: float) -> float | None:
+    """The Unix time of a duration before ``now``, or of an ISO date or time in the local zone; else None."""
+    if (seconds := parse_duration(text)) is not None:
         return max(0.0, now - seconds)
-    from datetime import datetime
-
     today = datetime.fromtimestamp(now).date().isoformat() if ":" in text[:3] else None  # noqa: DTZ006 - local is meant
     try:
         return max(0.0, datetime.fromisoformat(f"{today}T{text}" if today else text).timestamp())
@@ -127,14 +120,14 @@ def since_of(text: str, now: float) -> float | None:
         return None
 
 
-def count_of(text: str) -> int | None:
-    """A whole number from 1 on; None when it is none."""
+def parse_count(text: str) -> int | None:
+    """A positive whole number; None for anything else."""
     is_one = text.isascii() and text.isdigit() and len(text) <= 15 and int(text) > 0
     return int(text) if is_one else None
 
 
-def dollars_of(text: str) -> float | None:
-    """``5``, ``0.50`` or ``$5``; None when it is no sum above nothing."""
+def parse_dollars(text: str) -> float | None:
+    """``5``, ``0.50`` or ``$5``; None unless it is a positive amount."""
     whole, _, cents = text.removeprefix("$").partition(".")
     if not (whole + cents).isascii() or not (whole + cents).isdigit() or len(whole + cents) > 15:
         return None
@@ -142,11 +135,9 @@ def dollars_of(text: str) -> float | None:
 
 
 def display_width(text: str) -> int:
-    """Columns on a terminal. East Asian letters take two, combining marks none."""
-    if text.isascii() or text in _OWN_WORDS:
+    """Columns on a terminal: East Asian characters take two, combining marks none."""
+    if text.isascii():
         return len(text)
-    import unicodedata
-
     return sum(
         0 if unicodedata.combining(letter) else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
         for letter in text.translate(_WIDENED)
@@ -154,7 +145,7 @@ def display_width(text: str) -> int:
 
 
 def truncate(text: str, columns: int) -> str:
-    """The text, cut with an ellipsis where it is too wide."""
+    """Cut a text that is too wide, with an ellipsis."""
     if display_width(text) <= columns:
         return text
     if columns <= 0:
@@ -170,7 +161,7 @@ def truncate(text: str, columns: int) -> str:
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """Lines of at most so many columns, broken between words where that is possible; letters may be two wide."""
+    """Wrap between words where possible; characters may be two columns wide."""
     lines = [""]
     for word in text.split(" "):
         joined = f"{lines[-1]} {word}" if lines[-1] else word
@@ -193,7 +184,7 @@ def _chunks(word: str, columns: int) -> Iterator[str]:
 
 
 def format_table(rows: Sequence[Sequence[str]], columns: int | None = None) -> list[str]:
-    """Aligned lines. With ``columns`` the last cell gives way first, and no line is wider."""
+    """Aligned lines. With ``columns`` no line is wider, and the last cell is cut first."""
     widths = [max(display_width(row[place]) for row in rows) for place in range(len(rows[0]) - 1)]
     used = sum(widths) + 2 * len(widths)
     room = None if columns is None else max(8, columns - used)
@@ -205,3 +196,18 @@ def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:
     cells = [cell + " " * (wide - display_width(cell)) for cell, wide in zip(row, widths, strict=False)]
     last = row[-1] if room is None else truncate(row[-1], room)
     return "  ".join([*cells, last]).rstrip()
+
+
+_QUOTED = re.compile(r"""\"'\"|(?<![^\s"])'[^']*'""")
+"""A word quoted by ``shlex``, not the text between two apostrophes of a sentence."""
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]+")
+
+
+def typable(text: str) -> str:
+    """A text whose quoted words have control and invisible characters spelled ``$'...'``, which a shell reads back."""
+    return text if text.isprintable() else _QUOTED.sub(lambda word: _UNSHOWN.sub(_as_bytes, word[0]), text)
+
+
+def _as_bytes(found: re.Match[str]) -> str:
+    written = "".join(f"\\x{byte:02x}" for byte in found[0].encode("utf-8", "surrogateescape"))
+    return f"'$'{written}''"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from hocket.cli.format import count_of, dollars_of, seconds_of, since_of
+from hocket.cli.format import parse_count, parse_dollars, parse_duration, parse_since
 from hocket.cli.usage import (
     COMMANDS,
     COUNT,
@@ -185,13 +185,13 @@ def _converted(kind: Kind, text: str) -> Any:
     if isinstance(kind, tuple):
         return text if text in kind else None
     if kind == SECONDS:
-        return seconds_of(text)
+        return parse_duration(text)
     if kind == COUNT:
-        return count_of(text)
+        return parse_count(text)
     if kind == DOLLARS:
-        return dollars_of(text)
+        return parse_dollars(text)
     if kind == SINCE:  # relative to the time at which the command runs, so that resolves it
-        return None if since_of(text, 0.0) is None else text
+        return None if parse_since(text, 0.0) is None else text
     if kind == PORT:
         return int(text) if text.isascii() and text.isdigit() and int(text) <= MAX_PORT else None
     return text

@@ -16,9 +16,9 @@ from hocket.cli.format import (
     cost_text,
     elapsed,
     format_table,
+    parse_since,
     short_cost,
     short_count,
-    since_of,
     status_label,
     truncate,
 )
@@ -153,7 +153,7 @@ def _query(filters: dict[str, Any]) -> dict[str, Any]:
     return {
         **filters,
         "project": None if project is None else os.path.realpath(access.directory(project)),
-        "since": None if since is None else since_of(since, time.time()),
+        "since": None if since is None else parse_since(since, time.time()),
     }
 
 

@@ -1,26 +1,36 @@
-"""``hocket task …``: what is wanted, and what came of it. How it reads is ``story``'s, files are ``taskfiles``'."""
+"""``hocket task``: create, show and manage tasks, their queues, their attachments, and their files."""
 
 from __future__ import annotations
 
+import json
+import os
+import stat
 import sys
 import time
+from base64 import b64encode
+from collections.abc import Callable
 from typing import Any
 
 from hocket import config
 from hocket.cli import access
+from hocket.cli.task_render import board_lines, history_lines, queue_lines, task_lines, task_table
 from hocket.cli.usage import COUNT, CWD, FLAG, JSON, Argument, ArgumentError, Group, Option, command
 from hocket.client import Client, quote
+from hocket.errors import BadDirectory, HocketError, UsageError
+from hocket.input_limits import MAX_ATTACHMENT
+from hocket.views.task_board import NEEDS_YOU, board_columns
+from hocket.views.text import one_line, strip_controls
 
 Task = dict[str, Any]
 
 STATUSES = ("pending", "active", "waiting", "completed", "failed")
 LISTED = 20
-NO_TASK = 'No task. Make one: hocket task new "What is wanted"'
+NO_TASKS = 'No tasks. Create one: hocket task new "DESCRIPTION"'
 TASK = Argument("ref", "TASK")
 
 
 def path_of(ref: str, *more: str) -> str:
-    """The route of one task, or of something that is part of it."""
+    """The route of a task, or of a part of it."""
     return "/".join(["/api/tasks", *map(quote, (ref, *more))])
 
 
@@ -36,38 +46,36 @@ def write_lines(lines: list[str]) -> None:
     prose=True,
 )
 def new(words: tuple[str, ...], cwd: str | None, as_json: bool) -> None:
-    """Say what is wanted, and print the task's number. Nothing is started; "-" reads standard input."""
+    """Create a task and print its number. Nothing is started; "-" reads the description from standard input."""
     description = access.pick_prompt("-", None, "") if words == ("-",) else " ".join(words)
     if not (description or "").strip():
-        raise ArgumentError("say what is wanted")
+        raise ArgumentError("the description is empty")
     body = {"description": description, "cwd": access.directory(cwd)}
     made = access.connect(talk=not as_json).request("POST", "/api/tasks", body)
     access.write_json(made) if as_json else access.write(f"task {made['number']}\n")
 
 
 @command(
-    Option("--status", kind=STATUSES, help="Only those that are so far."),
-    Option("--limit", kind=COUNT, metavar="N", default=LISTED, show_default=True, help="So many, the newest first."),
+    Option("--status", kind=STATUSES, help="List only tasks with this status."),
+    Option("--limit", kind=COUNT, metavar="N", default=LISTED, show_default=True, help="List at most N tasks."),
     JSON,
     examples=("hocket task list", "hocket task list --status waiting --json"),
 )
 def list_(status: str | None, limit: int, as_json: bool) -> None:
     """List tasks, the newest first."""
-    from hocket.cli.story import task_table
-
     found, more = pages(access.connect(talk=not as_json), status, limit)
     if as_json:
         access.write_json(found)
     elif found:
         write_lines(task_table(access.snake_keys(found), time.time(), access.terminal_width()))
         if more:
-            print(f"There are more: hocket task list --limit {limit * 5}", file=sys.stderr)
+            print(f"More tasks: hocket task list --limit {limit * 5}", file=sys.stderr)
     else:
-        print(NO_TASK, file=sys.stderr)
+        print(NO_TASKS, file=sys.stderr)
 
 
 PAGE = 1000
-"""As many as the server gives at once."""
+"""The largest page of the server."""
 
 
 def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[Task], bool]:
@@ -87,52 +95,43 @@ def pages(client: Client, status: str | None, limit: int | None) -> tuple[list[T
 
 
 @command(
-    Option("--all", name="everything", kind=FLAG, help="Also what was finished more than a day ago, and every card."),
+    Option("--all", name="everything", kind=FLAG, help="Show every task, also those finished more than a day ago."),
     JSON,
     examples=("hocket task board", "hocket task board --all --json"),
 )
 def board(everything: bool, as_json: bool) -> None:
-    """Show who has which task for how long: a column for each state, or one below the other on a narrow terminal."""
-    from hocket.cli import board as drawing
-
+    """Show the tasks by state with their agents: side by side, or one below the other on a narrow terminal."""
     client = access.connect(talk=not as_json)
     now = time.time()
     tasks = [task for status in STATUSES for task in pages(client, status, None if everything else PAGE)[0]]
-    asked = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
-    columns = drawing.on_board(access.snake_keys(tasks), asked, now, everything)
+    asked_at = {one["task"]: one["asked_at"] for one in reversed(client.request("GET", "/api/inbox")) if one["task"]}
+    columns = board_columns(access.snake_keys(tasks), asked_at, now, everything)
     shown = [task for column in columns.values() for task in column]
     if as_json:
-        as_given = {task["id"]: task for task in tasks}
-        needy = {task["id"] for task in columns[drawing.ASKED]}
-        needs = [access.camel_keys({"needs_you": task["id"] in needy}) for task in shown]
-        access.write_json([as_given[task["id"]] | need for task, need in zip(shown, needs, strict=True)])
-    elif shown:
-        lines = drawing.board(columns, asked, now, access.terminal_width(), everything)
-        write_lines(drawing.spelled(lines, config.colour_wanted(sys.stdout.isatty())))
-    _tell_board(len(shown), len(tasks), as_json)
-
-
-def _tell_board(shown: int, found: int, as_json: bool) -> None:
-    """Where the board is empty, or not all, the command that helps."""
-    if as_json:
+        by_id = {task["id"]: task for task in tasks}
+        waiting = {task["id"] for task in columns[NEEDS_YOU]}
+        access.write_json(
+            [by_id[task["id"]] | access.camel_keys({"needs_you": task["id"] in waiting}) for task in shown]
+        )
         return
-    if not found:
-        print(NO_TASK, file=sys.stderr)
-    elif found > shown:
-        some = "1 task was" if found - shown == 1 else f"{found - shown} tasks were"
+    colour = config.colour_wanted(sys.stdout.isatty())
+    if shown:
+        write_lines(board_lines(columns, asked_at, now, access.terminal_width(), everything, colour))
+    if not tasks:
+        print(NO_TASKS, file=sys.stderr)
+    elif hidden := len(tasks) - len(shown):
+        some = "1 task was" if hidden == 1 else f"{hidden} tasks were"
         print(f"{some} finished more than a day ago: hocket task board --all", file=sys.stderr)
 
 
 @command(
     TASK,
-    Option("-v", "--verbose", kind=FLAG, help="Every message whole, and what each agent was asked."),
+    Option("-v", "--verbose", kind=FLAG, help="Show complete messages and prompts."),
     JSON,
     examples=("hocket task show 7", "hocket task show 7 -v"),
 )
 def show(ref: str, verbose: bool, as_json: bool) -> None:
-    """Tell the story of a task: what is wanted, its plan, who had it when, and what came of it."""
-    from hocket.cli.story import story
-
+    """Show a task: its description, its plan, its hand-offs and their results."""
     client = access.connect(talk=not as_json)
     found = client.request("GET", path_of(ref))
     if as_json:
@@ -141,22 +140,22 @@ def show(ref: str, verbose: bool, as_json: bool) -> None:
     queue = client.request("GET", path_of(found["id"], "queue"))["items"]
     prompts = _prompts(client, found) if verbose else {}
     task = access.snake_keys({**found, "queue": queue})
-    write_lines(story(task, prompts, time.time(), access.terminal_width(), verbose))
+    write_lines(task_lines(task, prompts, time.time(), access.terminal_width(), verbose))
 
 
 def _prompts(client: Client, found: Task) -> dict[str, str]:
-    """What each agent was asked; those whose runs are elsewhere tell nothing."""
+    """The prompt of each hand-off; those of imported runs are unknown."""
     records = access.snake_keys(found)["agent_chain"]
-    told = {one["id"]: client.request("GET", path_of(found["id"], "handoffs", one["id"])) for one in records}
-    return {name: detail["prompt"] for name, detail in told.items() if detail.get("prompt")}
+    details = {one["id"]: client.request("GET", path_of(found["id"], "handoffs", one["id"])) for one in records}
+    return {name: detail["prompt"] for name, detail in details.items() if detail.get("prompt")}
 
 
 @command(
     TASK,
-    Option("--summary", metavar="TEXT", help="What it is, in a sentence or two."),
-    Option("--requirement", metavar="TEXT", many=True, help="What has to hold; may be given several times."),
-    Option("--criterion", metavar="TEXT", many=True, help="How to see that it is done; several times too."),
-    Option("--plan", name="steps", metavar="TEXT", help='The plan itself; "-" reads standard input.'),
+    Option("--summary", metavar="TEXT", help="Summary, in a sentence or two."),
+    Option("--requirement", metavar="TEXT", many=True, help="Requirement; may be repeated."),
+    Option("--criterion", metavar="TEXT", many=True, help="Acceptance criterion; may be repeated."),
+    Option("--plan", name="steps", metavar="TEXT", help='Plan; "-" reads standard input.'),
     JSON,
     examples=(
         'hocket task plan 7 --summary "Sessions get a date" --criterion "make test passes"',
@@ -171,7 +170,7 @@ def plan(
     steps: str | None,
     as_json: bool,
 ) -> None:
-    """Make a plan of a description, or change it. What is not given stays as it is."""
+    """Set or change the plan of a task. Parts that are not given stay as they are."""
     given = {
         "summary": summary,
         "requirements": list(requirement) or None,
@@ -180,24 +179,24 @@ def plan(
     }
     said = {name: value for name, value in given.items() if value is not None}
     if not said:
-        raise ArgumentError("nothing to plan: give --summary, --requirement, --criterion or --plan")
+        raise ArgumentError("the plan is empty: give --summary, --requirement, --criterion or --plan")
     planned = access.connect(talk=not as_json).request("PUT", path_of(ref, "planning"), access.camel_keys(said))
-    access.write_json(planned) if as_json else print(f"task {planned['number']} is planned", file=sys.stderr)
+    access.write_json(planned) if as_json else print(f"planned task {planned['number']}", file=sys.stderr)
 
 
 @command(
     TASK,
     Argument("type", "[TYPE]", required=False, kind=STATUSES),
-    Option("-m", "--message", metavar="TEXT", help="A word about it."),
+    Option("-m", "--message", metavar="TEXT", help="Message for the history."),
     JSON,
     examples=("hocket task status 7", 'hocket task status 7 completed -m "Released with 1.2"'),
 )
 def status(ref: str, type: str | None, message: str | None, as_json: bool) -> None:  # noqa: A002 - its name outside
-    """Print how far a task is, or say so: pending, active, waiting, completed or failed."""
+    """Print or set the status of a task: pending, active, waiting, completed or failed."""
     client = access.connect(talk=not as_json)
     if type is None:
         if message is not None:
-            raise ArgumentError("-m goes with a status")
+            raise ArgumentError("-m needs a status")
         found = client.request("GET", path_of(ref))
     else:
         wanted = {"type": type} | ({"message": message} if message is not None else {})
@@ -207,9 +206,7 @@ def status(ref: str, type: str | None, message: str | None, as_json: bool) -> No
 
 @command(TASK, JSON, examples=("hocket task history 7", "hocket task history 7 --json"))
 def history(ref: str, as_json: bool) -> None:
-    """Print all that happened to a task, in order."""
-    from hocket.cli.story import history_lines
-
+    """Print the history of a task, in order."""
     events = access.connect(talk=not as_json).request("GET", path_of(ref, "history"))["events"]
     access.write_json(events) if as_json else write_lines(
         history_lines(access.snake_keys(events), access.terminal_width())
@@ -219,14 +216,14 @@ def history(ref: str, as_json: bool) -> None:
 @command(
     TASK,
     Argument("words", "[AGENT PROMPT]", many=True, required=False),
-    Option("--next", name="first", kind=FLAG, help="Take the first out and print it."),
-    Option("--remove", metavar="ID", help="Take this one out."),
+    Option("--next", name="first", kind=FLAG, help="Remove the first entry and print its prompt."),
+    Option("--remove", metavar="ID", help="Remove this entry."),
     JSON,
     examples=('hocket task queue 7 qa "Try it out"', "hocket task queue 7", "hocket task queue 7 --next"),
     prose=True,
 )
 def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_json: bool) -> None:
-    """List what waits for a task, or add to it: handed over one after the other, as long as each ends well."""
+    """List the queue of a task, or add to it. Entries are handed over one after another, until one fails."""
     if bool(words) + first + (remove is not None) > 1:
         raise ArgumentError("give AGENT PROMPT, --next or --remove")
     if words and len(words) != 2:
@@ -236,36 +233,34 @@ def queue(ref: str, words: tuple[str, ...], first: bool, remove: str | None, as_
         place = access.directory(None)
         body = access.camel_keys({"agent_name": words[0], "default_cwd": place})
         body |= {"prompt": access.pick_prompt(words[1], None, ""), "env": access.environment(place)}
-        _tell_item(client.request("POST", path_of(ref, "queue"), body), as_json, "id")
+        _print_item(client.request("POST", path_of(ref, "queue"), body), as_json, "id")
     elif first:
-        _tell_item(client.request("POST", path_of(ref, "queue", "next"), {}), as_json, "prompt")
+        _print_item(client.request("POST", path_of(ref, "queue", "next"), {}), as_json, "prompt")
     elif remove is not None:
-        _tell_item(client.request("DELETE", path_of(ref, "queue", remove)), as_json, "id")
+        _print_item(client.request("DELETE", path_of(ref, "queue", remove)), as_json, "id")
     else:
-        _tell_queue(client.request("GET", path_of(ref, "queue"))["items"], as_json)
+        _print_queue(client.request("GET", path_of(ref, "queue"))["items"], as_json)
 
 
-def _tell_item(item: dict[str, Any], as_json: bool, key: str) -> None:
+def _print_item(item: dict[str, Any], as_json: bool, key: str) -> None:
     access.write_json(item) if as_json else access.print_result(item[key])
 
 
-def _tell_queue(items: list[dict[str, Any]], as_json: bool) -> None:
-    from hocket.cli.story import queue_lines
-
+def _print_queue(items: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         access.write_json(items)
     elif items:
         write_lines(queue_lines(access.snake_keys(items), access.terminal_width()))
     else:
-        print("Nothing waits.", file=sys.stderr)
+        print("The queue is empty.", file=sys.stderr)
 
 
 @command(
     TASK,
     Argument("files", "[FILE]...", many=True, required=False),
-    Option("--name", metavar="NAME", help="What it is to be called; without it the file's own name."),
-    Option("--get", metavar="NAME", help="Give an attachment back."),
-    Option("-o", "--output", metavar="FILE", help='With --get: where to; "-" is standard output.'),
+    Option("--name", metavar="NAME", help="Name of the attachment (default: the name of the file)."),
+    Option("--get", metavar="NAME", help="Write an attachment to a file or to standard output."),
+    Option("-o", "--output", metavar="FILE", help='With --get: write to FILE; "-" is standard output.'),
     JSON,
     examples=(
         "hocket task attach 7 design.pdf notes.md",
@@ -276,20 +271,18 @@ def _tell_queue(items: list[dict[str, Any]], as_json: bool) -> None:
 def attach(
     ref: str, files: tuple[str, ...], name: str | None, get: str | None, output: str | None, as_json: bool
 ) -> None:
-    """Keep files with a task, list them, or give one back."""
-    from hocket.cli import taskfiles
-
+    """Attach files to a task, list its attachments, or write one out."""
     if get is not None and (files or name is not None):
-        raise ArgumentError("--get gives one back; files to keep are another command")
+        raise ArgumentError("--get cannot be combined with files to attach")
     if output is not None and get is None:
-        raise ArgumentError("-o goes with --get")
+        raise ArgumentError("-o needs --get")
     if name is not None and len(files) != 1:
-        raise ArgumentError("--name is that of one file")
+        raise ArgumentError("--name needs exactly one file")
     client = access.connect(talk=not as_json)
     if get is not None:
-        taskfiles.give_back(client.download(path_of(ref, "attachments", get)), output)
+        _write_attachment(client.download(path_of(ref, "attachments", get)), output)
         return
-    kept = [taskfiles.attach(client, path_of(ref, "attachments"), file, name) for file in files]
+    kept = [_attach_file(client, path_of(ref, "attachments"), file, name) for file in files]
     if not files:
         kept = client.request("GET", path_of(ref, "attachments"))["items"]
     if as_json:
@@ -297,31 +290,29 @@ def attach(
     elif kept:
         write_lines([f"{one['size']:>10}  {one['name']}" for one in kept])
     else:
-        print("It has no attachments.", file=sys.stderr)
+        print("No attachments.", file=sys.stderr)
 
 
 @command(
     Argument("ref", "[TASK]", required=False),
-    Option("--all", name="everything", kind=FLAG, help="Every task there is."),
-    Option("-o", "--output", metavar="DIR", help="Where to; without it one task goes to standard output."),
+    Option("--all", name="everything", kind=FLAG, help="Export every task."),
+    Option("-o", "--output", metavar="DIR", help="Write below this folder (default: one task to standard output)."),
     examples=("hocket task export 7 > task.json", "hocket task export --all -o backup"),
 )
 def export(ref: str | None, everything: bool, output: str | None) -> None:
-    """Write tasks as files: DIR/ID/task.json, with the attachments beside it."""
-    from hocket.cli import taskfiles
-
+    """Export tasks to files: DIR/ID/task.json, with the attachments beside it."""
     if everything == (ref is not None):
         raise ArgumentError("give a TASK, or --all")
     if everything and output is None:
-        raise ArgumentError("--all needs a folder: -o DIR")
+        raise ArgumentError("--all needs -o DIR")
     client = access.connect()
     refs = [one["id"] for one in reversed(pages(client, None, None)[0])] if ref is None else [ref]
     for one in refs:
         found = client.request("GET", path_of(one, "export"))
         if output is None:
-            access.write(taskfiles.spelled(found))
+            access.write(task_json(found))
         else:
-            written = taskfiles.export(found, output, lambda *more: client.download(path_of(*more)))
+            written = export_task(found, output, lambda *more: client.download(path_of(*more)))
             access.write(f"{written}\n")
 
 
@@ -331,18 +322,209 @@ def export(ref: str | None, everything: bool, output: str | None) -> None:
     examples=("hocket task import task.json", "hocket task import backup"),
 )
 def import_(places: tuple[str, ...], as_json: bool) -> int:
-    """Take over tasks from files that export wrote, or that another program wrote in the same form.
+    """Import tasks from files written by export, or by another program in the same format.
 
-    A task keeps its id, its hand-offs, its queue and its history. What was at work in one when it was written is
-    closed as lost, and what is queued waits until you hand the task to an agent here.
+    A task keeps its id, hand-offs, queue and history. A hand-off that was running at the time of the export is closed
+    as lost, and the queue waits until you hand the task to an agent.
     """
-    from hocket.cli import taskfiles
+    return _import_tasks(access.connect(talk=not as_json), places, as_json)
 
-    return taskfiles.take_over(access.connect(talk=not as_json), places, as_json)
+
+# --- Files --------------------------------------------------------------------------------------------------
+
+TASK_FILE, ATTACHMENTS = "task.json", "attachments"
+MAX_TASK_FILE = 64 * 1024 * 1024
+
+Download = Callable[..., bytes]
+"""The bytes of ``(task, "attachments", name)``."""
+
+
+# --- Attachments --------------------------------------------------------------------------------------------
+
+
+def _attach_file(client: Client, route: str, path: str, name: str | None) -> dict[str, Any]:
+    """Upload one file; returns the attachment."""
+    body = {
+        "filename": name or os.path.basename(os.path.abspath(path)),
+        "content": _base64(_read(path, MAX_ATTACHMENT)),
+    }
+    made: dict[str, Any] = client.request("POST", route, body)
+    return made
+
+
+def _base64(content: bytes) -> str:
+    return b64encode(content).decode("ascii")
+
+
+def _write_attachment(content: bytes, output: str | None) -> None:
+    """Write an attachment to a file or to standard output."""
+    if output in (None, "-"):
+        if output is None and sys.stdout.isatty():
+            raise ArgumentError("refusing to write a file to a terminal: give -o FILE, or -o - to print it anyway")
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    else:
+        write_atomically(str(output), content)
+
+
+def _read(path: str, most: int, *, through_links: bool = True) -> bytes:
+    """Read a regular file; a pipe or a device might never end."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if through_links else os.O_NOFOLLOW)
+    try:
+        descriptor = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UsageError(f"{path!r} is not a regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise UsageError(f"{path!r} is larger than {most // 2**20} MB")
+    return content
+
+
+def write_atomically(path: str, content: bytes) -> None:
+    """Write a file that readers see complete or not at all."""
+    folder, name = os.path.split(os.path.abspath(path))
+    temporary = os.path.join(folder, f".{name[:100]}.{os.urandom(6).hex()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise BadDirectory(f"{path!r} cannot be written: {error.strerror}") from error
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        os.unlink(temporary)
+        raise BadDirectory(f"{path!r} cannot be written: {error.strerror}") from error
+
+
+# --- Exporting tasks -----------------------------------------------------------------------------------------
+
+
+def task_json(task: dict[str, Any]) -> str:
+    """The content of a task file."""
+    return json.dumps(task, ensure_ascii=False, indent=2) + "\n"
+
+
+def export_task(task: dict[str, Any], folder: str, download: Download) -> str:
+    """Write one task below a folder and return the path of its file, which is written last."""
+    place = os.path.join(folder, _file_name(task["id"]))
+    files = os.path.join(place, ATTACHMENTS)
+    try:
+        os.makedirs(files if task["attachments"] else place, exist_ok=True)
+    except OSError as error:
+        raise BadDirectory(f"{place!r} cannot be created: {error.strerror}") from error
+    for one in task["attachments"]:
+        content = download(task["id"], ATTACHMENTS, one["name"])
+        write_atomically(os.path.join(files, _file_name(one["name"])), content)
+    path = os.path.join(place, TASK_FILE)
+    write_atomically(path, task_json(task).encode(errors="backslashreplace"))
+    return path
+
+
+def _file_name(name: object) -> str:
+    """A name that cannot leave its folder."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        raise UsageError(f"{str(name)[:80]!r} is not a valid file name")
+    return name
+
+
+# --- Importing tasks ----------------------------------------------------------------------------------------
+
+
+def _import_tasks(client: Client, places: tuple[str, ...], as_json: bool) -> int:
+    """Import every task found; one that is refused is reported and does not stop the others."""
+    taken: list[dict[str, Any]] = []
+    code = 0
+    for path in [path for place in places for path in task_files(place)]:
+        try:
+            task = _import_task(client, path)
+        except HocketError as error:
+            print(f"hocket: {one_line(path)}: {strip_controls(error.message)}", file=sys.stderr)
+            code = 2
+            continue
+        taken.append(task)
+        if not as_json:
+            access.write(f"task {task['number']}\n")
+            _report_imported(access.snake_keys(task), client)
+    if as_json:
+        access.write_json(taken)
+    return code
+
+
+def _report_imported(task: dict[str, Any], client: Client) -> None:
+    """Report what was not imported, and what waits in the queue."""
+    away = sum(one["elsewhere"] and one["run"] is not None for one in task["agent_chain"])
+    if away:
+        runs = "1 run was" if away == 1 else f"{away} runs were"
+        print(f"hocket: {runs} not imported; the hand-off records have their results", file=sys.stderr)
+    waiting = len(client.request("GET", f"/api/tasks/{task['id']}/queue")["items"])
+    if waiting:
+        hint = f'hocket handoff {task["number"]} AGENT "PROMPT"'
+        print(f"hocket: {waiting} queued; to start the queue, hand over the task: {hint}", file=sys.stderr)
+
+
+def task_files(place: str) -> list[str]:
+    """The task files at a path: itself, that of one folder, or those of all folders in it."""
+    if not os.path.isdir(place):
+        return [place]
+    own = os.path.join(place, TASK_FILE)
+    if os.path.exists(own):
+        return [own]
+    names = sorted(os.listdir(place))
+    below = [path for name in names if os.path.exists(path := os.path.join(place, name, TASK_FILE))]
+    found = below or [os.path.join(place, name) for name in names if name.endswith(".json") and name[0] != "."]
+    if not found:
+        raise UsageError(f"no task file in {place!r}", "expected DIR/ID/task.json or DIR/NAME.json")
+    return found
+
+
+def _import_task(client: Client, path: str) -> dict[str, Any]:
+    content = parse_task(_read(path, MAX_TASK_FILE))
+    task: dict[str, Any] = client.request("POST", "/api/tasks/import", {"task": content})
+    return _add_attachments(client, task, content.get("attachments"), os.path.join(os.path.dirname(path), ATTACHMENTS))
+
+
+def parse_task(content: bytes) -> dict[str, Any]:
+    """The JSON object in a task file."""
+    try:
+        value = json.loads(content)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"is not UTF-8 (byte {error.start})") from error
+    except RecursionError as error:
+        raise UsageError("is nested too deeply") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"line {error.lineno}: is not JSON: {error.msg}") from error
+    if not isinstance(value, dict):
+        raise UsageError("is not a JSON object")
+    return value
+
+
+def _add_attachments(client: Client, task: dict[str, Any], named: object, folder: str) -> dict[str, Any]:
+    """Upload the attachments beside a task file; returns the task."""
+    names = [_file_name(one.get("name")) for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+    route = f"/api/tasks/{task['id']}/{ATTACHMENTS}"
+    for name in names:
+        path = os.path.join(folder, name)
+        if os.path.lexists(path):
+            body = {"filename": name, "content": _base64(_read(path, MAX_ATTACHMENT, through_links=False))}
+            client.request("POST", route, body)
+        else:
+            print(f"hocket: {one_line(path)} is missing; {task['id']} was imported without it", file=sys.stderr)
+    if not names:
+        return task
+    found: dict[str, Any] = client.request("GET", f"/api/tasks/{task['id']}")
+    return found
 
 
 task = Group(
-    "What is wanted, and what came of it.",
+    "Create, show and manage tasks.",
     {
         "new": new,
         "list": list_,

@@ -27,7 +27,7 @@ from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT
 from hocket.catalog.files import users_folder
 from hocket.cli import access
-from hocket.cli.verify import SHARED
+from hocket.cli.doctor import SHARED_SOURCES
 from hocket.client import quote
 from hocket.client.startup import lock_held
 from hocket.config.loading import load
@@ -180,7 +180,7 @@ def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[s
         for approvals in [Approvals(load(cwd, home))]
         for ranked in discover(cwd, env, home, approvals.config, approvals).ranked.values()
         for entry in ranked
-        if entry.source in SHARED
+        if entry.source in SHARED_SOURCES
     ]
     # One in both counts as the user's, which is loaded even where the project's settings are not.
     return {

@@ -96,17 +96,19 @@ def trust(
         )  # "" would mean the current directory
     if edge and len(targets) != 2:
         raise ArgumentError("--edge takes two agents: the one that starts, and the one that is started")
-    desk = Desk(access.directory(cwd))
+    context = TrustContext(access.directory(cwd))
     if listing:
-        return _list(desk, as_json)
+        return _list(context, as_json)
     if not dry_run:
         _refuse_inside_a_run()
     if edge:
         caller, target = targets
-        return _cut(desk, caller, target, as_json) if remove else _join(desk, caller, target, yes, dry_run, as_json)
+        return (
+            _cut(context, caller, target, as_json) if remove else _join(context, caller, target, yes, dry_run, as_json)
+        )
     if remove:
-        return _remove(desk, targets, as_json)
-    found = [one for target in targets or ["."] for one in desk.explain(target)]
+        return _remove(context, targets, as_json)
+    found = [one for target in targets or ["."] for one in context.explain(target)]
     return _show(found, as_json) if dry_run else _approve(found, yes, as_json)
 
 
@@ -118,15 +120,15 @@ def _refuse_inside_a_run() -> None:
 # --- What is meant ------------------------------------------------------------------------------------------
 
 
-class Resolved(NamedTuple):
-    """An agent, and how an edge knows it."""
+class EdgeAgent(NamedTuple):
+    """An agent, and how an edge refers to it."""
 
     agent: Agent
     known: Known
 
 
-class Desk:
-    """Where somebody sits who looks at agents: a directory, and the user's environment."""
+class TrustContext:
+    """The directory and environment in which agents are looked up."""
 
     def __init__(self, cwd: str) -> None:
         if not os.path.isdir(cwd):
@@ -156,13 +158,13 @@ class Desk:
             return self._of_folder(path)
         return self._of_file(path)
 
-    def resolved(self, name: str, approvals: Approvals) -> Resolved:
+    def resolved(self, name: str, approvals: Approvals) -> EdgeAgent:
         """The agent that a name or a path means here, as an edge knows it."""
         settings = approvals.config
         catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings, approvals))
         found = resolve(name, self.cwd, self.env, settings, Sight(catalog, trusts=approvals.trusts))
         agent = authorize(found, self.cwd, approvals, catalog)
-        return Resolved(agent, known_agent(name, agent, approvals, catalog))
+        return EdgeAgent(agent, known_agent(name, agent, approvals, catalog))
 
     def _of_folder(self, path: str) -> list[Explanation]:
         """A folder with those above it, the nearest one with what the repository's own configuration lets git run."""
@@ -337,20 +339,20 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
 # --- Edges --------------------------------------------------------------------------------------------------
 
 
-def _join(desk: Desk, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
+def _join(context: TrustContext, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
     """Let one agent start another with all that the other may do."""
-    approvals = desk.approvals(desk.cwd)
-    starting, started = (desk.resolved(name, approvals) for name in (caller, target))
+    approvals = context.approvals(context.cwd)
+    starting, started = (context.resolved(name, approvals) for name in (caller, target))
     if starting.agent.provider == PROGRAM:
         raise UsageError(f"{caller} is a plain program: what it starts needs no leave", "it has your own rights")
     if not as_json:
         access.write(_leave(starting, started, approvals.config))
         sys.stdout.flush()
     if not (dry_run or yes or _can_ask(as_json)):
-        raise _unanswered(edge_command(caller, target, desk.cwd))
+        raise _unanswered(edge_command(caller, target, context.cwd))
     given = not dry_run and (yes or _asked(f"Allow {one_line(caller)} -> {one_line(target)}?"))
     if given:
-        allow(desk.home, starting.known, started.known)
+        allow(context.home, starting.known, started.known)
     if as_json:
         access.write_json({"allowed": given, **_edge_json(starting.known, started.known)})
     elif given:
@@ -358,13 +360,13 @@ def _join(desk: Desk, caller: str, target: str, yes: bool, dry_run: bool, as_jso
     return 0 if given or dry_run else DECLINED
 
 
-def _cut(desk: Desk, caller: str, target: str, as_json: bool) -> int:
+def _cut(context: TrustContext, caller: str, target: str, as_json: bool) -> int:
     """Take an edge back, by names as they are written down: what they meant may be gone."""
-    edges = [one for one in _approved(desk).edges if (one.caller.name, one.target.name) == (caller, target)]
-    edges = edges or [one for one in _approved(desk).edges if (one.caller.path, one.target.path) == (caller, target)]
+    edges = [one for one in _approved(context).edges if (one.caller.name, one.target.name) == (caller, target)]
+    edges = edges or [one for one in _approved(context).edges if (one.caller.path, one.target.path) == (caller, target)]
     if not edges:
         raise UsageError(f"{caller} -> {target} is not allowed", "hocket trust --list shows what is")
-    forbid(desk.home, edges)
+    forbid(context.home, edges)
     if as_json:
         access.write_json({"removed": [{"kind": EDGE, **_edge_json(one.caller, one.target)} for one in edges]})
     else:
@@ -372,7 +374,7 @@ def _cut(desk: Desk, caller: str, target: str, as_json: bool) -> int:
     return 0
 
 
-def _leave(starting: Resolved, started: Resolved, settings: Config) -> str:
+def _leave(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str:
     """What somebody is about to allow, in words."""
     agent = started.agent
     if agent.provider == PROGRAM:
@@ -398,8 +400,8 @@ def _arrow(edge: Edge) -> str:
     return one_line(" -> ".join(ends))
 
 
-def _approved(desk: Desk) -> ApprovalRecord:
-    approved = _own_approvals(desk).record
+def _approved(context: TrustContext) -> ApprovalRecord:
+    approved = _own_approvals(context).record
     if approved.trouble:
         raise approved.trouble
     return approved
@@ -408,7 +410,7 @@ def _approved(desk: Desk) -> ApprovalRecord:
 # --- What is approved ---------------------------------------------------------------------------------------
 
 
-class Row(NamedTuple):
+class ApprovalRow(NamedTuple):
     """One approval, and what has become of what was approved."""
 
     path: str
@@ -417,13 +419,13 @@ class Row(NamedTuple):
     state: str
 
 
-def _list(desk: Desk, as_json: bool) -> int:
-    rows = list(_rows(desk))
+def _list(context: TrustContext, as_json: bool) -> int:
+    rows = list(_rows(context))
     if as_json:
-        edges = [_edge_row(edge)._asdict() | _edge_json(edge.caller, edge.target) for edge in _approved(desk).edges]
+        edges = [_edge_row(edge)._asdict() | _edge_json(edge.caller, edge.target) for edge in _approved(context).edges]
         access.write_json([row._asdict() for row in rows] + edges)
         return 0
-    rows += map(_edge_row, _approved(desk).edges)
+    rows += map(_edge_row, _approved(context).edges)
     if not rows:
         access.write("nothing is approved\n")
     else:
@@ -432,31 +434,31 @@ def _list(desk: Desk, as_json: bool) -> int:
     return 0
 
 
-def _rows(desk: Desk) -> Iterator[Row]:
+def _rows(context: TrustContext) -> Iterator[ApprovalRow]:
     """What the configuration vouches for, then what is approved by its content."""
-    approvals = _own_approvals(desk)
-    yield from (Row(folder, FOLDER, None, _ALWAYS) for folder in approvals.config.trusted_folders)
-    approved = _approved(desk)
+    approvals = _own_approvals(context)
+    yield from (ApprovalRow(folder, FOLDER, None, _ALWAYS) for folder in approvals.config.trusted_folders)
+    approved = _approved(context)
     for kind in (FOLDER, FILE):
         for path, pin in sorted(approved.of(kind).items()):
-            yield Row(path, kind, pin.at, approvals.state(kind, path))
+            yield ApprovalRow(path, kind, pin.at, approvals.state(kind, path))
 
 
-def _edge_row(edge: Edge) -> Row:
+def _edge_row(edge: Edge) -> ApprovalRow:
     is_there = all(one.path is None or os.path.exists(one.path) for one in (edge.caller, edge.target))
-    return Row(_arrow(edge), EDGE, edge.at, APPROVED if is_there else GONE)
+    return ApprovalRow(_arrow(edge), EDGE, edge.at, APPROVED if is_there else GONE)
 
 
-def _own_approvals(desk: Desk) -> Approvals:
+def _own_approvals(context: TrustContext) -> Approvals:
     """Also where the files of the directory cannot be used: they have no say in what is approved."""
     try:
-        return desk.approvals(desk.cwd)
+        return context.approvals(context.cwd)
     except ConfigError:
-        return Approvals(Config(home=desk.home))
+        return Approvals(Config(home=context.home))
 
 
-def _remove(desk: Desk, targets: Sequence[str], as_json: bool) -> int:
-    removed = [one for target in targets or ["."] for one in _withdraw(desk, target)]
+def _remove(context: TrustContext, targets: Sequence[str], as_json: bool) -> int:
+    removed = [one for target in targets or ["."] for one in _withdraw(context, target)]
     if as_json:
         access.write_json({"removed": [{"path": path, "kind": kind} for path, kind in removed]})
     else:
@@ -464,20 +466,20 @@ def _remove(desk: Desk, targets: Sequence[str], as_json: bool) -> int:
     return 0
 
 
-def _withdraw(desk: Desk, target: str) -> list[tuple[str, str]]:
-    path = os.path.normpath(os.path.join(desk.cwd, target))
-    paths = dict.fromkeys([path, os.path.realpath(path), *_named(desk, target)])
-    gone = [(one, kind) for one in paths for kind in (FILE, FOLDER) if withdraw(desk.home, kind, one)]
+def _withdraw(context: TrustContext, target: str) -> list[tuple[str, str]]:
+    path = os.path.normpath(os.path.join(context.cwd, target))
+    paths = dict.fromkeys([path, os.path.realpath(path), *_named(context, target)])
+    gone = [(one, kind) for one in paths for kind in (FILE, FOLDER) if withdraw(context.home, kind, one)]
     if not gone:
         raise UsageError(f"{target} is not approved", "hocket trust --list shows what is")
     return gone
 
 
-def _named(desk: Desk, target: str) -> list[str]:
+def _named(context: TrustContext, target: str) -> list[str]:
     """The definitions that a name stands for here."""
     if "/" in target or target in (".", ".."):
         return []
     try:
-        return [os.path.realpath(entry.path) for entry in desk.catalog(desk.cwd)[0].find(target)]
+        return [os.path.realpath(entry.path) for entry in context.catalog(context.cwd)[0].find(target)]
     except (ConfigError, NotTrusted):
         return []

@@ -185,7 +185,7 @@ COMMANDS = {
     "handoff": ("hocket.cli.handoff:handoff", "Hand a task to an agent and print its final message."),
     "trust": ("hocket.cli.trust:trust", "Review and approve the agents and settings of a project."),
     "rehearse": ("hocket.cli.rehearse:rehearse", "Rehearse a chain with scripted agents, at no cost."),
-    "demo": ("hocket.cli.demo:demo", "Run a one-minute tour in a temporary directory."),
+    "demo": ("hocket.cli.rehearse:demo", "Run a one-minute tour in a temporary directory."),
     "mcp": ("hocket.cli.mcp:mcp", "Serve MCP, for agents that start other agents."),
     "serve": ("hocket.cli.server:serve", "Run the server in the foreground."),
     "server": ("hocket.cli.server:server", "Show or stop the background server."),

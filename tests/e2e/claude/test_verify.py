@@ -17,7 +17,7 @@ from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.test_home_untouched import TRACE, strangers, touches
 from world import Hocket
 
-from hocket.cli.verify import User, ask_claude
+from hocket.cli.doctor import User, ask_claude
 from hocket.providers.claude.listing import ARGUMENTS, REQUEST, agents_listed
 
 Make = Callable[[Path], Path]
