@@ -13,11 +13,11 @@ from rich.cells import cell_len
 
 from hocket.cli.format import (
     cost_text,
-    count_of,
     display_width,
-    dollars_of,
     format_table,
-    seconds_of,
+    parse_count,
+    parse_dollars,
+    parse_duration,
     status_label,
     truncate,
 )
@@ -111,12 +111,12 @@ def test_durations_are_short(seconds: float | None, text: str) -> None:
     [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200), ("1h30m", 5400), ("0.5", 0.5), ("250ms", 0.25)],
 )
 def test_time_limits_are_understood(text: str, seconds: float) -> None:
-    assert seconds_of(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "5x", "-1", "1 2", "1h30", "ten", "1e3", "5m!", "٣x"])
 def test_other_words_are_no_time_limits(text: str) -> None:
-    assert seconds_of(text) is None
+    assert parse_duration(text) is None
 
 
 def test_widths_count_columns() -> None:
@@ -204,14 +204,14 @@ def test_a_parked_run_says_until_when() -> None:
     [("5", 5.0), ("0.50", 0.5), ("$2", 2.0), (".5", 0.5), ("5.", 5.0), ("0", None), ("-1", None), ("1e3", None)],
 )
 def test_a_sum_of_money_is_read(text: str, sum_of: float | None) -> None:
-    assert dollars_of(text) == sum_of
+    assert parse_dollars(text) == sum_of
 
 
 @pytest.mark.parametrize(
     ("text", "count"), [("1", 1), ("007", 7), ("0", None), ("1.5", None), ("²", None), ("", None), ("9" * 16, None)]
 )
 def test_a_count_is_read(text: str, count: int | None) -> None:
-    assert count_of(text) == count
+    assert parse_count(text) == count
 
 
 def test_tokens_without_a_price_are_unpriced() -> None:

@@ -70,10 +70,10 @@ def events_of(text: str) -> list[dict[str, Any]]:
 
 def test_without_a_script_each_agent_says_who_it_is_and_a_loop_ends_by_its_marker(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner -> builder:5 -> reviewer", "-p", "Build a house")
-    assert (done.returncode, done.stdout) == (0, "I am reviewer. I was asked: Build a house\n")
-    assert "builder[2/5] I am builder, pass 2. I was asked: Build a house" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "I am reviewer. My prompt: Build a house\n")
+    assert "builder[2/5] I am builder, iteration 2. My prompt: Build a house" in done.stderr
     assert "2/5  marker" in done.stderr
-    assert "played by the built-in script" in done.stderr
+    assert "scripted by the built-in script" in done.stderr
 
 
 def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its_own(hocket: Hocket) -> None:
@@ -87,9 +87,9 @@ def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its
 @pytest.mark.parametrize(
     ("chain", "words"),
     [
-        ("claude", "I am claude. I was asked: Go\n"),
-        ("claude:3", "I am claude, pass 2. I was asked: Go\nFORKHESTRA_COMPLETE\n"),
-        ("planner -> claude -> builder", "I am builder. I was asked: Go\n"),
+        ("claude", "I am claude. My prompt: Go\n"),
+        ("claude:3", "I am claude, iteration 2. My prompt: Go\nFORKHESTRA_COMPLETE\n"),
+        ("planner -> claude -> builder", "I am builder. My prompt: Go\n"),
     ],
 )
 @pytest.mark.parametrize("player", ["scripted", "real"])
@@ -139,7 +139,7 @@ def test_the_script_of_the_project_is_found_from_below_its_root(hocket: Hocket, 
     below.mkdir()
     done = hocket("rehearse", "planner -> builder:3", "-p", "Go", cwd=below)
     assert (done.returncode, done.stdout) == (0, "The roof is on.\nFORKHESTRA_COMPLETE\n")
-    assert f"played by {project / 'rehearsal.yaml'}" in done.stderr
+    assert f"scripted by {project / 'rehearsal.yaml'}" in done.stderr
 
 
 def test_a_script_that_is_given_wins_over_the_projects(hocket: Hocket, project: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_request_that_no_rule_covers_is_told_loudly_with_the_rule_to_add(hocke
     write(project, CALM)
     done = hocket("rehearse", "planner -> reviewer", "-p", "Look at it", "--json")
     assert done.returncode == 1
-    assert "did not cover a request" in done.stderr
+    assert "does not cover a request" in done.stderr
     assert 'agent reviewer, turn 1, pass 1, last message "Look at it"' in done.stderr
     rule = done.stderr.partition("add to its rules:\n")[2]
     write(project, CALM + rule)
@@ -163,7 +163,7 @@ def test_an_uncovered_request_is_a_failure_also_when_the_chain_is_complete(hocke
     write(project, "rules: [{when: {agent: builder, pass: 2}, do: [marker]}]")
     done = hocket("rehearse", "builder:3")
     assert "2/3  marker" in done.stderr
-    assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+    assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
 
 
 def test_rules_that_were_never_needed_are_named(hocket: Hocket, project: Path) -> None:
@@ -171,7 +171,7 @@ def test_rules_that_were_never_needed_are_named(hocket: Hocket, project: Path) -
     done = hocket("rehearse", "planner -> builder", "-p", "Go")
     assert (done.returncode, done.stderr.splitlines()[-1]) == (
         0,
-        "hint: never needed: rule 2 (builder, pass 2), rule 4 (reviewer)",
+        "hint: unused rules: rule 2 (builder, pass 2), rule 4 (reviewer)",
     )
 
 
@@ -227,7 +227,7 @@ def test_sub_agents_are_found_where_the_real_cli_finds_them(
 def test_the_users_own_home_is_not_touched_and_its_configuration_holds(hocket: Hocket, home: Path, world: Path) -> None:
     (home / "config.toml").write_text('[chains.ship]\nsteps = [{ agent = "planner" }]\n', encoding="utf-8")
     done = hocket("rehearse", "--chain", "ship", "-p", "Go")
-    assert (done.returncode, done.stdout) == (0, "I am planner. I was asked: Go\n")
+    assert (done.returncode, done.stdout) == (0, "I am planner. My prompt: Go\n")
     assert [path.name for path in home.iterdir()] == ["config.toml"]
     assert not (world / "user/.claude").exists()
 
@@ -249,7 +249,7 @@ def test_hockets_own_agents_are_there_as_in_the_users_home(
         (home / "data/agents/tester.json").write_text('{"name": "tester", "specPath": "tester.md"}', encoding="utf-8")
         write(project, "You test.", "tester.md")
     done = hocket("rehearse", name, "-p", "Go")
-    assert (done.returncode, done.stdout) == (0, f"I am {name}. I was asked: Go\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"I am {name}. My prompt: Go\n"), done.stderr
     assert hocket("rehearse", "tester" if is_new else "qa", "-p", "Go").returncode == 2
     assert [path.name for path in home.rglob("*.json")] == ([] if is_new else ["tester.json"])
 
@@ -258,7 +258,7 @@ def test_what_is_kept_can_be_looked_at_later(hocket: Hocket, temporary: Path) ->
     done = hocket("rehearse", "planner", "-p", "Go", "--keep")
     (kept,) = temporary.glob("hocket-rehearsal-*")
     (kept / KEPT).touch()
-    assert done.stderr.splitlines()[-1].startswith(f"kept {kept} ")
+    assert done.stderr.splitlines()[-1].startswith(f"kept {kept};")
     found = json.loads(hocket("ps", "-a", "--json", env={"HOCKET_HOME": str(kept / "home")}).stdout)
     assert [run["agent"] for run in found] == ["planner", "planner"]
     hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
@@ -342,7 +342,7 @@ def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
     define(project, "reviewer", body=" ", tools="[]")
     (project / "hocket.toml").write_text("[claude]\nmcp = false\n", encoding="utf-8")
     done = hocket("rehearse", "reviewer", "--real")
-    assert (done.returncode, "did not cover a request" in done.stderr) == (1, True)
+    assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("second", "body"), [("reviewer", "Be brief."), ("claude", " ")])
@@ -355,7 +355,7 @@ def test_agents_with_the_same_instructions_are_refused_by_name_before_the_start_
     done = hocket("rehearse", f"planner -> {second}", "-p", "Go", "--real")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"planner and {second} have the same instructions" in done.stderr
-    assert hocket("rehearse", f"planner -> {second}", "-p", "Go", "-q").stdout == f"I am {second}. I was asked: Go\n"
+    assert hocket("rehearse", f"planner -> {second}", "-p", "Go", "-q").stdout == f"I am {second}. My prompt: Go\n"
 
 
 def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
@@ -435,7 +435,7 @@ def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, re
 def test_a_chain_is_not_recorded_but_its_agents_are_named(hocket: Hocket, recorded: str) -> None:
     done = hocket("rehearse", "--record", "1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "hint: name one of those below it: 2" in done.stderr
+    assert "hint: its Claude runs: 2" in done.stderr
 
 
 def served(hocket: Hocket) -> tuple[subprocess.Popen[str], dict[str, str]]:
@@ -468,7 +468,7 @@ def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, p
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=10)
     assert process.returncode == 1
-    assert "did not cover a request" in told
+    assert "does not cover a request" in told
 
 
 def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hocket, project: Path) -> None:
@@ -488,9 +488,9 @@ def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["-o", "x.yaml"], "--output belongs to --record"),
-        (["--force"], "--force belongs to --record"),
-        (["--port", "3"], "--port belongs to --serve"),
+        (["-o", "x.yaml"], "--output needs --record"),
+        (["--force"], "--force needs --record"),
+        (["--port", "3"], "--port needs --serve"),
     ],
 )
 def test_what_belongs_to_another_tool_is_not_passed_over(hocket: Hocket, words: list[str], told: str) -> None:

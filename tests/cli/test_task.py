@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from cli.columns import lines_at, too_wide
-from hocket.cli.taskfiles import parsed, task_files, write_whole
 from world import Bin, Hocket
 
 from hocket.cli.access import camel_keys, snake_keys
-from hocket.cli.task_render import happened, history_lines, levels, queue_lines, size, story, task_table
+from hocket.cli.task import parse_task, task_files, write_atomically
+from hocket.cli.task_render import history_lines, history_text, levels, queue_lines, size, task_lines, task_table
 from hocket.errors import BadDirectory, UsageError
 
 SECOND = 1000
@@ -38,7 +38,7 @@ def record(number: int, begun: int, ended: int | None, **more: Any) -> dict[str,
     }
 
 
-def question_text(**more: Any) -> dict[str, Any]:
+def task_with(**more: Any) -> dict[str, Any]:
     return {
         "id": "t1",
         "number": 7,
@@ -74,7 +74,7 @@ def test_nested_hand_offs_lie_below_the_one_that_made_them() -> None:
 
 
 def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
-    task = question_text(
+    task = task_with(
         current_agent="qa",
         status={"type": "active", "message": "nearly"},
         source={"source_type": "chat", "user_id": "u1"},
@@ -91,7 +91,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
         queue=[{"id": "q1", "agent_name": "planner", "prompt": "and\nthen", "created_at": 0}],
         attachments=[{"name": "notes.md", "size": 2048, "sha256": "x", "created_at": 0}],
     )
-    lines = story(task, {}, 100.0, 100, verbose=False)
+    lines = task_lines(task, {}, 100.0, 100, verbose=False)
     text = "\n".join(lines)
     assert lines[:3] == ["task     7  t1", "state    ● active  nearly", "agent    qa"]
     assert "\x1b" not in text
@@ -119,8 +119,8 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
 
 
 def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
-    task = question_text(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
-    lines = story(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
+    task = task_with(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
+    lines = task_lines(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
     place = next(number for number, line in enumerate(lines) if "developer" in line)
     margin = " " * 6
     assert lines[place + 1 :] == [
@@ -131,7 +131,7 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
 
 
 def test_the_list_fits_the_terminal() -> None:
-    tasks = [question_text(description="x" * 500, current_agent="qa", handoff_count=3)]
+    tasks = [task_with(description="x" * 500, current_agent="qa", handoff_count=3)]
     head, row = task_table(tasks, 120.0, 80)
     assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]
     assert row.startswith("7     ● active  qa     1:00 ago  3          xxx")
@@ -150,7 +150,7 @@ def everything(words: str) -> dict[str, Any]:
                reason="start_failed", run="r" + "x" * 15)
         for number in range(1, 9)
     ]  # fmt: skip
-    return question_text(
+    return task_with(
         current_agent=words,
         description=f"{words}\n        {words}",
         status={"type": "failed", "message": words},
@@ -176,7 +176,7 @@ def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: st
     prompts = {f"h{number}": words for number in range(1, 9)}
     history = [{"event_type": "task_created", "timestamp": 0, "data": {"description": words}}]
     for verbose in (False, True):
-        assert too_wide(story(task, prompts, 100.0, columns, verbose), columns) == []
+        assert too_wide(task_lines(task, prompts, 100.0, columns, verbose), columns) == []
     assert too_wide(task_table([task], 100.0, columns), columns) == []
     assert too_wide(history_lines(history, columns), columns) == []
     assert too_wide(queue_lines(task["queue"], columns), columns) == []
@@ -184,8 +184,8 @@ def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: st
 
 def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() -> None:
     said = "".join(chr(ord("a") + place % 26) for place in range(200))
-    lines = story(
-        question_text(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True
+    lines = task_lines(
+        task_with(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True
     )
     place = next(number for number, line in enumerate(lines) if "code" in line)
     assert all(line.startswith(" " * 10) for line in lines[place:])  # its own indentation goes on
@@ -193,7 +193,7 @@ def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() 
 
 
 def test_on_a_narrow_terminal_a_hand_off_still_tells_its_run() -> None:
-    lines = story(question_text(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
+    lines = task_lines(task_with(agent_chain=[record(1, 0, 12)]), {}, 100.0, 30, verbose=False)
     place = lines.index("hand-offs")
     assert lines[place + 1] == "  1  developer  ✓ done"
     assert lines[-1].endswith("  0:12  run r1")
@@ -224,7 +224,7 @@ def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, a
     ],
 )
 def test_what_happened_is_told_in_words(kind: str, data: dict[str, Any], words: str) -> None:
-    assert happened(kind, data) == words
+    assert history_text(kind, data) == words
 
 
 def test_a_history_names_each_day_once() -> None:
@@ -659,19 +659,19 @@ def test_where_the_tasks_of_a_folder_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"{", b"[]", b"1"])
 def test_what_is_no_object_is_told(content: bytes) -> None:
     with pytest.raises(UsageError):
-        parsed(content)
+        parse_task(content)
 
 
 @pytest.mark.req("S2-82")
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("before")
-    write_whole(str(path), b"after")
+    write_atomically(str(path), b"after")
     assert path.read_text() == "after"
     assert os.listdir(tmp_path) == ["x"]
     (tmp_path / "folder").mkdir()
     with pytest.raises(BadDirectory):
-        write_whole(str(tmp_path / "folder"), b"")
+        write_atomically(str(tmp_path / "folder"), b"")
     with pytest.raises(BadDirectory):
-        write_whole(str(tmp_path / "none/x"), b"")
+        write_atomically(str(tmp_path / "none/x"), b"")
     assert sorted(os.listdir(tmp_path)) == ["folder", "x"]

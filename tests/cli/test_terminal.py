@@ -425,7 +425,7 @@ def test_a_question_that_nobody_is_to_answer_has_no_box(terminal: Start, agent: 
     agent("claude", PROGRAM)
     view = terminal("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert view.end() == 4
-    assert "nobody is to be asked (--on-question fail), so the run ends" in " ".join(view.text().split())
+    assert "not answered (--on-question fail): the run ends" in " ".join(view.text().split())
     assert "hocket answer" not in view.text()
     assert "╭".encode() not in view.received
 
@@ -484,7 +484,7 @@ def test_no_letter_of_a_question_is_cut_off_whatever_its_width(columns: int) -> 
 
 def test_an_offer_is_never_cut_off() -> None:
     lines = painted(spending(), 90.0, 24, "d detach, s stop, Enter continue")
-    assert [line.rstrip() for line in lines[-2:]] == ["d detach, s stop, Enter", "to go on"]
+    assert [line.rstrip() for line in lines[-2:]] == ["d detach, s stop, Enter", "continue"]
 
 
 def spending() -> RunView:

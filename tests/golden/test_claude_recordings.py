@@ -22,7 +22,7 @@ from golden.record import record_claude
 from golden.recordings import Exit, Recording, Recordings, in_order, read
 from golden.sources import LinesBySource, turns
 
-from hocket.cli.doctor import CLAUDE_ABILITIES
+from hocket.cli.doctor import CLAUDE_FEATURES
 from hocket.model import Reason, Status
 from hocket.providers import Said, State
 from hocket.providers.claude import reader, verdict
@@ -121,7 +121,7 @@ def test_every_recorded_version_is_available(installed: str) -> None:
 
 
 def test_oldest_supported_version_is_recorded() -> None:
-    assert VERSIONS[0] == ".".join(map(str, CLAUDE_ABILITIES[-1].since))
+    assert VERSIONS[0] == ".".join(map(str, CLAUDE_FEATURES[-1].since))
 
 
 def test_versions_are_ordered_by_their_numbers() -> None:

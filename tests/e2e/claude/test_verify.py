@@ -17,7 +17,7 @@ from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.test_home_untouched import TRACE, strangers, touches
 from world import Hocket
 
-from hocket.cli.doctor import User, ask_claude
+from hocket.cli.doctor import ClaudeUser, ask_claude
 from hocket.providers.claude.listing import ARGUMENTS, REQUEST, agents_listed
 
 Make = Callable[[Path], Path]
@@ -272,7 +272,7 @@ def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
         (world / "moved/agents").mkdir(parents=True)
         shutil.copy(world / "user/.claude/agents/of-the-user.md", world / "moved/agents/moved.md")
     cwd = make(world)
-    stand_in = ask_claude(str(real_cli()), str(cwd), User.of(os.environ, str(cwd)), os.environ)
+    stand_in = ask_claude(str(real_cli()), str(cwd), ClaudeUser.of(os.environ, str(cwd)), os.environ)
     done = subprocess.run(
         [real_cli(), *ARGUMENTS],
         input=REQUEST,

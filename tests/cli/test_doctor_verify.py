@@ -25,8 +25,16 @@ from hocket.catalog.entries import (
     Entry,
     Problem,
 )
-from hocket.cli import verify
-from hocket.cli.doctor import Comparison, User, ask_claude, brought_along, compare, shown, summary
+from hocket.cli import doctor
+from hocket.cli.doctor import (
+    ClaudeUser,
+    Comparison,
+    ask_claude,
+    brought_along,
+    compare,
+    comparison_lines,
+    comparison_summary,
+)
 from hocket.errors import HocketError
 from hocket.providers.claude.listing import Listed
 
@@ -48,7 +56,7 @@ def compared(ours: Catalog, *theirs: Listed) -> Comparison:
     return compare(ours, [*theirs, *BUILT_IN], BUILT_IN)
 
 
-def names(rows: list[verify.Row]) -> list[str]:
+def names(rows: list[doctor.Row]) -> list[str]:
     return [row["name"] for row in rows]
 
 
@@ -115,9 +123,9 @@ def test_another_description_is_a_difference() -> None:
     found = compared(catalog(entry("a"), entry("b")), Listed("a", "another " * 30, None), Listed("b", "d", None))
     assert found.descriptions == [{"name": "a", "hocket": "d", "claude": "another " * 30, "path": "/f.md"}]
     assert (found.same, found.equal) == (1, False)
-    assert summary(found) == "1 the same as Claude's own list, 1 with another description"
-    assert shown(found).startswith("    description of a: d, Claude has another another")
-    assert len(shown(found)) < 120
+    assert comparison_summary(found) == "1 the same as Claude's own list, 1 with another description"
+    assert comparison_lines(found).startswith("    description of a: d, Claude has another another")
+    assert len(comparison_lines(found)) < 120
 
 
 @pytest.mark.parametrize("field", ["models", "descriptions"])
@@ -147,7 +155,7 @@ def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:
     found = compared(catalog(problems=(broken, hidden)), *listed("old one"))
     assert names(found.only_claude) == ["old one"]
     assert (found.only_claude[0]["expected"], found.only_claude[0]["path"], found.equal) == (True, str(old), True)
-    assert "deprecated" in shown(found)
+    assert "deprecated" in comparison_lines(found)
 
 
 def test_a_folder_that_only_we_leave_out_is_a_difference_that_is_meant(world: Path) -> None:
@@ -161,7 +169,7 @@ def test_a_file_that_only_we_refuse_is_named_with_its_reason_and_is_meant() -> N
     refused = Problem("/a/huge.md", 1, "is too large", True, REFUSED)
     found = compared(catalog(problems=(refused,)), *listed("huge"))
     assert (found.only_claude[0]["expected"], found.equal) == (True, True)
-    assert shown(found) == "    only Claude: huge (/a/huge.md): is too large\n"
+    assert comparison_lines(found) == "    only Claude: huge (/a/huge.md): is too large\n"
 
 
 @pytest.mark.parametrize(
@@ -183,12 +191,13 @@ def test_a_file_that_only_we_refuse_is_known_by_the_name_in_its_head(world: Path
 
 def test_each_difference_is_one_harmless_line() -> None:
     found = compared(catalog(entry("a\x1b[31m\nb"), entry("m", model="opus")), *listed("theirs", "m"))
-    lines = shown(found).splitlines()
+    lines = comparison_lines(found).splitlines()
     assert [line.strip() for line in lines] == [
         *("only Claude: theirs", "only Hocket: a b (project, /f.md)", "model of m: opus, Claude has None")
     ]
     assert (
-        summary(found) == "0 the same as Claude's own list, 1 only Claude has, 1 only Hocket has, 1 with another model"
+        comparison_summary(found)
+        == "0 the same as Claude's own list, 1 only Claude has, 1 only Hocket has, 1 with another model"
     )
 
 
@@ -208,7 +217,7 @@ def test_it_is_asked_in_a_stand_in_without_keys_and_with_places_of_its_own(world
     env = {"PATH": os.environ["PATH"], "HOME": str(world / "user"), "ANTHROPIC_API_KEY": "k", "XDG_CACHE_HOME": "/c"}
     moved = env | {"CLAUDE_CONFIG_DIR": str(world / "elsewhere")}
     program = str(agent("claude", TELLING))
-    (found,) = ask_claude(program, str(cwd), User.of(moved, str(cwd)), moved)
+    (found,) = ask_claude(program, str(cwd), ClaudeUser.of(moved, str(cwd)), moved)
     about = json.loads(found.description)
     root = about["cwd"].removesuffix(str(cwd))
     assert (found.name, root != about["cwd"], Path(root).exists()) == (".claude", True, False)
@@ -234,7 +243,7 @@ def test_in_the_middle_of_nowhere_it_finds_nothing(agent: Bin) -> None:
 def test_a_cli_that_does_not_answer_is_an_error_that_names_it(
     agent: Bin, monkeypatch: pytest.MonkeyPatch, body: str, message: str
 ) -> None:
-    monkeypatch.setattr(verify, "SECONDS", 0.4 if "pause" in body else 20)
+    monkeypatch.setattr(doctor, "SECONDS", 0.4 if "pause" in body else 20)
     program = str(agent("claude", body))
     with pytest.raises(HocketError, match=message) as caught:
         brought_along(program, {"PATH": os.environ["PATH"]})

@@ -18,14 +18,14 @@ SHOWN = (
     "Three agents are defined",
     "planner/general-purpose completed: Nothing here yet.",
     "Now the server is killed",
-    "reads on where the old one stopped",
+    "continues where the old one stopped",
     "? builder[2/3] wants to run Bash: sh greet.sh Ada",
     "$ hocket answer 5 allow",
     "builder[2/3] FORKHESTRA_COMPLETE",
     "reviewer Approved",
     "$ hocket ps -a",
-    "What all of it would have cost: $",
-    "Where to look next",
+    "this would have cost $",
+    "Next steps",
 )
 
 
@@ -75,7 +75,7 @@ def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: p
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
     done = hocket("demo", timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "the installed Claude CLI, its model by a script" in done.stdout
+    assert "the installed Claude CLI with a scripted model" in done.stdout
     check_shown(done.stdout)
     assert [path.name for path in (world / "user").iterdir()] == ["run"]
 

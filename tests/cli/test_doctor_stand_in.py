@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.doctor import Mirror
+from hocket.cli.doctor import StandInDirectory
 from hocket.providers.claude.listing import only_choices
 
 
@@ -22,8 +22,8 @@ class Ground:
         self.there = world / "there"
         self.there.mkdir()
 
-    def stand_in(self, cwd: Path | None = None) -> Mirror:
-        mirror = Mirror(self.there, only_choices)
+    def stand_in(self, cwd: Path | None = None) -> StandInDirectory:
+        mirror = StandInDirectory(self.there, only_choices)
         mirror.stand_in(str(cwd or self.project), str(self.user), str(self.user / ".claude"))
         return mirror
 

@@ -13,7 +13,8 @@ from cli.columns import lines_at, too_wide
 from world import Bin, Hocket
 
 from hocket.cli.format import display_width
-from hocket.cli.task_render import MOST_CARDS, RECENT, board, card, on_board, spelled
+from hocket.cli.task_render import MAX_CARDS, board_lines, card
+from hocket.views.task_board import RECENT_SECONDS, board_columns
 
 NOW = 1_000_000.0
 
@@ -35,7 +36,7 @@ def task(number: int, state: str, ago: float = 0.0, **more: Any) -> dict[str, An
 
 def drawn(tasks: list[dict[str, Any]], wide: int | None, asked: dict[str, float] | None = None) -> list[str]:
     asked = asked or {}
-    return spelled(board(on_board(tasks, asked, NOW, False), asked, NOW, wide, False), colour=False)
+    return board_lines(board_columns(tasks, asked, NOW, False), asked, NOW, wide, False, colour=False)
 
 
 def numbers(column: list[dict[str, Any]]) -> list[int]:
@@ -62,21 +63,21 @@ def test_where_there_is_little_room_the_time_stays_and_the_name_gives_way() -> N
 def test_each_task_is_in_the_column_of_its_state_and_those_come_first_that_changed_last() -> None:
     tasks = [
         *(task(1, "pending", 9), task(2, "pending", 3), task(3, "active"), task(4, "active", current_agent="qa")),
-        *(task(5, "waiting"), task(6, "completed", 5), task(7, "failed", 2), task(8, "completed", RECENT + 1)),
+        *(task(5, "waiting"), task(6, "completed", 5), task(7, "failed", 2), task(8, "completed", RECENT_SECONDS + 1)),
     ]
-    columns = on_board(tasks, {"t4": NOW - 5}, NOW, everything=False)
+    columns = board_columns(tasks, {"t4": NOW - 5}, NOW, everything=False)
     assert {name: numbers(column) for name, column in columns.items()} == {
         "pending": [2, 1],
-        "asked": [4],
+        "needs_you": [4],
         "active": [3],
         "waiting": [5],
-        "over": [7, 6],
+        "finished": [7, 6],
     }
-    assert numbers(on_board(tasks, {}, NOW, everything=True)["over"]) == [7, 6, 8]
+    assert numbers(board_columns(tasks, {}, NOW, everything=True)["finished"]) == [7, 6, 8]
 
 
 def test_a_task_that_is_over_needs_nobody_whatever_its_agent_asked_last() -> None:
-    assert numbers(on_board([task(1, "completed")], {"t1": NOW}, NOW, everything=False)["over"]) == [1]
+    assert numbers(board_columns([task(1, "completed")], {"t1": NOW}, NOW, everything=False)["finished"]) == [1]
 
 
 @pytest.mark.parametrize("wide", [1, 8, 20, 40, 80, 99, 100, 101, 120, 200])
@@ -107,18 +108,18 @@ def test_columns_stand_side_by_side_where_there_is_room_and_below_each_other_whe
 
 
 def test_a_long_column_says_how_to_see_the_rest() -> None:
-    tasks = [task(number, "pending") for number in range(MOST_CARDS + 5)]
+    tasks = [task(number, "pending") for number in range(MAX_CARDS + 5)]
     lines = drawn(tasks, 80)
-    assert lines[0] == f"PENDING {MOST_CARDS + 5}"
+    assert lines[0] == f"PENDING {MAX_CARDS + 5}"
     assert lines[-1] == "… 5 more: --all"
-    everything = board(on_board(tasks, {}, NOW, True), {}, NOW, 80, True)
-    assert len([line for line in spelled(everything, False) if "wish" in line]) == MOST_CARDS + 5
+    everything = board_lines(board_columns(tasks, {}, NOW, True), {}, NOW, 80, True, colour=False)
+    assert len([line for line in everything if "wish" in line]) == MAX_CARDS + 5
 
 
 def test_colours_are_only_added_to_words_that_say_the_same() -> None:
-    lines = board(on_board([task(1, "failed")], {}, NOW, False), {}, NOW, 120, False)
-    assert "\x1b[31m   ✗ failed 0:00 ago\x1b[0m" in "".join(spelled(lines, colour=True))
-    assert "   ✗ failed 0:00 ago" in "".join(spelled(lines, colour=False))
+    columns = board_columns([task(1, "failed")], {}, NOW, False)
+    assert "\x1b[31m   ✗ failed 0:00 ago\x1b[0m" in "".join(board_lines(columns, {}, NOW, 120, False, colour=True))
+    assert "   ✗ failed 0:00 ago" in "".join(board_lines(columns, {}, NOW, 120, False, colour=False))
 
 
 # --- From outside ---
@@ -151,7 +152,7 @@ def test_the_board_shows_who_is_at_work_who_needs_somebody_and_what_was_done_lat
     hocket("handoff", "echo", "Long ago 世界")
     hocket("task", "status", "1", "completed")
     hocket("server", "stop")
-    age(home, RECENT + 60)
+    age(home, RECENT_SECONDS + 60)
     hocket("handoff", "sleeper", "Hammer at it", "--detach")
     hocket("task", "queue", "2", "echo", "then this")
     asker = hocket.created("handoff", "asker", "Paint it", "--detach")

@@ -8,14 +8,14 @@ import subprocess
 from typing import Any
 
 import pytest
-from hocket.cli.roster import Page, detail, listing, reasons, tool_names, typable
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.routing_table import routing_table
-from hocket.cli.format import display_width
+from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
+from hocket.cli.format import display_width, typable
 from hocket.config.settings import approval
 
-PIPE = Page()
+PIPE = AgentsPage()
 
 
 def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -69,17 +69,22 @@ def test_the_model_that_counts_is_told_in_the_definitions_own_word(
 
 def test_on_a_terminal_a_column_that_says_nothing_is_left_out() -> None:
     entries = [agent("all"), agent("-")]
-    assert cells(listing(table(*entries), Page(80))[2]) == ["NAME", "SOURCE", "DESCRIPTION"]
+    assert cells(listing(table(*entries), AgentsPage(80))[2]) == ["NAME", "SOURCE", "DESCRIPTION"]
     assert cells(listing(table(*entries), PIPE)[2]) == ["NAME", "SOURCE", "MODEL", "TOOLS", "DESCRIPTION"]
-    assert cells(listing(table(agent("a", model="opus")), Page(80))[2]) == ["NAME", "SOURCE", "MODEL", "DESCRIPTION"]
+    assert cells(listing(table(agent("a", model="opus")), AgentsPage(80))[2]) == [
+        "NAME",
+        "SOURCE",
+        "MODEL",
+        "DESCRIPTION",
+    ]
 
 
 def test_where_a_name_and_its_address_do_not_fit_there_is_what_to_type() -> None:
-    line = listing(table(agent("A Reviewer With Many Words")), Page(60))[-1]
+    line = listing(table(agent("A Reviewer With Many Words")), AgentsPage(60))[-1]
     assert line.startswith("A-Reviewer-With-Many-Words ")
     assert (
         "A Reviewer With Many Words (A-Reviewer-With-Many-Words)"
-        in listing(table(agent("A Reviewer With Many Words")), Page(160))[-1]
+        in listing(table(agent("A Reviewer With Many Words")), AgentsPage(160))[-1]
     )
 
 
@@ -89,27 +94,27 @@ def problems(kind: str, number: int, reason: str = "the same", loads: bool = Tru
 
 def test_what_is_lost_comes_first_and_never_shares_a_row() -> None:
     found = table(agent("a"), problems=(*problems(RESCUED, 4), *problems(SKIPPED, 4)))
-    rows = [line for line in listing(found, Page(80)) if line[:1] in "✗!"]
+    rows = [line for line in listing(found, AgentsPage(80)) if line[:1] in "✗!"]
     assert [row[0] for row in rows if row] == ["✗"] * 4 + ["!"]
     assert rows[-1].startswith("! 4 files such as /u/rescued0.md:3")
 
 
-@pytest.mark.parametrize(("page", "number"), [(PIPE, 9), (Page(80), 3)])
-def test_a_pipe_has_a_row_for_each_file_and_so_have_a_few(page: Page, number: int) -> None:
+@pytest.mark.parametrize(("page", "number"), [(PIPE, 9), (AgentsPage(80), 3)])
+def test_a_pipe_has_a_row_for_each_file_and_so_have_a_few(page: AgentsPage, number: int) -> None:
     found = table(agent("a"), problems=problems(RESCUED, number))
     assert sum(line.startswith("! ") for line in listing(found, page)) == number
 
 
 def test_troubles_of_different_kinds_are_not_told_as_one() -> None:
     mixed = (*problems(HIDDEN, 4, loads=False), *problems(RESCUED, 4))
-    rows = [line for line in listing(table(agent("a"), problems=mixed), Page(80)) if line.startswith("! ")]
+    rows = [line for line in listing(table(agent("a"), problems=mixed), AgentsPage(80)) if line.startswith("! ")]
     assert len(rows) == 2
 
 
 @pytest.mark.parametrize("text", ["words and more words " * 9, "x" * 100, "表示" * 40, ""])
 @pytest.mark.parametrize("columns", [16, 40, 80])
 def test_wrapping_loses_nothing_and_keeps_to_the_width(text: str, columns: int) -> None:
-    lines = Page(columns).wrapped(text.strip(), 0)
+    lines = AgentsPage(columns).wrapped(text.strip(), 0)
     assert max(map(display_width, lines)) <= columns
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
     assert PIPE.wrapped(text, 0) == [text]
@@ -155,14 +160,14 @@ def test_apostrophes_of_a_sentence_are_no_quotes() -> None:
 def test_a_command_to_type_is_never_cut() -> None:
     path = "/p/" + "x" * 100 + ".md"
     found = table(Entry("a", PROJECT, path, project="/p", description="x"), needs=("it asks for hooks",))
-    for lines in (listing(found, Page(40)), detail(found["by_name"]["a"], Page(40))):
+    for lines in (listing(found, AgentsPage(40)), detail(found["by_name"]["a"], AgentsPage(40))):
         assert f"    hocket trust {path}" in lines
 
 
 def test_colour_changes_nothing_but_the_colour() -> None:
     found = table(agent("a", tools="Read"), problems=problems(SKIPPED, 1))
-    coloured = "\n".join(listing(found, Page(80, colour=True)))
-    plain = "\n".join(listing(found, Page(80)))
+    coloured = "\n".join(listing(found, AgentsPage(80, colour=True)))
+    plain = "\n".join(listing(found, AgentsPage(80)))
     assert "\x1b[" in coloured
     for style in ("0", "1", "2", "31", "32", "33", "36"):
         coloured = coloured.replace(f"\x1b[{style}m", "")
@@ -182,6 +187,6 @@ def test_reasons_say_what_a_configuration_replaces() -> None:
         "candidates": [],
         "fields": [{**field, "instead_of": None}, {**field, "field": "model", "instead_of": "opus"}],
     }
-    lines = reasons(found["by_name"]["a"], why, PIPE)
+    lines = why_lines(found["by_name"]["a"], why, PIPE)
     assert "args   --x 'a b'  (/p/hocket.toml)" in lines
     assert "model  --x, a b  (/p/hocket.toml, instead of opus)" in lines

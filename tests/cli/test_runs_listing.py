@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from store.stories import Pen, created, ended
 from world import Bin, Hocket
 
-from hocket.cli.format import since_of
+from hocket.cli.format import parse_since
 from hocket.cli.runs import STATUSES, last_lines
 from hocket.model import Status
 from hocket.store import NewRun, open_store
@@ -145,15 +145,15 @@ def test_empty_list_says_what_would_help(hocket: Hocket, project: Path) -> None:
     ],
 )
 def test_since_is_a_duration_or_a_time(text: str, expected: float | None) -> None:
-    found = since_of(text, 100_000.0)
+    found = parse_since(text, 100_000.0)
     assert found == expected or (text.startswith("9999") and found is not None)
 
 
 def test_since_without_a_zone_is_local() -> None:
     now = time.mktime((2026, 3, 1, 18, 0, 0, 0, 0, -1))
-    assert since_of("2026-03-01T14:30", now) == time.mktime((2026, 3, 1, 14, 30, 0, 0, 0, -1))
-    assert since_of("2026-03-01 14:30", now) == since_of("14:30", now) == since_of("2026-03-01T14:30", now)
-    assert since_of("2026-03-01", now) == time.mktime((2026, 3, 1, 0, 0, 0, 0, 0, -1))
+    assert parse_since("2026-03-01T14:30", now) == time.mktime((2026, 3, 1, 14, 30, 0, 0, 0, -1))
+    assert parse_since("2026-03-01 14:30", now) == parse_since("14:30", now) == parse_since("2026-03-01T14:30", now)
+    assert parse_since("2026-03-01", now) == time.mktime((2026, 3, 1, 0, 0, 0, 0, 0, -1))
 
 
 # --- The end of a log ---------------------------------------------------------------------------------------
