@@ -308,7 +308,7 @@ def test_why_tells_every_place_and_where_each_property_is_from(hocket: Hocket, t
     assert "model sonnet (.claude/agents/builder.md:4)" in lines
     assert "tools Read, Edit (.claude/agents/builder.md:5)" in lines
     assert "permission mode acceptEdits (default)" in lines
-    assert any("agents-library" in line and "is not there" in line for line in lines)
+    assert any("agents-library" in line and "does not exist" in line for line in lines)
 
 
 def test_why_is_data_too(hocket: Hocket, theirs: Path, mine: Path, home: Path) -> None:

@@ -15,7 +15,6 @@ from hocket import config
 from hocket.cli import doctor
 from hocket.cli.doctor import Check, checks
 from hocket.keeper import platform
-from hocket.store import opening
 
 
 def failing(home: Path | str) -> set[str]:
@@ -33,7 +32,7 @@ def test_a_healthy_place_passes(hocket: Hocket, home: Path) -> None:
     assert {frozenset(check) for check in found["checks"]} == {frozenset(["name", "ok", "detail", "hint"])}
     told = {check["name"]: check["detail"] for check in found["checks"]}
     assert "answers" in told["server"]
-    assert "is sound" in told["database"]
+    assert "is intact" in told["database"]
     assert hocket("doctor").stdout.count("✓") == len(found["checks"])
 
 
@@ -143,7 +142,7 @@ def test_a_socket_name_that_is_too_long_is_noticed(home: Path, monkeypatch: pyte
 
 
 def test_an_sqlite_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "sqlite_version", lambda: "3.31.1")
+    monkeypatch.setattr(doctor, "sqlite_version", lambda: "3.31.1")
     assert "3.31.1" in failed("sqlite").detail
 
 
@@ -173,7 +172,7 @@ def test_a_missing_claude_is_no_failure_but_a_hint(home: Path) -> None:
 
 VERSIONS = [
     ("2.1.325 (Claude Code)", True, "works: print and stream, questions, definitions; teams in a terminal only", None),
-    ("2.1.280 (Claude Code)", False, "no agent that has a definition starts with it: it has print", "from 2.1.281 on"),
+    ("2.1.280 (Claude Code)", False, "no agent that has a definition starts with it: it has print", "since 2.1.281"),
     (
         "2.1.258 (Claude Code)",
         False,
@@ -182,7 +181,7 @@ VERSIONS = [
     ),
     ("2.1.177 (Claude Code)", False, "it has print and stream; teams without a terminal", "--agents with a file"),
     ("1.0.98 (Claude Code)", False, "no run starts with it", "stream-json"),
-    ("no idea", False, "does not tell its version: 'no idea'", "npm"),
+    ("no idea", False, "prints no version: 'no idea'", "npm"),
 ]
 
 
@@ -206,7 +205,7 @@ def test_nothing_good_is_said_of_a_claude_that_has_nothing(home: Path, agent: Bi
     [
         ("#!/no/such/python\n", "cannot be started: No such file or directory"),
         ("\0\1\2", "cannot be started: Exec format error"),
-        ("#!/bin/sh\necho 2.1.325; exit 1\n", "--version ends with 1: '2.1.325'"),
+        ("#!/bin/sh\necho 2.1.325; exit 1\n", "--version exits with 1: '2.1.325'"),
     ],
 )
 def test_a_claude_that_does_not_start_is_said_to_be_so(home: Path, agent: Bin, content: str, detail: str) -> None:
@@ -231,7 +230,7 @@ def test_a_claude_that_hangs_is_not_waited_for(home: Path, agent: Bin, monkeypat
     agent("claude", "import signal; signal.pause()")
     monkeypatch.setattr(doctor, "VERSION_SECONDS", 0.3)
     found = claude(home)
-    assert (found.ok, "says nothing" in found.detail) == (False, True)
+    assert (found.ok, "prints nothing" in found.detail) == (False, True)
 
 
 # --- --verify -----------------------------------------------------------------------------------------------
@@ -314,11 +313,11 @@ def test_verify_starts_no_server_and_leaves_nothing_behind(hocket: Hocket, agent
 @pytest.mark.parametrize(
     ("args", "env", "message"),
     [
-        (["--verify"], {}, "claude is no program"),
-        (["--verify"], {"HOCKET_CLAUDE": "/no/such"}, "/no/such is no program"),
+        (["--verify"], {}, "claude is not a program"),
+        (["--verify"], {"HOCKET_CLAUDE": "/no/such"}, "/no/such is not a program"),
         (["--verify", "--project", "/no/such"], {}, "/no/such is not a directory"),
         (["--project", "."], {}, "--verify"),
-        (["--verify", "--restore"], {}, "do not go together"),
+        (["--verify", "--restore"], {}, "--restore or --verify"),
     ],
 )
 def test_verify_without_what_it_needs_is_two(

@@ -194,7 +194,7 @@ def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin)
         ((task, "", "x"), "must not be empty"),
         ((task, "echo", " \n"), "empty"),
         ((task, "echo", "x", "--timeout", "soon"), "soon"),
-        (("--result", "1", "echo", "x"), "nothing else"),
+        (("--result", "1", "echo", "x"), "no other arguments"),
     ]:
         done = hocket("handoff", *words)
         assert (done.returncode, done.stdout) == (2, ""), words

@@ -95,21 +95,21 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
     text = "\n".join(lines)
     assert lines[:3] == ["task     7  t1", "state    ● active  nearly", "agent    qa"]
     assert "\x1b" not in text
-    assert "wanted\n  Sessions expire\n  after a day\n" in text
-    planned = text[text.index("planned") : text.index("hand-offs")]
+    assert "description\n  Sessions expire\n  after a day\n" in text
+    planned = text[text.index("\nplan\n") + 1 : text.index("hand-offs")]
     assert planned.split("\n")[:7] == [
-        "planned",
+        "plan",
         "  A date for sessions",
-        "  has to hold",
+        "  requirements",
         "    - one",
         "    - two",
         "      lines",
-        "  is done when",
+        "  acceptance criteria",
     ]
     handoffs = text[text.index("hand-offs") : text.index("queue")].split("\n")
     assert handoffs[1].startswith("  1  developer  ✓ done  ")
     assert handoffs[1].endswith("  0:12  run r1")
-    assert handoffs[2:6] == ["      a", "      b", "      c", "      … (-v shows all of it)"]
+    assert handoffs[2:6] == ["      a", "      b", "      c", "      … (complete with -v)"]
     assert handoffs[6].startswith("      2  qa  ✗ failed (exit)  ")
     assert handoffs[7] == "          failed (exit): no"
     assert handoffs[8].startswith("  3  qa  ● running  ")
@@ -124,7 +124,7 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
     place = next(number for number, line in enumerate(lines) if "developer" in line)
     margin = " " * 6
     assert lines[place + 1 :] == [
-        f"{margin}asked: do",
+        f"{margin}prompt: do",
         f"{margin}it",
         *(f"{margin}a", f"{margin}b", "", f"{margin}c", f"{margin}d " + "x" * 300),
     ]
@@ -133,12 +133,12 @@ def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
 def test_the_list_fits_the_terminal() -> None:
     tasks = [task_with(description="x" * 500, current_agent="qa", handoff_count=3)]
     head, row = task_table(tasks, 120.0, 80)
-    assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "WANTED"]
+    assert head.split() == ["TASK", "STATE", "AGENT", "CHANGED", "HAND-OFFS", "DESCRIPTION"]
     assert row.startswith("7     ● active  qa     1:00 ago  3          xxx")
     assert len(row) == 80
-    assert task_table(tasks, 120.0, 60)[0].split() == ["TASK", "STATE", "AGENT", "CHANGED", "WANTED"]
+    assert task_table(tasks, 120.0, 60)[0].split() == ["TASK", "STATE", "AGENT", "CHANGED", "DESCRIPTION"]
     head, row = task_table(tasks, 120.0, 40)
-    assert head.split() == ["TASK", "STATE", "WANTED"]
+    assert head.split() == ["TASK", "STATE", "DESCRIPTION"]
     assert row == "7     ● active  " + "x" * 23 + "…"
     assert queue_lines([], 60) == []
 
@@ -215,10 +215,10 @@ def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, a
 @pytest.mark.parametrize(
     ("kind", "data", "words"),
     [
-        ("task_created", {"description": "a wish"}, "wanted: a wish"),
+        ("task_created", {"description": "a wish"}, "created: a wish"),
         ("status_changed", {"from": "pending", "to": "failed", "message": "no"}, "pending → failed: no"),
         ("agent_handoff_started", {"agent_name": "qa"}, "handed to qa"),
-        ("agent_handoff_completed", {"agent_name": "qa", "output_length": "5"}, "qa gave it back with 5 letters"),
+        ("agent_handoff_completed", {"agent_name": "qa", "output_length": "5"}, "qa finished (5 characters)"),
         ("task_planned", {"summary": None}, "task planned"),
         ("new_kind", {"a": 1, "b": None}, "new kind a=1"),
     ],
@@ -266,7 +266,7 @@ def test_a_task_is_made_listed_and_shown(hocket: Hocket, project: Path) -> None:
     assert "· pending" in human.stdout
     assert "hocket task list --limit 5" in human.stderr
     shown = hocket("task", "show", listed[1]["id"][:8]).stdout
-    assert "wanted\n  Sessions expire\n" in shown
+    assert "description\n  Sessions expire\n" in shown
     assert json.loads(hocket("task", "show", "2", "--json").stdout) == second
 
 
@@ -295,7 +295,7 @@ def test_a_task_is_planned_and_its_status_set(hocket: Hocket, agent: Bin) -> Non
     again = hocket("task", "plan", task, "--summary", "Shorter")
     assert (again.returncode, again.stdout) == (0, "")
     shown = hocket("task", "show", task).stdout
-    assert "  Shorter\n  has to hold\n    - one\n    - two\n" in shown
+    assert "  Shorter\n  requirements\n    - one\n    - two\n" in shown
     assert hocket("task", "status", task).stdout == "waiting\n"
     assert hocket("task", "status", task, "completed", "-m", "well done").stdout == "completed\n"
     assert json.loads(hocket("task", "status", task, "--json").stdout) == {"type": "completed", "message": "well done"}
@@ -397,7 +397,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
     for words, told in [
         (("data.bin", "--name", "b.txt"), "already"),
         (("gone.txt",), "gone.txt"),
-        ((".",), "no plain file"),
+        ((".",), "not a regular file"),
         (("b.txt", "--name", "../up"), "safe name"),
         (("--get", "gone.txt"), "gone.txt"),
         (("b.txt", "--get", "b.txt"), "--get"),
@@ -500,8 +500,8 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
         assert imported.stdout == "task 1\ntask 2\n"
         listed = json.loads(hocket("task", "list", "--json", env=elsewhere).stdout)
         assert sorted(one["id"] for one in listed) == sorted(one["id"] for one in before)
-        assert "its 2 runs stayed where the task was" in imported.stderr
-        assert "2 queued, which waits until you hand it over" in imported.stderr
+        assert "2 runs were not imported" in imported.stderr
+        assert "2 queued; to start the queue" in imported.stderr
         after = [json.loads(hocket("task", "export", one["id"], env=elsewhere).stdout) for one in before]
         assert [stable(one) for one in after] == [stable(one) for one in before]
         assert [one["taskType"] for one in after] == ["descriptionOnly", "planned"]
@@ -513,8 +513,8 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
         assert kept.returncode == 0
         assert (project / "back.bin").read_bytes() == bytes(range(256))
         told = hocket("task", "show", before[1]["id"], "-v", env=elsewhere).stdout
-        assert f"run {before[1]['agentChain'][0]['run']} (elsewhere)" in told
-        assert "asked: planned" in told
+        assert f"run {before[1]['agentChain'][0]['run']} (imported)" in told
+        assert "prompt: planned" in told
     finally:
         hocket("server", "stop", env=elsewhere)
 

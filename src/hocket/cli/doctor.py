@@ -434,7 +434,7 @@ def _check_features(program: str, told: str, version: tuple[int, ...]) -> Look:
     if not lacks:
         return True, f"{told} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{feature.name} need {feature.flags}" for feature in lacks)
-    hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))} ; update it: claude update"
+    hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
     has = f": it has {works}; {teams}" if works else ""
     return False, f"{told} at {program}; {lacks[0].without} with it{has}", hint
 

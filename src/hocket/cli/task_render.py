@@ -137,7 +137,7 @@ def _planned(task: Task, columns: int | None) -> list[str]:
     ):
         value = task.get(name)
         if value:
-            lines += [f"  {title}", *_listed(value, columns)]
+            lines += [*_indented(title, 2, columns), *_listed(value, columns)]
     return lines
 
 
