@@ -217,7 +217,7 @@ def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> N
     assert done.stdout.startswith("(1, '', 'hocket: denied: no one can answer")
     told = [line.split(" ", 1)[1] for line in done.stderr.splitlines() if " asker " in line]
     assert told[1] == "? asker asks: Anybody there?"
-    assert told[2].startswith("asker denied by hocket: nobody is there")
+    assert told[2].startswith("asker denied by hocket: no one can answer")
     failed = hocket("run", "asker", "--on-question", "fail", "--", "Anybody there?")
     assert failed.returncode == 4
     assert "? asker asks: Anybody there?    not answered (--on-question fail): the run ends" in failed.stderr
