@@ -6,7 +6,6 @@ import re
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from typing import Any
 
 from hocket.views.text import upcoming_time
@@ -113,6 +112,8 @@ def parse_since(text: str, now: float) -> float | None:
     """The Unix time of a duration before ``now``, or of an ISO date or time in the local zone; else None."""
     if (seconds := parse_duration(text)) is not None:
         return max(0.0, now - seconds)
+    from datetime import datetime
+
     today = datetime.fromtimestamp(now).date().isoformat() if ":" in text[:3] else None  # noqa: DTZ006 - local is meant
     try:
         return max(0.0, datetime.fromisoformat(f"{today}T{text}" if today else text).timestamp())
@@ -198,14 +199,14 @@ def _row(row: Sequence[str], widths: Iterable[int], room: int | None) -> str:
     return "  ".join([*cells, last]).rstrip()
 
 
-_QUOTED = re.compile(r"""\"'\"|(?<![^\s"])'[^']*'""")
+_QUOTED = r"""\"'\"|(?<![^\s"])'[^']*'"""
 """A word quoted by ``shlex``, not the text between two apostrophes of a sentence."""
-_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]+")
+_UNSHOWN = "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\udc80-\udcff]+"
 
 
 def typable(text: str) -> str:
     """A text whose quoted words have control and invisible characters spelled ``$'...'``, which a shell reads back."""
-    return text if text.isprintable() else _QUOTED.sub(lambda word: _UNSHOWN.sub(_as_bytes, word[0]), text)
+    return text if text.isprintable() else re.sub(_QUOTED, lambda word: re.sub(_UNSHOWN, _as_bytes, word[0]), text)
 
 
 def _as_bytes(found: re.Match[str]) -> str:

@@ -6,18 +6,18 @@ import re
 import time
 
 # String-type escape sequences end with BEL or ST, or run on to the end of the text.
-_ESCAPES = re.compile(
+_ESCAPES = (
     r"(?s)\x1b[\]PX^_].*?(?:\x07|\x1b\\|\x9c|$)|\x9d.*?(?:\x07|\x9c|$)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?|\x1b[ -/]*[0-~]?"
 )
 # Besides control characters (tab and newline are kept): bidirectional controls can make a line read as something else,
 # and annotation marks can hide a part of it. Joiners stay, because scripts and emoji need them.
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f\ufff9-\ufffb]")
+_CONTROLS = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f\ufff9-\ufffb]"
 # Pagers, editors and log readers treat these as line ends, so a text could forge lines with them.
-_LINE_ENDS = re.compile("[\u2028\u2029]")
+_LINE_ENDS = "[\u2028\u2029]"
 # Printable for Python but invisible or blank on a terminal: default-ignorable characters (fillers, variation
 # selectors) and blank glyphs.
-_INVISIBLE = re.compile(
+_INVISIBLE = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u2d7f\u3164\ufe00-\ufe0f\uffa0"
     "\U0001107f\U00013441\U00013442\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
@@ -27,8 +27,8 @@ def strip_controls(text: str) -> str:
     """Remove everything a terminal would interpret; the only line ends left are newlines."""
     if text.replace("\n", "").isprintable():
         return text
-    text = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return _CONTROLS.sub("", _LINE_ENDS.sub(" ", text))
+    text = re.sub(_ESCAPES, "", text.replace("\r\n", "\n"))
+    return re.sub(_CONTROLS, "", re.sub(_LINE_ENDS, " ", text))
 
 
 def terminal_output(text: str) -> str:
@@ -42,7 +42,7 @@ def escape_invisible(text: str) -> str:
     """Escape, rather than drop, invisible and control characters: for text that a person is asked to approve."""
     if text.isascii() and text.isprintable():
         return text
-    text = _INVISIBLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    text = re.sub(_INVISIBLE, lambda found: ascii(found[0])[1:-1], text)
     return "".join(one if one.isprintable() or one == "\t" else ascii(one)[1:-1] for one in text)
 
 
