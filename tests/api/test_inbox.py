@@ -100,7 +100,7 @@ def test_what_was_answered_is_found_by_its_id_and_by_its_run(shared: Server) -> 
     for body in ({}, {"question": row["id"]}):
         late = answer(shared, parent, allow=False, **body)
         assert (late.status_code, late.json()["error"]["code"]) == (409, "conflict")
-        assert "allowed by operator: first" in late.json()["error"]["message"]
+        assert "answered by operator: first" in late.json()["error"]["message"]
 
 
 def test_a_run_sees_what_it_and_those_below_it_ask_and_answers_nothing(shared: Server) -> None:
@@ -196,12 +196,12 @@ def test_of_fifty_answers_at_once_one_counts_and_the_others_are_told_which(share
     (winner,) = (number for number, response in enumerate(given) if response.status_code == 200)
     refused = [response.json()["error"] for response in given if response.status_code == 409]
     assert len(refused) == 49
-    expected = f"question {question} of run {run['number']} has been answered already: "
-    assert {error["message"] for error in refused} == {f"{expected}allowed by operator: number {winner}"}
+    expected = f"question {question} of run {run['number']} has already been "
+    assert {error["message"] for error in refused} == {f"{expected}answered by operator: number {winner}"}
     assert state(shared, run, question)["answer"] == f"number {winner}"
     nameless = answer(shared, run, allow=False)
     assert nameless.status_code == 409
-    assert "the last one was allowed by operator" in nameless.json()["error"]["message"]
+    assert "the last one was answered by operator" in nameless.json()["error"]["message"]
     stop(shared, run)
 
 

@@ -46,7 +46,7 @@ def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, proje
             (winner,) = (n for n, one in enumerate(said) if isinstance(one, dict))
             refused = [one for one in said if isinstance(one, Conflict)]
             assert len(refused) == 49
-            assert all(f"answered already: allowed by me: number {winner}" in one.message for one in refused)
+            assert all(f"already been answered by me: number {winner}" in one.message for one in refused)
             after = engine.question(run, question)
             assert (after["open"], after["answered"], after["allow"]) == (False, True, True)
             assert (after["answer"], after["by"]) == (f"number {winner}", "me")
@@ -71,7 +71,7 @@ def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_ot
                 await engine.answer(chain, None, True, said, "me")
             await stop_all(engine)
             for chain, said in zip(chains, ("red", "blue"), strict=True):
-                with pytest.raises(Conflict, match=f"has ended, and .*; the last one was allowed by me: {said}"):
+                with pytest.raises(Conflict, match=f"has ended, and .*; the last one was answered by me: {said}"):
                     await engine.answer(engine.find(chain.id), None, True, "green", "you")
 
     asyncio.run(scene())
@@ -203,7 +203,7 @@ def test_an_agent_in_a_chain_is_answered_by_the_chains_name(home: Path, project:
             question = await engine.ask(leaf, "Which?")
             given = await engine.answer(chain, None, True, "this", "me")
             assert given == {"run": leaf.id, "question": question, "allow": True}
-            with pytest.raises(Conflict, match="answered already: allowed by me: this"):
+            with pytest.raises(Conflict, match="already been answered by me: this"):
                 await engine.answer(chain, question, False, None, "late")
             await stop_all(engine)
 

@@ -278,7 +278,7 @@ DAMAGES = {
     "no head": (zero_the_head, signal.SIGTERM, "damaged"),
     "cut in half": (cut_in_half, signal.SIGTERM, "damaged"),
     "emptied": (empty, signal.SIGTERM, "damaged"),
-    "removed": (remove, signal.SIGTERM, "gone"),
+    "removed": (remove, signal.SIGTERM, "missing"),
     "log removed": (remove_log, signal.SIGKILL, "log"),
     "newer": (make_newer, signal.SIGTERM, "newer"),
 }

@@ -226,7 +226,7 @@ class Messages:
         said = _quoted(found.answer or {})
         if question is None:
             return Conflict(f"{nothing}; the last one was {said}", "`hocket inbox` lists what is asked")
-        return Conflict(f"question {found.id} of {name} has been answered already: {said}")
+        return Conflict(f"question {found.id} of {name} has already been {said}")
 
     def end_input(self, place: str) -> None:
         """Close the input of a run."""
@@ -346,8 +346,8 @@ def _chosen(asked: Mapping[str, Any], text: str | None) -> str | None:
 
 def _quoted(answer: Mapping[str, Any]) -> str:
     """An answer and its author in words."""
-    said = "allowed" if answer.get("allow") else "denied"
     text = str(answer.get("text") or "")
+    said = "denied" if not answer.get("allow") else "answered" if text else "allowed"
     short = text if len(text) <= QUOTED else f"{text[:QUOTED]}…"
     return f"{said} by {answer.get('by') or 'unknown'}" + (f": {short}" if short else "")
 
