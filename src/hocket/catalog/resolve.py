@@ -64,6 +64,8 @@ class UncheckedAgent:
     alias: AgentConfig | None = None
     reads_folder: bool = False
     """Whether its CLI reads settings of the folder that it works in."""
+    missing: ProgramNotFound | None = None
+    """Why its CLI cannot be run. Raised after the check of trust: what is not approved is refused for that first."""
 
 
 class _Caller(NamedTuple):
@@ -234,15 +236,14 @@ def _claude(
     words: tuple[str, ...] = (),
 ) -> UncheckedAgent:
     """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
-    agent = Agent(
-        definition.name if definition else CLAUDE,
-        CLAUDE,
-        _cli_program(CLAUDE, caller),
-        source,
-        definition=definition,
-        cwd=works_in,
-    )
-    return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True)
+    missing: ProgramNotFound | None = None
+    try:
+        program = _cli_program(CLAUDE, caller)
+    except ProgramNotFound as error:
+        program, missing = "", error
+    name = definition.name if definition else CLAUDE
+    agent = Agent(name, CLAUDE, program, source, definition=definition, cwd=works_in)
+    return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True, missing=missing)
 
 
 def _is_users(folder: str, caller: _Caller) -> bool:

@@ -522,7 +522,7 @@ def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
     """The Claude CLI on PATH, regardless of the user's configuration."""
     known = {"HOME": str(place.folder("user")), "PATH": env.get("PATH", ""), **config.named_programs(env)}
     try:
-        return resolve("claude", access.directory(None), known, Config()).agent.path
+        return resolve("claude", access.directory(None), known, Config()).agent.path or None
     except HocketError:
         return None
 

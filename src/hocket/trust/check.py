@@ -101,6 +101,8 @@ def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Ca
     if found.alias and found.alias.project:
         vouched = check_alias(found.name, found.alias, approvals, catalog(), agent)
         agent = replace(agent, vouched=(*agent.vouched, *vouched))
+    if found.missing is not None:
+        raise found.missing
     return agent
 
 
