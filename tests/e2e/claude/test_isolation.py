@@ -65,7 +65,7 @@ def test_a_session_lives_in_its_worktree_and_is_told_to_commit(cli: ClaudeSetup,
     assert picture(hocket.cwd) == before
     if cli.is_real:
         assert all(Path(leaf["transcript"]).exists() for leaf in leaves)
-        assert "commit whatever you change" in json.dumps(cli.model.last["system"])
+        assert "commit your changes" in json.dumps(cli.model.last["system"])
 
 
 # --- Rights -------------------------------------------------------------------------------------------------
