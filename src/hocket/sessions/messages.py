@@ -314,7 +314,7 @@ def _rule(asked: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
     if not reply.always:
         return {}
     if not reply.allow:
-        raise UsageError("a denial cannot be permanent", "deny it without --always")
+        raise UsageError("a denial cannot be permanent: always applies to allow only")
     if not asked.get("rule"):
         raise UsageError(f"question {asked['id']} suggests no rule that could always allow it", "allow it once")
     return {"rule": asked["rule"]}
