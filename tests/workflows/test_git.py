@@ -143,4 +143,4 @@ def test_git_is_never_a_program_of_the_folder(origin: Path, tmp_path: Path) -> N
 def test_only_one_module_runs_git() -> None:
     found = [path for path in Path(hocket.__file__).parent.rglob("*.py") if re.search(r'[\[(]"git"', path.read_text())]
     # The second only prints commands.
-    assert [path.name for path in sorted(found)] == ["trees.py", "git.py"]
+    assert [path.name for path in sorted(found)] == ["plain.py", "git.py"]
