@@ -53,6 +53,9 @@ class Ingest:
     def read(self, leaf: Leaf, run: Run, record: files.Exit | None, *, is_flood: bool) -> ReadBatch:
         """Read what is new; with an exit record up to the final sizes."""
         events = self.started(leaf, run, record)
+        if run.status is Status.STARTING and not events and record is None:
+            # The agent may write before its keeper has recorded its pid; its start comes first in its history.
+            return ReadBatch([], leaf.output.offsets, False)
         if record and (is_flood or run.stop_reason is not None):
             events += self._skip_flood(leaf, run, record)
         finals = (record.out, record.err) if record else (None, None)
