@@ -207,7 +207,6 @@ def test_client_waits_while_server_has_no_descriptor_left(server: Server) -> Non
             last = crowd.enter_context(socket.socket(socket.AF_UNIX))
             last.settimeout(PATIENCE)
             last.connect(server.socket)
-        wait_for(lambda: set(map(str, range(room))) <= set(os.listdir(f"/proc/{pid}/fd")), "the last descriptor")
         late = subprocess.Popen(
             [sys.executable, "-m", "hocket", "ps", "--json"], env=server.env, stdout=subprocess.PIPE, text=True
         )
