@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from patience import PATIENCE
 from world import Bin
 
 SCRIPT = Path(__file__).parents[1] / "scripts/agent/handoff.sh"
@@ -156,7 +157,7 @@ def script(
         env={**os.environ, **given, **(env or {})},
         input=stdin,
         capture_output=True,
-        timeout=15,
+        timeout=PATIENCE,
         check=False,
     )
 

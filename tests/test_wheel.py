@@ -18,7 +18,6 @@ import hocket as source_tree
 ROOT = Path(__file__).parents[1]
 
 # Building and installing take seconds on a busy machine.
-pytestmark = pytest.mark.timeout(60)
 
 
 def _run(*command: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:

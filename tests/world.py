@@ -21,6 +21,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 REAL_USER = pwd.getpwuid(os.getuid())
 """As the system knows who runs the tests. Once those have begun, nobody else is told."""
 
@@ -33,7 +35,7 @@ FOREIGN = (
 DROPPED = frozenset({"PYTHONDONTWRITEBYTECODE", "NO_COLOR", "FORCE_COLOR", "CI", "GITHUB_ACTIONS"})
 KEPT = frozenset({"HOCKET_CORPORA"})
 
-ENDING_SECONDS = 10.0
+ENDING_SECONDS = PATIENCE
 
 
 def clean_environment(before: Mapping[str, str], root: Path) -> dict[str, str]:
@@ -111,7 +113,7 @@ class Hocket:
         stdin: str = "",
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
-        timeout: float = 15,
+        timeout: float = PATIENCE,
         command: Sequence[str] = (sys.executable, "-m", "hocket"),
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from api.serving import SLEEPER, Server
-
-ROOM = Path(__file__).parent
-SECONDS = 90
-"""Real servers come and go here; the usual limit would be that of a busy machine, not of a hanging test."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.is_relative_to(ROOM) and not item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.timeout(SECONDS))
 
 
 def _with_programs(server: Server) -> Server:

@@ -17,11 +17,11 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
+from patience import PATIENCE
 from world import Bin, clean_environment, make_root, processes_of, remove_root
 
 from hocket.sessions.run_identity import run_token
 
-PATIENCE = 10.0
 STARTING = 30.0
 """A server imports much, and on a busy machine that takes its time."""
 SLEEPER = "import signal; signal.pause()"

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from api.serving import Server, token_of, wait_for
 from api.test_tasks import history, make, put, set_status, show
+from patience import PATIENCE
 from world import Bin
 
 from hocket.model.task import Handoff
@@ -648,7 +649,7 @@ def test_of_fifty_hand_offs_at_once_one_is_made(shared: Server) -> None:
     def ask() -> None:
         with httpx.Client(transport=httpx.HTTPTransport(uds=shared.socket), base_url="http://localhost") as client:
             path, body = f"/api/tasks/{task['id']}/handoff", {"agentName": "sleeper", "prompt": "x"}
-            codes.append(client.post(path, json=body, timeout=30).status_code)
+            codes.append(client.post(path, json=body, timeout=PATIENCE).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(50)]
     for thread in threads:
@@ -673,7 +674,7 @@ def test_a_hundred_equal_requests_with_one_key_are_one_hand_off(shared: Server) 
         with httpx.Client(transport=httpx.HTTPTransport(uds=shared.socket), base_url="http://localhost") as client:
             path, body = f"/api/tasks/{task['id']}/handoff", {"agentName": "sayer", "prompt": "x"}
             for _ in range(10):
-                answer = client.post(path, json=body, headers={"idempotency-key": f"k{task['id']}"}, timeout=30)
+                answer = client.post(path, json=body, headers={"idempotency-key": f"k{task['id']}"}, timeout=PATIENCE)
                 found.append((answer.status_code, answer.json()["meta"]["handoff"]))
 
     threads = [threading.Thread(target=ask) for _ in range(10)]

@@ -14,6 +14,7 @@ import pytest
 from api.serving import Server, token_of
 from api.test_talk import until
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 
 Run = dict[str, Any]
 PROMISED = ["id", "run", "kind", "text", "tool", "input", "asked_at"]
@@ -276,7 +277,7 @@ def wait_for_spec(server: Server, run: Run) -> str:
 def changes(server: Server) -> Iterator[list[dict[str, Any]]]:
     headers = {"authorization": f"Bearer {server.token}"}
     url = f"http://127.0.0.1:{server.port}/api/inbox/events"
-    with httpx.stream("GET", url, headers=headers, timeout=10) as response:
+    with httpx.stream("GET", url, headers=headers, timeout=PATIENCE) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line.startswith("data: "):

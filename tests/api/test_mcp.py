@@ -16,6 +16,7 @@ import pytest
 from api.serving import Server, token_of, wait_for
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from patience import PATIENCE
 
 from hocket.mcp import protocol
 from hocket.mcp.tools import TOOLS
@@ -218,7 +219,7 @@ def test_progress_stream_ends_with_the_response(shared: Server, gate: Path) -> N
     sent = {"authorization": f"Bearer {shared.token}", **BOTH}
     told: list[Any] = []
     url = f"http://127.0.0.1:{shared.port}/mcp"
-    with httpx.stream("POST", url, json=message("tools/call", params), headers=sent, timeout=20) as response:
+    with httpx.stream("POST", url, json=message("tools/call", params), headers=sent, timeout=PATIENCE) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         for line in response.iter_lines():
             if line.startswith("data: "):
@@ -236,7 +237,7 @@ def test_disconnect_ends_the_wait_alone(shared: Server, gate: Path) -> None:
     params = {"name": "wait", "arguments": {"run": run["id"]}, "_meta": {"progressToken": 1}}
     sent = {"authorization": f"Bearer {shared.token}", **BOTH}
     url = f"http://127.0.0.1:{shared.port}/mcp"
-    with httpx.stream("POST", url, json=message("tools/call", params), headers=sent, timeout=20) as response:
+    with httpx.stream("POST", url, json=message("tools/call", params), headers=sent, timeout=PATIENCE) as response:
         assert next(response.iter_lines())
     gate.write_text("")
     assert shared.ended(run["id"])["result"] == "begun\nfinal words\n"
@@ -301,7 +302,7 @@ def talk(server: Server, mode: str, what: Callable[[Client], Awaitable[None]]) -
         url = f"http://127.0.0.1:{server.port}/mcp"
         sent = {"authorization": f"Bearer {server.token}"}
         async with (
-            httpx2.AsyncClient(headers=sent, timeout=20) as http,
+            httpx2.AsyncClient(headers=sent, timeout=PATIENCE) as http,
             Client(streamable_http_client(url, http_client=http), mode=mode) as client,
         ):
             await what(client)

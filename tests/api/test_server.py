@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api.serving import PATIENCE, Server, wait_for
+from api.serving import Server, wait_for
+from patience import PATIENCE
 from world import Bin, Hocket
 
 
@@ -114,7 +115,7 @@ def test_two_clients_at_once_bring_up_one_server(hocket: Hocket, agent: Bin, hom
     clients = [hocket.start("run", "hello", "--json") for _ in range(4)]
     ends = []
     for client in clients:
-        out, err = client.communicate(timeout=15)
+        out, err = client.communicate(timeout=PATIENCE)
         assert client.returncode == 0, err
         ends.append(json.loads(out.splitlines()[-1]))
     assert {end["type"] for end in ends} == {"run.ended"}

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from api.serving import Server, wait_for
+from patience import PATIENCE
 
 
 def make(server: Server, description: str = "Mend the roof", **more: Any) -> dict[str, Any]:
@@ -452,7 +453,7 @@ def test_equal_requests_at_once_are_one(shared: Server) -> None:
     def ask(what: str, body: Any) -> None:
         headers = {"idempotency-key": f"{task['id']} {what}"}
         with httpx.Client(transport=httpx.HTTPTransport(uds=shared.socket), base_url="http://localhost") as client:
-            answer = client.post(what, json=body, headers=headers, timeout=30)
+            answer = client.post(what, json=body, headers=headers, timeout=PATIENCE)
             found.append((what, answer.json()["data"]["id"]))
 
     threads = [threading.Thread(target=ask, args=(f"{path}/next", {})) for _ in range(16)]

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
+
 from hocket.catalog.cache import is_settled
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
@@ -73,7 +75,7 @@ def write(folder: Path, name: str, *, file: str | None = None, **fields: Any) ->
 
 def settled(make: Callable[[], Catalog]) -> Catalog:
     """A catalog that may be kept: files that were written a moment ago have to become a little older."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while not is_settled(found := make()):
         assert time.monotonic() < end, "what was seen never settles"
     return found

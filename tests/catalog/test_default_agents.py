@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from world import Hocket
 
 from hocket.catalog.configs import DEFAULTS, list_configs
@@ -81,7 +82,7 @@ def test_a_crash_at_any_moment_leaves_nothing_half_done_for_ever(world: Path) ->
     for at in range(1, 60):
         home = world / f"h{at}"
         home.mkdir()
-        done = subprocess.run([sys.executable, "-c", CRASH, home, str(at)], check=False, timeout=20)
+        done = subprocess.run([sys.executable, "-c", CRASH, home, str(at)], check=False, timeout=PATIENCE)
         if done.returncode == 0:
             break
         assert done.returncode == 9

@@ -12,6 +12,8 @@ import sys
 import termios
 from pathlib import Path
 
+from patience import PATIENCE
+
 from hocket.cli.format import display_width
 
 _STYLE = re.compile("\x1b\\[[0-9;]*m")
@@ -34,7 +36,7 @@ def lines_at(columns: int, cwd: Path, *args: str, **env: str) -> list[str]:
     while piece := _piece(ours):
         seen += piece
     os.close(ours)
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     return _STYLE.sub("", seen.decode()).splitlines()
 

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from patience import PATIENCE
+
 
 def living_below(folder: Path) -> list[str]:
     """Processes that work for a home below a folder, or were told of one, be that folder still there or not."""
@@ -17,7 +19,7 @@ def living_below(folder: Path) -> list[str]:
     ]
 
 
-def wait_until_gone(folder: Path, pattern: str, seconds: float = 15.0) -> None:
+def wait_until_gone(folder: Path, pattern: str, seconds: float = PATIENCE) -> None:
     """Until no process is left and no folder that fits; nothing tells of it, so it keeps looking."""
     deadline = time.monotonic() + seconds
     while left := [*living_below(folder), *map(str, folder.glob(pattern))]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from world import Hocket
 
 from hocket.cli import main
@@ -497,7 +498,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(hocket: Hocket, theirs: Path, wo
     try:
         done = subprocess.run(
             [sys.executable, "-m", "hocket", "agents", *words],
-            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=15,
+            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
     finally:
         os.close(writing)

@@ -8,6 +8,7 @@ import subprocess
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 
 from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
 from hocket.catalog.routing_table import routing_table
@@ -146,7 +147,7 @@ def _words(line: str) -> list[str]:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("there is no bash")
-    done = subprocess.run([bash, "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, timeout=10)
+    done = subprocess.run([bash, "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, timeout=PATIENCE)
     return [os.fsdecode(word) for word in done.stdout.split(b"\0")[:-1]]
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from world import Hocket
 
 from hocket import __version__
@@ -33,7 +34,7 @@ def modules_after(*args: str, home: Path) -> set[str]:
         "import sys, atexit; atexit.register(lambda: print('\\nMODULES', *sys.modules));"
         f"from hocket.cli import main; main({list(args)!r})"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=15)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=PATIENCE)
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from hocket.cli.doctor import StandInDirectory
 from hocket.providers.claude.listing import only_choices
@@ -81,7 +82,7 @@ def test_plugins_are_linked_and_their_records_copied(ground: Ground) -> None:
 
 
 def git(*args: str, cwd: Path) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=cwd, check=True, timeout=10)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=cwd, check=True, timeout=PATIENCE)
 
 
 def test_a_repository_begins_where_it_does_without_any_of_its_configuration(ground: Ground) -> None:
@@ -104,7 +105,7 @@ def test_a_second_checkout_leads_to_the_definitions_of_the_first(ground: Ground)
     assert os.readlink(ground.copied(real)) == str(real)
     told = subprocess.run(
         ["git", "rev-parse", "--path-format=absolute", "--git-common-dir"],
-        cwd=ground.copied(second), check=True, capture_output=True, text=True, timeout=10,
+        cwd=ground.copied(second), check=True, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
     assert told.stdout.strip() == str(ground.copied(ground.project / ".git"))
 

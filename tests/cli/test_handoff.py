@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.handoff import closes
@@ -28,7 +29,7 @@ ECHO = "import sys; sys.stdout.write(sys.argv[-1])"
 SCRIPT = Path(__file__).parents[2] / "scripts/agent/handoff.sh"
 
 
-def until(condition: Callable[[], Any], seconds: float = 15) -> Any:
+def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """What the condition comes to be. Files appear without telling anybody, so it keeps looking."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -85,7 +86,7 @@ def test_prompt_and_message_are_passed_on_byte_by_byte(hocket: Hocket, agent: Bi
         cwd=project,
         env={**os.environ, "LC_ALL": "C"},
         capture_output=True,
-        timeout=15,
+        timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{NASTY}\n".encode(), b"")
@@ -206,7 +207,7 @@ def test_what_is_refused_starts_nothing_and_says_why(hocket: Hocket, agent: Bin)
 def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", ECHO)
     command = [sys.executable.encode(), b"-m", b"hocket", b"handoff", b"echo", b"a \xff b"]
-    done = subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=False)
+    done = subprocess.run(command, cwd=project, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"not UTF-8" in done.stderr
 
@@ -250,7 +251,7 @@ def test_a_hand_off_that_somebody_stops_is_no_success(hocket: Hocket, agent: Bin
     waiting = hocket.start("handoff", "slow", "x")
     until((world / "up").exists)
     hocket("stop", hocket.number())
-    out, err = waiting.communicate(timeout=15)
+    out, err = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (1, "")
     assert "stopped" in err
 
@@ -302,7 +303,7 @@ def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, a
     run = hocket.number()
     assert told == f"hocket: {wants(run)}"
     assert hocket("answer", run, "allow").returncode == 0
-    out, err = waiting.communicate(timeout=15)
+    out, err = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out, err) == (0, "you said: ask me [allow touch x0]\n", "")
     again = hocket("handoff", "--result", run)
     assert (again.stdout, again.stderr) == (out, "")
@@ -317,7 +318,7 @@ def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own
     run = hocket.number(2)
     assert told == f"hocket: {wants(run)}"
     assert hocket("answer", run, "allow").returncode == 0
-    out, _ = waiting.communicate(timeout=15)
+    out, _ = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
 
 
@@ -356,7 +357,7 @@ def test_a_signal_ends_the_wait_and_never_the_work(
     waiting = hocket.start("handoff", "slow", "x", env={"HOCKET_RUN": "rabc"})
     until((world / "up").exists)
     waiting.send_signal(number)
-    out, err = waiting.communicate(timeout=10)
+    out, err = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (128 + number, "")
     assert "hocket handoff --result" in err
     assert task_of(hocket)["currentAgent"] == "slow"
@@ -365,14 +366,13 @@ def test_a_signal_ends_the_wait_and_never_the_work(
 
 
 @pytest.mark.own_server
-@pytest.mark.timeout(60)  # two servers come up one after the other
 def test_the_server_may_be_killed_meanwhile(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     waiting = hocket.start("handoff", "slow", "x")
     until((world / "up").exists)
     kill_server(hocket)
     (world / "go").touch()
-    out, _ = waiting.communicate(timeout=15)
+    out, _ = waiting.communicate(timeout=PATIENCE)
     assert (waiting.returncode, out) == (0, "at last\n")
     assert len(task_of(hocket)["agentChain"]) == 1
 
@@ -419,7 +419,7 @@ def test_on_a_terminal_ctrl_c_offers_to_detach_or_to_stop(
         os.write(terminal, b"\x03")
         read_until(terminal, b"d detach, s stop")
         os.write(terminal, key)
-        out, _ = process.communicate(timeout=15)
+        out, _ = process.communicate(timeout=PATIENCE)
         assert (process.returncode, out) == (code, b"")
         assert task_of(hocket)["agentChain"][0]["status"] == status
     finally:
@@ -448,7 +448,7 @@ def test_the_script_does_the_same_with_and_without_hocket(
     def script(*args: str) -> subprocess.CompletedProcess[bytes]:
         env = {**os.environ, "HOCKET_URL": f"unix:{home / 'sock'}"}
         return subprocess.run(
-            [shell, str(SCRIPT), *args], cwd=project, env=env, capture_output=True, timeout=15, check=False
+            [shell, str(SCRIPT), *args], cwd=project, env=env, capture_output=True, timeout=PATIENCE, check=False
         )
 
     done = script(task, "echo", NASTY)

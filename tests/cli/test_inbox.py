@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -123,7 +124,7 @@ def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket
     ref = spawned(hocket, "asker", "--", "Which colour?")
     until(hocket, lambda questions: len(questions) == 1)
     commands = [hocket.start("answer", ref, f"colour {number}") for number in range(6)]
-    said = [(*command.communicate(timeout=20), command.returncode) for command in commands]
+    said = [(*command.communicate(timeout=PATIENCE), command.returncode) for command in commands]
     code, winner, _ = heard(hocket, ref)
     assert (code, [code for _, _, code in said].count(0)) == (0, 1)
     losers = [err for _, err, code in said if code]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.inbox import MessageExchange
@@ -187,8 +188,8 @@ def test_who_waits_for_an_answer_gets_that_to_the_own_message(hocket: Hocket) ->
     quick = hocket.start("send", ref, "quickly", "--wait")
     until(hocket, ref, lambda run: inputs(hocket, ref) == 2)
     (hocket.cwd / "go").touch()
-    assert slow.communicate(timeout=15)[0] == "you said: hold on\n"
-    assert quick.communicate(timeout=15)[0] == "you said: quickly\n"
+    assert slow.communicate(timeout=PATIENCE)[0] == "you said: hold on\n"
+    assert quick.communicate(timeout=PATIENCE)[0] == "you said: quickly\n"
 
 
 def inputs(hocket: Hocket, ref: str) -> int:
@@ -222,7 +223,7 @@ def test_a_question_is_shown_everywhere_with_the_line_to_type(hocket: Hocket) ->
     assert f"    hocket answer {number} allow/deny\n" in shown
     allowed = hocket("answer", number, "allow")
     assert (allowed.returncode, allowed.stdout, allowed.stderr) == (0, f"{number}  allowed\n", "")
-    out, err = watching.communicate(timeout=10)
+    out, err = watching.communicate(timeout=PATIENCE)
     assert (watching.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
     assert "claude allowed by operator" in err
     late = hocket("answer", number, "deny")
@@ -355,7 +356,7 @@ def before_it_decides(home: Path, tool_summary: Callable[[Client], object]) -> I
                     near.sendall(piece)
 
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.settimeout(10)
+        listener.settimeout(PATIENCE)
         listener.bind(str(door))
         listener.listen()
         passing = Thread(target=pass_on)

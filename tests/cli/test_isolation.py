@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
@@ -158,7 +159,7 @@ def test_without_a_repository_it_is_two_and_nothing_was_started(hocket: Hocket, 
 def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Path) -> None:
     (repository / "hocket.toml").write_text('[chains.ship]\nisolation = "worktree"\nsteps = [{agent = "reader"}]\n')
     commit_all(repository)
-    assert hocket("rehearse", "--chain", "ship", timeout=60).returncode == 0
+    assert hocket("rehearse", "--chain", "ship", timeout=PATIENCE).returncode == 0
     assert (branches(repository), git(repository, "worktree", "list").count("\n")) == ([], 0)
 
 

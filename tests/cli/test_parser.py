@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.parser import HelpRequested, help_text, parse
@@ -134,7 +135,7 @@ UNWANTED = ("dataclasses", "inspect", "gettext", "rich", "asyncio", "msgspec")
 def imported_by(*words: str) -> tuple[int, set[str]]:
     """How a command ended, and all that its process has imported."""
     command = [sys.executable, "-X", "importtime", "-m", "hocket", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=15)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
     return done.returncode, {line.rpartition("|")[2].strip() for line in lines}
 
@@ -158,7 +159,7 @@ def test_closed_output_ends_a_command_quietly(hocket: Hocket, agent: Bin, words:
     try:
         done = subprocess.run(
             [sys.executable, "-m", "hocket", *words],
-            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=15,
+            cwd=hocket.cwd, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE,
         )  # fmt: skip
     finally:
         os.close(writing)

@@ -14,6 +14,7 @@ import httpx
 import pytest
 from cli.leftovers import living_below, wait_until_gone
 from e2e.claude.setup import define, real_cli
+from patience import PATIENCE
 from world import Bin, Hocket
 
 KEPT = "kept"
@@ -279,7 +280,7 @@ def hanging(hocket: Hocket, project: Path, *options: str) -> subprocess.Popen[st
 def test_a_signal_ends_all_of_it(hocket: Hocket, project: Path, number: signal.Signals) -> None:
     process = hanging(hocket, project)
     process.send_signal(number)
-    process.communicate(timeout=15)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
 
 
@@ -457,7 +458,7 @@ def test_the_model_alone_serves_a_script_until_it_is_interrupted(hocket: Hocket,
     process, env = served(hocket)
     assert ask(env, "You are agent: planner.").json()["content"] == [{"type": "text", "text": "One room."}]
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=10)
+    _, told = process.communicate(timeout=PATIENCE)
     assert (process.returncode, told.splitlines()[-1]) == (0, "1 requests")
 
 
@@ -466,7 +467,7 @@ def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, p
     process, env = served(hocket)
     assert ask(env, "You are agent: reviewer.").status_code == 400
     process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=10)
+    _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert "does not cover a request" in told
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cli.leftovers import living_below, wait_until_gone
 from e2e.claude.setup import real_cli
+from patience import PATIENCE
 from world import Bin, Hocket
 
 SHOWN = (
@@ -73,7 +74,7 @@ def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Pat
 
 def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
-    done = hocket("demo", timeout=60)
+    done = hocket("demo", timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     assert "the installed Claude CLI with a scripted model" in done.stdout
     check_shown(done.stdout)
@@ -98,7 +99,7 @@ def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
         if "I write it down" in line:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=15)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
 
 

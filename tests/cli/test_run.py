@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.client import Client, type_in
@@ -230,7 +231,7 @@ def test_a_signal_stops_the_whole_run(hocket: Hocket, agents: Bin, number: signa
     assert running.stderr is not None
     until(running.stderr, "forever up")
     running.send_signal(number)
-    _, err = running.communicate(timeout=15)
+    _, err = running.communicate(timeout=PATIENCE)
     assert running.returncode == code
     assert "■ stopped  run" in err
     assert json.loads(hocket("ps", "--json").stdout) == []
@@ -244,7 +245,7 @@ def test_a_signal_with_json_still_ends_with_the_roots_end(hocket: Hocket, agents
     until(running.stdout, '"text"')
     running.send_signal(signal.SIGINT)
     last = json.loads(list(running.stdout)[-1])
-    assert (running.wait(timeout=10), running.stderr.read()) == (130, "")
+    assert (running.wait(timeout=PATIENCE), running.stderr.read()) == (130, "")
     assert (last["type"], last["run"], last["data"]["status"]) == ("run.ended", last["root"], "stopped")
 
 
@@ -258,7 +259,7 @@ def test_two_signals_at_once_stop_the_run_as_one_does(hocket: Hocket, agents: Bi
     time.sleep(gap)  # The second comes while the first is still being dealt with, or just after.
     running.send_signal(signal.SIGTERM)
     last = json.loads(list(running.stdout)[-1])
-    assert (running.wait(timeout=10), running.stderr.read()) == (143, "")
+    assert (running.wait(timeout=PATIENCE), running.stderr.read()) == (143, "")
     assert (last["type"], last["data"]["status"]) == ("run.ended", "stopped")
 
 
@@ -267,7 +268,7 @@ def test_a_hang_up_leaves_the_run_alone(hocket: Hocket, agents: Bin) -> None:
     assert running.stderr is not None
     until(running.stderr, "forever up")
     running.send_signal(signal.SIGHUP)
-    out, err = running.communicate(timeout=15)
+    out, err = running.communicate(timeout=PATIENCE)
     assert (running.returncode, out) == (129, "")
     assert "hocket wait" in err
     (root, _) = json.loads(hocket("ps", "--json").stdout)
@@ -281,7 +282,7 @@ def test_a_stop_from_elsewhere_is_one(hocket: Hocket, agents: Bin) -> None:
     assert running.stdout is not None
     run = json.loads(until(running.stdout, '"text"'))["root"]
     hocket("stop", run)
-    running.communicate(timeout=15)
+    running.communicate(timeout=PATIENCE)
     assert running.returncode == 1
 
 
@@ -298,7 +299,7 @@ def test_a_killed_server_costs_the_watcher_nothing(hocket: Hocket, agent: Bin, p
     # Not communicate(): it would miss what the reading above has taken ahead.
     lines += list(running.stdout)
     err = running.stderr.read()
-    running.wait(timeout=10)
+    running.wait(timeout=PATIENCE)
     events = events_of("".join(lines))
     seqs = [event["seq"] for event in events]
     said = [event["data"]["text"] for event in events if event["type"] == "text"]
@@ -315,7 +316,7 @@ def test_a_reader_that_leaves_is_no_failure(hocket: Hocket, agents: Bin) -> None
         capture_output=True,
         text=True,
         check=True,
-        timeout=15,
+        timeout=PATIENCE,
     )
     assert json.loads(done.stdout)["type"] == "run.created"
     assert done.stderr == ""

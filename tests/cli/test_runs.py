@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from store.stories import Pen, created, ended
 from torture.ground import wait_for
 from world import Bin, Hocket
@@ -229,7 +230,7 @@ def test_waiting_can_time_out_and_the_run_goes_on(hocket: Hocket, agent: Bin) ->
     assert listed[1].split()[1:4] == ["forever", "●", "running"]
     stopped = hocket("stop", ref)
     assert (stopped.returncode, "■ stopped" in stopped.stdout) == (0, True)
-    assert following.wait(timeout=10) == 0
+    assert following.wait(timeout=PATIENCE) == 0
     assert hocket("wait", ref).returncode == 1
 
 

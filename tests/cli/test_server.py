@@ -8,6 +8,7 @@ import signal
 import stat
 from pathlib import Path
 
+from patience import PATIENCE
 from world import Bin, Hocket
 
 STATUS_KEYS = {"running", "pid", "socket", "url", "token_file", "version", "runs_live", "home"}
@@ -54,7 +55,7 @@ def test_a_foreground_server_leaves_when_asked(hocket: Hocket, home: Path) -> No
     assert "serves" in serving.stderr.readline()
     assert json.loads(hocket("server", "status", "--json").stdout)["pid"] == serving.pid
     serving.send_signal(signal.SIGTERM)
-    assert serving.wait(timeout=10) == 0
+    assert serving.wait(timeout=PATIENCE) == 0
 
 
 def test_other_machines_are_not_served_by_accident(hocket: Hocket) -> None:

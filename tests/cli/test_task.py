@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from cli.columns import lines_at, too_wide
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.cli.access import camel_keys, snake_keys
@@ -359,7 +360,7 @@ def test_what_is_queued_is_looked_up_and_started_with_the_environment_of_who_que
 
 
 def _until_handed_over(hocket: Hocket, task: str, count: int) -> list[dict[str, Any]]:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         records: list[dict[str, Any]] = json.loads(hocket("task", "show", task, "--json").stdout)["agentChain"]
         if len(records) == count and all(one["completedAt"] for one in records):
@@ -393,7 +394,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
     assert hocket("task", "attach", task, "--get", "data.bin", "-o", "copy.bin").stdout == ""
     assert (project / "copy.bin").read_bytes() == content
     command = [sys.executable, "-m", "hocket", "task", "attach", task, "--get", "data.bin"]
-    assert subprocess.run(command, cwd=project, capture_output=True, timeout=15, check=True).stdout == content
+    assert subprocess.run(command, cwd=project, capture_output=True, timeout=PATIENCE, check=True).stdout == content
     for words, told in [
         (("data.bin", "--name", "b.txt"), "already"),
         (("gone.txt",), "gone.txt"),
@@ -461,7 +462,6 @@ def stable(task: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.req("S2-08", "S2-09", "S2-82")
-@pytest.mark.timeout(60)  # two servers come up one after the other
 def test_tasks_go_to_another_home_and_keep_all_of_themselves(
     hocket: Hocket, agent: Bin, project: Path, world: Path
 ) -> None:
@@ -519,7 +519,6 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
         hocket("server", "stop", env=elsewhere)
 
 
-@pytest.mark.timeout(60)  # agents that must not be started are waited for
 def test_what_a_file_has_queued_starts_nobody_until_somebody_hands_the_task_over(
     hocket: Hocket, agent: Bin, project: Path
 ) -> None:
@@ -548,7 +547,7 @@ def is_done(hocket: Hocket, name: str) -> bool:
     return not waits and json.loads(hocket("task", "show", name, "--json").stdout)["currentAgent"] is None
 
 
-def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -19,6 +19,7 @@ from typing import Any
 import pyte
 import pytest
 from cli.fake_claude import PROGRAM
+from patience import PATIENCE
 from rich.console import Console
 from world import Bin, Hocket
 
@@ -83,7 +84,7 @@ class Terminal:
     def wait_for(self, wanted: str) -> None:
         self.wait_until(lambda: wanted in self.text(), f"{wanted!r} is not on the screen")
 
-    def wait_until(self, is_so: Callable[[], bool], complaint: str = "it is not so", seconds: float = 12) -> None:
+    def wait_until(self, is_so: Callable[[], bool], complaint: str = "it is not so", seconds: float = PATIENCE) -> None:
         deadline = time.monotonic() + seconds
         while not is_so():
             assert time.monotonic() < deadline, f"{complaint}:\n{self.text()}"
@@ -124,7 +125,7 @@ class Terminal:
         while self._read(0.1):
             if self.process.poll() is not None and not select.select([self._master], [], [], 0)[0]:
                 break
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=PATIENCE)
 
     def close(self) -> None:
         if self.process.poll() is None:
@@ -252,7 +253,7 @@ def asking(terminal: Start, agent: Bin, words: str = "ask me", **size: int) -> T
 
 def press_when_it_counts(view: Terminal, key: bytes, until: str) -> None:
     """Right after a question has appeared keys mean nothing, so it is pressed again until something happens."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while until not in view.text():
         view.press(key)
         assert (view.read_for(0.3) and time.monotonic() < deadline) or until in view.text(), view.text()

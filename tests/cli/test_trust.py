@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from world import Hocket, processes_of
 
 HOOKS = '{"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}'
@@ -162,7 +163,7 @@ def test_twenty_commands_at_once_lose_no_approval(hocket: Hocket) -> None:
     paths = [define(hocket.cwd, f"a{number}", hooks=HOOKS) for number in range(20)]
     started = [hocket.start("trust", "--yes", path) for path in paths]
     for process in started:
-        _, stderr = process.communicate(timeout=60)
+        _, stderr = process.communicate(timeout=PATIENCE)
         assert (process.returncode, stderr) == (0, "")
     assert listed(hocket) == dict.fromkeys(map(str, paths), "approved")
 
@@ -254,7 +255,7 @@ def asking(hocket: Hocket, *words: str) -> Iterator[tuple[subprocess.Popen[bytes
 
 def answer(process: subprocess.Popen[bytes], master: int, text: bytes) -> tuple[int, str]:
     os.write(master, text)
-    stdout, _ = process.communicate(timeout=15)
+    stdout, _ = process.communicate(timeout=PATIENCE)
     return process.returncode, stdout.decode()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from cli.test_question_prompt import asked, scene
+from patience import PATIENCE
 from rich.console import Console
 
 from hocket.cli import watch
@@ -43,7 +44,7 @@ def test_key_after_ctrl_c_is_not_for_the_prompt(tmp_path: Path) -> None:
 
 
 def error_of(post: BackgroundPost) -> HocketError:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while post.error is None:
         assert time.monotonic() < deadline, "the request reports no error"
         time.sleep(0.01)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from client import fake_server
 from client.fake_server import Launch
+from patience import PATIENCE
 
 from hocket.client import Client
 from hocket.client.startup import lock_held, parse_version, read_lock, wait_unlocked
@@ -17,7 +18,7 @@ from hocket.errors import ServerUnreachable, VersionMismatch
 
 
 def _wait_for_server(home: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while not (home / "starts").exists():
         assert time.monotonic() < deadline
         time.sleep(0.005)

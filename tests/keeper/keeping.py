@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from patience import PATIENCE
+
 from hocket.keeper import files, linux
 
-PATIENCE = 10.0
 KEEPER = (sys.executable, "-m", "hocket.keeper.keeper")
 
 T = TypeVar("T")

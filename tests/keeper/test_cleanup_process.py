@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 PARENT = """
 import sys
@@ -56,5 +57,5 @@ def test_an_heir_does_its_work_when_the_process_is_killed(tmp_path: Path) -> Non
 @pytest.mark.parametrize("last", ["", "x"])
 def test_an_heir_goes_with_a_process_that_ends_by_itself(tmp_path: Path, last: str) -> None:
     with started(tmp_path) as (parent, heard):
-        parent.communicate(last, timeout=10)
+        parent.communicate(last, timeout=PATIENCE)
         assert (parent.returncode, os.read(heard, 100)) == (0, b"")

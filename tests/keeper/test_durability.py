@@ -6,7 +6,8 @@ import os
 import re
 from pathlib import Path
 
-from keeper.keeping import KEEPER, PATIENCE, Runs, wait_for
+from keeper.keeping import KEEPER, Runs, wait_for
+from patience import PATIENCE
 
 from hocket.keeper import files
 

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
-from keeper.keeping import PATIENCE, Runs, out_of, ring, wait_ended, wait_for, wait_said
+from keeper.keeping import Runs, out_of, ring, wait_ended, wait_for, wait_said
+from patience import PATIENCE
 
 from hocket.keeper import files
 

@@ -14,19 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeper.keeping import (
-    PATIENCE,
-    Runs,
-    cookie_of,
-    is_alive,
-    out_of,
-    process,
-    ring,
-    wait_ended,
-    wait_for,
-    wait_pid,
-    wait_said,
-)
+from keeper.keeping import Runs, cookie_of, is_alive, out_of, process, ring, wait_ended, wait_for, wait_pid, wait_said
+from patience import PATIENCE
 
 from hocket.keeper import files, linux, process_tree
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeper.keeping import PATIENCE, is_alive, process, wait_for
+from keeper.keeping import is_alive, process, wait_for
+from patience import PATIENCE
 
 from hocket.keeper import linux
 

@@ -12,18 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from keeper.keeping import (
-    KEEPER,
-    PATIENCE,
-    Runs,
-    err_of,
-    out_of,
-    ring,
-    wait_ended,
-    wait_for,
-    wait_pid,
-    wait_said,
-)
+from keeper.keeping import KEEPER, Runs, err_of, out_of, ring, wait_ended, wait_for, wait_pid, wait_said
+from patience import PATIENCE
 
 from hocket.keeper import files
 from hocket.keeper.output import Output

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from keeper.keeping import is_alive, wait_for
+from patience import PATIENCE
 
 from hocket.keeper.programs import ToolResult, run_tool
 
 ENV = {"PATH": "/usr/bin:/bin", "ONLY": "this"}
 
 
-def sh(command: str, cwd: Path, timeout: float = 10, output_limit: int = 65536) -> ToolResult:
+def sh(command: str, cwd: Path, timeout: float = PATIENCE, output_limit: int = 65536) -> ToolResult:
     return run_tool(["/bin/sh", "-c", command], str(cwd), ENV, timeout, output_limit)
 
 

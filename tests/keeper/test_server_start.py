@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from keeper.keeping import PATIENCE, wait_for
+from keeper.keeping import wait_for
+from patience import PATIENCE
 
 from hocket.keeper.server_start import server_environment, start_server
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 30.0
-"""A server has to come up first, and on a busy machine that takes its time."""
+from patience import PATIENCE
+
 COMMAND = (sys.executable, "-P", "-m", "hocket", "mcp")
 
 

@@ -15,7 +15,7 @@ from world import Bin
 
 from hocket.mcp.tools import TOOLS
 
-pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.shared_server
 
 MODES = {"legacy": "2025-11-25", "auto": "2026-07-28"}
 

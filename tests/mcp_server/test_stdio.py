@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from mcp_server.piping import COMMAND, Pipes
+from patience import PATIENCE
 from world import Bin, Hocket, processes_of
 
 from hocket.mcp.protocol import MAX_MESSAGE
 
-pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.shared_server
 
 HEAVY = ("asyncio", "rich", "starlette", "uvicorn", "msgspec", "mcp")
 
@@ -317,7 +318,7 @@ def test_running_run_is_followed_into_the_next_server(pipes: Pipes, waiter: str,
     before = server_pid(hocket)
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while server_pid(hocket) in (before, None):
         assert time.monotonic() < deadline, "no server came back"
     open_gate(gate)

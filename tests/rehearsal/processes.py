@@ -16,10 +16,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from e2e.claude.setup import ENVIRONMENT, real_cli
+from patience import PATIENCE
 
 from hocket.rehearsal import ScriptedModel, install, parse
 
-SECONDS = 15.0
+SECONDS = PATIENCE
 STREAMS = (
     "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--include-partial-messages",
 )  # fmt: skip

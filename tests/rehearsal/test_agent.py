@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from rehearsal.processes import ASKING, Agent, Process, blocks, kind, summary
 
 from hocket.rehearsal import uncovered_in
@@ -35,7 +36,7 @@ def plain(agent: Agent, *arguments: str, given: str = "") -> subprocess.Complete
         input=given,
         capture_output=True,
         text=True,
-        timeout=15,
+        timeout=PATIENCE,
         cwd=agent.world,
         check=False,
     )

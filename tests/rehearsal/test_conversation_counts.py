@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE
+
 from hocket.rehearsal.conversation_counts import (
     PASSES,
     ConversationCounts,
@@ -46,7 +48,7 @@ def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> 
         subprocess.Popen([sys.executable, "-c", code, str(tmp_path), name], stdout=subprocess.PIPE, text=True)
         for name in ("p", "q", "r")
     ]
-    numbers = [int(number) for child in children for number in child.communicate(timeout=15)[0].split()]
+    numbers = [int(number) for child in children for number in child.communicate(timeout=PATIENCE)[0].split()]
     assert sorted(numbers) == list(range(1, 61))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from e2e.claude.setup import real_cli
+from patience import PATIENCE
 from rehearsal.processes import Process, cli_environment
 
 from hocket.rehearsal import ScriptedModel, parse, uncovered_in
@@ -39,7 +40,7 @@ def body(prompt: str = "go", **more: Any) -> dict[str, Any]:
 def call(
     running: ScriptedModel, value: Any, path: str = "/v1/messages", method: str = "POST", **headers: str
 ) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=PATIENCE)
     try:
         text = value if isinstance(value, bytes) else json.dumps(value)
         connection.request(method, path, text, {name.replace("_", "-"): given for name, given in headers.items()})
@@ -231,7 +232,7 @@ def test_requests_are_counted() -> None:
 def test_a_wait_holds_back_what_follows_and_not_what_came_before() -> None:
     with model(rule({"say": "first"}, {"wait": 0.3}, {"say": "then"})) as running:
         host = running.url.removeprefix("http://")
-        connection = http.client.HTTPConnection(host, timeout=10)
+        connection = http.client.HTTPConnection(host, timeout=PATIENCE)
         started = time.monotonic()
         connection.request("POST", "/v1/messages", json.dumps(body(stream=True)))
         answer = connection.getresponse()
@@ -273,7 +274,7 @@ def test_a_client_that_hangs_up_frees_its_thread() -> None:
             client.sendall(b"POST /v1/messages HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
             while not running.requests:
                 time.sleep(0.01)
-        until = time.monotonic() + 5
+        until = time.monotonic() + PATIENCE
         while threading.active_count() > before and time.monotonic() < until:
             time.sleep(0.01)
         assert threading.active_count() == before

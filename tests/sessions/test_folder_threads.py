@@ -6,7 +6,8 @@ import asyncio
 import threading
 from pathlib import Path
 
-from workflows.engine_fixture import PATIENCE, kitchen_at
+from patience import PATIENCE
+from workflows.engine_fixture import kitchen_at
 from world import Bin
 
 from hocket.model import Status

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all
+from patience import PATIENCE
+from workflows.engine_fixture import Kitchen, kitchen_at, stop_all
 
 from hocket.errors import Conflict, StoreError, UsageError
 from hocket.keeper import files

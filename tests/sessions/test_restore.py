@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.sessions.home import DATABASE
@@ -138,7 +139,6 @@ def exported(hocket: Hocket, *names: str) -> list[dict[str, Any]]:
     return [json.loads(hocket("task", "export", name).stdout) for name in names]
 
 
-@pytest.mark.timeout(60)
 def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_history(
     hocket: Hocket, agent: Bin, home: Path, project: Path
 ) -> None:
@@ -176,7 +176,6 @@ def test_tasks_come_back_with_their_plans_hand_offs_results_queue_files_and_hist
     assert json.loads(hocket("task", "show", new, "--json").stdout)["number"] == 4
 
 
-@pytest.mark.timeout(60)
 def test_a_hand_off_that_was_open_is_closed_by_the_end_of_its_run_also_one_below_another(
     hocket: Hocket, agent: Bin, home: Path, world: Path
 ) -> None:
@@ -216,7 +215,7 @@ def kill_server(hocket: Hocket) -> None:
     until(lambda: not json.loads(hocket("server", "status", "--json").stdout)["running"])
 
 
-def until(condition: Callable[[], bool], seconds: float = 15) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -16,7 +16,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from workflows.engine_fixture import PATIENCE, Kitchen, kitchen_at, stop_all, until
+from patience import PATIENCE
+from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
 from world import processes_of
 
 from hocket.keeper import files

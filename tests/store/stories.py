@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from patience import PATIENCE
 
 from hocket.model import Event
 from hocket.store import Batch, Committed, NewRun, Store
 from hocket.store.schema import Migration
 from hocket.store.writer import Writer
-
-PATIENCE = 10.0
 
 
 class Pen:

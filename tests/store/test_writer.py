@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE
 from store.stories import Pen, created, ended, plain, said
 
 from hocket.errors import DiskLow, StoreError
@@ -240,7 +241,7 @@ def flushes(folder: Path, kind: str) -> int:
     command = ["strace", "-f", "-o", str(trace), "-e", "trace=fdatasync,fsync,write"]
     program = [sys.executable, "-c", FLUSHING, str(folder / f"{kind}.db"), kind]
     environment = {**os.environ, "PYTHONPATH": path}
-    subprocess.run([*command, *program], env=environment, check=True, timeout=15, capture_output=True)
+    subprocess.run([*command, *program], env=environment, check=True, timeout=PATIENCE, capture_output=True)
     between = itertools.dropwhile(lambda line: "MARK" not in line, trace.read_text().splitlines())
     next(between)
     return sum("sync(" in line for line in itertools.takewhile(lambda line: "MARK" not in line, between))

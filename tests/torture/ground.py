@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from patience import PATIENCE
+
 from hocket.client import ENDED, Client
 from hocket.client.startup import lock_held, read_lock
 from hocket.keeper import files, linux
 
-PATIENCE = 15.0
 START = "import os, sys; from hocket.keeper.server_start import start_server; start_server(sys.argv[1], os.environ)"
 
 T = TypeVar("T")

@@ -100,7 +100,6 @@ def torture(ground: Ground, agent: Bin, kills: int, tmp: Path) -> None:
     assert sorted(gate["run"] for gate in gates) == sorted({gate["run"] for gate in gates})
 
 
-@pytest.mark.timeout(90)  # five servers have to come up, also on a machine that is busy
 def test_a_chain_of_six_steps_ends_the_same_through_3_kills_of_the_server(
     ground: Ground, agent: Bin, world: Path
 ) -> None:

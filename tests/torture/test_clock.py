@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from torture.ground import Ground, verdict, wait_for
 from world import Bin, Hocket
 
@@ -90,7 +91,7 @@ def test_steps_and_summary_are_right_when_the_clock_is_set(
     wait_for(lambda: "ready" in str(ground.client.request("GET", "/api/runs?all=1")), "the second step")
     set_clock(hours)
     (project / "gate").open("w").close()
-    _, told = watching.communicate(timeout=15)
+    _, told = watching.communicate(timeout=PATIENCE)
     assert watching.returncode == 0, told
     lines = [line for line in told.splitlines() if "done" in line]
     assert len(lines) == 3, told

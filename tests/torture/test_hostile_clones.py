@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from workflows.repositories import commit_all, git, make_repository
 from world import Bin, Hocket
 
@@ -139,7 +140,7 @@ def test_nothing_of_a_clone_runs_before_trust(hocket: Hocket, world: Path, trap:
     assert isolated.returncode == NOT_REFUSED.get(trap, 4), isolated.stderr
     if isolated.returncode == 4:
         assert isolated.stderr.endswith(f"run: hocket trust {cwd}\n")
-    subprocess.run(["git", "status"], cwd=cwd, check=False, capture_output=True, timeout=20)
+    subprocess.run(["git", "status"], cwd=cwd, check=False, capture_output=True, timeout=PATIENCE)
     assert canary.exists(), "the trap works"
 
 

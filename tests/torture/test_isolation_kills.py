@@ -63,7 +63,6 @@ def events(ground: Ground, run: str, kind: str) -> list[dict[str, Any]]:
     return [event["data"] for event in ground.events(run) if event["type"] == kind]
 
 
-@pytest.mark.timeout(60)  # a server is killed, and another one has to come up
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
     ground: Ground, project: Path, home: Path, world: Path, agent: Bin, moment: str
@@ -87,7 +86,6 @@ def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
     assert picture(project) == before
 
 
-@pytest.mark.timeout(90)  # several servers have to come up, also on a machine that is busy
 def test_a_chain_in_worktrees_ends_the_same_through_kills_at_any_moment(
     ground: Ground, project: Path, agent: Bin
 ) -> None:

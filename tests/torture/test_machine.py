@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from torture.ground import Ground, is_alive, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
@@ -39,18 +40,17 @@ def tmpfs(place: Path, options: str) -> Iterator[Callable[[str], None]]:
     """A file system of its own at this place; the function it gives mounts it again with other options."""
 
     def mount(text: str) -> None:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", text, "tmpfs", str(place)], check=True, timeout=10)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", text, "tmpfs", str(place)], check=True, timeout=PATIENCE)
 
     mount(options)
     try:
         yield lambda text: mount(f"remount,{text}")
     finally:
         # Lazily: a process that is about to end may still have a file open there.
-        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=10)
+        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=PATIENCE)
 
 
 @needs_root
-@pytest.mark.timeout(60)  # twenty runs fill a disk, and all they wrote is read once there is room again
 def test_a_full_disk_costs_no_output_and_heals_without_a_restart(
     hocket: Hocket, agent: Bin, home: Path, project: Path
 ) -> None:
@@ -122,7 +122,6 @@ def reserve_of(home: Path) -> int:
 
 
 @needs_root
-@pytest.mark.timeout(60)  # six commands and two servers
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "left"])
 def test_a_server_starts_on_a_full_disk(
     hocket: Hocket, agent: Bin, home: Path, project: Path, end: signal.Signals
@@ -170,7 +169,6 @@ while True:
 
 
 @needs_root
-@pytest.mark.timeout(60)  # the disk is filled first, and read once there is room
 def test_a_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     """Torture row 58. What it said cannot be recorded yet, and neither can its end; that is said, and it is gone."""
     agent("flood", FLOOD)
@@ -181,7 +179,7 @@ def test_a_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home:
         identity = ground.identity(run)
         wait_for(lambda: os.statvfs(home).f_bavail == 0, "the disk to be full")
         ground.kill_server()
-        stopped = hocket("stop", "1", timeout=40)
+        stopped = hocket("stop", "1", timeout=PATIENCE)
         if stopped.returncode != 0:
             assert stopped.returncode == 2
             assert "the disk is full" in stopped.stderr
@@ -284,7 +282,6 @@ DAMAGES = {
 }
 
 
-@pytest.mark.timeout(60)  # a client starts a server three times before it believes that there will be none
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=[pytest.mark.slow] if name in ("cut in half", "emptied") else []) for name in DAMAGES],
@@ -318,7 +315,6 @@ def garble_page(path: Path, word: bytes) -> None:
         file.write(b"\x07" * 4096)
 
 
-@pytest.mark.timeout(60)  # eight commands and two servers, on a busy machine
 def test_a_corrupt_page_of_events_is_told_once(ground: Ground, hocket: Hocket, home: Path, agent: Bin) -> None:
     """Torture row 55."""
     agent("talker", "for n in range(3000): print(f'line {n:04} of a long story')")
@@ -374,7 +370,6 @@ def digests(home: Path) -> dict[str, str]:
 # --- Descriptors --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(90)  # three hundred runs on two cores
 def test_300_runs_need_less_than_256_descriptors(home: Path, project: Path, agent: Bin) -> None:
     agent("ending", '#!/bin/sh\necho "$1"\nexit "$1"\n')
     (home / "config.toml").write_text("[limits]\nleaves = 300\n")
@@ -385,7 +380,6 @@ def test_300_runs_need_less_than_256_descriptors(home: Path, project: Path, agen
     assert [run["result"] for run in ended] == [f"{number % 100}\n" for number in range(300)]
 
 
-@pytest.mark.timeout(60)  # whoever has no descriptor waits for the next look
 def test_a_server_that_ran_out_of_descriptors_recovers(home: Path, project: Path, agent: Bin) -> None:
     agent("held", "import sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(6)")
     ground = Ground(home, project, ["prlimit", "--nofile=64:64"])
@@ -429,7 +423,6 @@ def control_group(name: str, processes: int) -> Iterator[Path]:
 
 
 @needs_root
-@pytest.mark.timeout(90)  # refused forks are tried again after longer and longer pauses
 def test_runs_that_cannot_fork_are_started_when_they_can(home: Path, project: Path, agent: Bin, world: Path) -> None:
     agent("held", '#!/bin/sh\nread go < gate\necho "$1" >> ledger\nexit "$1"\n')
     os.mkfifo(project / "gate")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import PATIENCE, Ground, all_gone, verdict, wait_for
+from patience import PATIENCE
+from torture.ground import Ground, all_gone, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.keeper import linux

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from torture.ground import Ground, kill, verdict, wait_for
 from world import Bin, processes_of
 
@@ -27,22 +28,21 @@ kill -CONT $PPID "$2"
 @contextlib.contextmanager
 def disk(image: Path, place: Path) -> Iterator[None]:
     """An image of a disk, mounted. Its journal is not written by the clock, so only what is flushed is on it."""
-    subprocess.run(["mount", "-o", "loop,commit=300", str(image), str(place)], check=True, timeout=10)
+    subprocess.run(["mount", "-o", "loop,commit=300", str(image), str(place)], check=True, timeout=PATIENCE)
     try:
         yield
     finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=10)
+        subprocess.run(["umount", "--lazy", str(place)], check=True, timeout=PATIENCE)
 
 
 @needs_root
-@pytest.mark.timeout(60)  # two servers and a copied disk
 def test_run_is_started_once_when_power_fails_at_its_start(agent: Bin, home: Path, project: Path, world: Path) -> None:
     """Torture row 50."""
     agent("victim", VICTIM)
     image, copy, ledger = world / "image", world / "copy", world / "ledger"
     with image.open("wb") as file:
         file.truncate(64 * 2**20)
-    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, timeout=20)
+    subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, timeout=PATIENCE)
     ground = Ground(home, project)
     with disk(image, home):
         home.chmod(0o700)

@@ -10,7 +10,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from torture.ground import PATIENCE, Ground, all_gone, kill, verdict, wait_for
+from patience import PATIENCE
+from torture.ground import Ground, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.errors import NotFound

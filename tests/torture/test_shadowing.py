@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from e2e.claude.setup import ClaudeSetup, asks_to, define
 from e2e.commands import run
+from patience import PATIENCE
 from world import Bin, Hocket
 
 
@@ -67,7 +68,7 @@ def test_a_cloned_repository_s_agent_does_not_take_the_place_of_the_user_s_own(
         capture_output=True,
         text=True,
         check=False,
-        timeout=15,
+        timeout=PATIENCE,
     )
     assert typed.returncode == 0, typed.stderr
     assert f"compared with {own}" in typed.stdout

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from torture.ground import Ground, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
@@ -129,7 +130,7 @@ def test_a_chain_whose_keeper_was_killed_is_not_complete(
     leaf = wait_for(lambda: ground.run(first)["children"], "the chain's first run")[0]["id"]
     family_of(ground, leaf)
     os.kill(ground.identity(leaf).keeper, signal.SIGKILL)
-    output, _ = chain.communicate(timeout=15)
+    output, _ = chain.communicate(timeout=PATIENCE)
     ended = json.loads(output.splitlines()[-1])["data"]
     assert chain.returncode == 1
     assert (ended["status"], ended["reason"]) == ("failed", "lost")
@@ -214,7 +215,6 @@ def check_stream(events: list[dict[str, object]], code: int | None, root: str) -
     assert code == 1
 
 
-@pytest.mark.timeout(60)  # the server has to come up as often
 @pytest.mark.parametrize("ends", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_following_goes_on_through_several_ends_of_the_server(
@@ -336,7 +336,7 @@ def test_a_reused_process_number_is_told_apart_by_its_start_time() -> None:
     """In a process namespace of its own, where the next number can be chosen."""
     command = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", REUSE]
     paths = [path for path in sys.path if path]
-    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=15, check=False)
+    done = subprocess.run([*command, *paths], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.stdout, done.stderr) == ("spared\n", "")
 
 

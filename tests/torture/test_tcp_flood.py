@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 from torture.ground import Ground, verdict, wait_for
 from world import Bin
 
@@ -72,7 +73,7 @@ def is_closed_though_fed(connection: socket.socket) -> bool:
 
 def read_until(connection: socket.socket, word: bytes) -> bytes:
     connection.setblocking(True)
-    connection.settimeout(15)
+    connection.settimeout(PATIENCE)
     text = b""
     while word not in text:
         piece = connection.recv(65536)
@@ -81,7 +82,6 @@ def read_until(connection: socket.socket, word: bytes) -> bytes:
     return text
 
 
-@pytest.mark.timeout(60)  # fifteen hundred connections, and the deadline of the last of them
 @pytest.mark.usefixtures("many_descriptors")
 def test_half_sent_requests_leave_the_unix_socket_free(home: Path, project: Path, agent: Bin) -> None:
     """Torture row 54."""

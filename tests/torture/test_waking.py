@@ -96,7 +96,6 @@ def is_deserted(home: Path) -> bool:
     return not processes_of(home)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopped(
     ground: Ground, agent: Bin, sig: int
@@ -116,7 +115,6 @@ def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopp
     wait_for(lambda: is_deserted(ground.home), "everybody's end")
 
 
-@pytest.mark.timeout(60)
 def test_a_server_that_somebody_started_before_the_time_is_left_alone(ground: Ground, agent: Bin) -> None:
     run = parked(ground, agent, 6)
     first = ground.kill_server(signal.SIGTERM)
@@ -127,7 +125,6 @@ def test_a_server_that_somebody_started_before_the_time_is_left_alone(ground: Gr
     assert (ground.living_server(), tries(ground)) == (second, 2)
 
 
-@pytest.mark.timeout(60)
 def test_nobody_waits_any_more_for_a_chain_that_was_stopped(ground: Ground, agent: Bin) -> None:
     run = parked(ground, agent, 300)
     ground.client.request("POST", f"/api/runs/{run}/stop", {})
@@ -136,7 +133,6 @@ def test_nobody_waits_any_more_for_a_chain_that_was_stopped(ground: Ground, agen
     wait_for(lambda: is_deserted(ground.home), "everybody's end")
 
 
-@pytest.mark.timeout(60)
 def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(ground: Ground, agent: Bin) -> None:
     run = at_its_gate(ground, agent)
     killed = ground.kill_server()
@@ -145,7 +141,6 @@ def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(
     assert verdict(ground.ended(run)) == ("done", "single_run", 0)
 
 
-@pytest.mark.timeout(60)
 def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: Bin) -> None:
     """Whoever stops it means it; only an appointment brings it back."""
     run = at_its_gate(ground, agent)
@@ -155,7 +150,6 @@ def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: 
     assert verdict(ground.ended(run)) == ("done", "single_run", 0)
 
 
-@pytest.mark.timeout(60)
 def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later(ground: Ground, agent: Bin) -> None:
     run = lingering(ground, agent)
     another_server(ground, ground.kill_server())
@@ -163,7 +157,6 @@ def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later
     assert ground.ended(run)["status"] == "stopped"
 
 
-@pytest.mark.timeout(60)
 def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(ground: Ground, agent: Bin) -> None:
     run = lingering(ground, agent)
     kept = {ground.identity(run).pid, ground.identity(run).keeper}

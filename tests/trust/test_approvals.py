@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE
 
 from hocket.config.loading import load
 from hocket.config.settings import Config, is_wider
@@ -98,7 +99,7 @@ def test_approvals_at_the_same_time_are_all_kept(home: Path, project: Path) -> N
     ]
     os.close(reading)
     os.close(writing)
-    assert [process.communicate(timeout=20)[1] for process in started] == [b""] * 20
+    assert [process.communicate(timeout=PATIENCE)[1] for process in started] == [b""] * 20
     assert sorted(approvals.read(str(home)).files) == sorted(paths)
 
 
@@ -353,7 +354,7 @@ def test_a_second_working_tree_is_approved_with_the_local_settings_of_the_first(
         "git init -q main && cd main && git -c user.email=a@b -c user.name=n commit -q --allow-empty -m x"
         " && git worktree add -q ../tree"
     )
-    subprocess.run(["/bin/sh", "-c", command], cwd=world, check=True, capture_output=True, timeout=20)
+    subprocess.run(["/bin/sh", "-c", command], cwd=world, check=True, capture_output=True, timeout=PATIENCE)
     put(tree / ".mcp.json", "{}")
     trust(home, tree)
     assert trusts(home, tree)
@@ -509,5 +510,7 @@ def test_modes_are_ordered_by_what_they_allow() -> None:
 def test_the_line_to_type_is_one_that_a_shell_takes_as_it_is_meant(project: Path, name: str) -> None:
     hint = not_trusted("it", ["hooks"], str(project / name), Approvals(Config())).hint or ""
     line = hint.partition("run: hocket trust ")[2]
-    done = subprocess.run(["/bin/sh", "-c", f"printf %s {line}"], capture_output=True, text=True, check=True, timeout=5)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"printf %s {line}"], capture_output=True, text=True, check=True, timeout=PATIENCE
+    )
     assert done.stdout == str(project / name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from patience import PATIENCE
 from store.stories import created, ended, said
 from world import processes_of
 
@@ -26,7 +27,6 @@ from hocket.sessions.limits import Limits
 from hocket.store import Committed, Line, NewRun, open_store
 from hocket.workflows.request import StartRequest
 
-PATIENCE = 10.0
 SECRET = b"a secret of the tests"
 
 

@@ -7,12 +7,14 @@ import os
 import subprocess
 from pathlib import Path
 
+from patience import PATIENCE
+
 IDENTITY = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
 
 
 def git(cwd: Path | str, *words: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(cwd), *IDENTITY, *words], capture_output=True, text=True, check=False, timeout=20
+        ["git", "-C", str(cwd), *IDENTITY, *words], capture_output=True, text=True, check=False, timeout=PATIENCE
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

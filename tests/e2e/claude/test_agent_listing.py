@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.claude.unusual_definitions import definitions
+from patience import PATIENCE
 
 from hocket.catalog.entries import Scan
 from hocket.catalog.file_probe import Look
@@ -29,7 +30,9 @@ def ask(project: Path, home: Path) -> dict[str, str]:
     env = {**ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9", "HOME": str(home), "PATH": "/usr/bin:/bin"}
     argv = [str(real_cli()), "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"]
     question = json.dumps(QUESTION).encode() + b"\n"
-    done = subprocess.run(argv, input=question, cwd=project, env=env, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        argv, input=question, cwd=project, env=env, capture_output=True, timeout=PATIENCE, check=False
+    )
     for line in done.stdout.splitlines():
         said = json.loads(line)
         if said["type"] == "control_response":

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from e2e.claude.setup import ClaudeSetup, Document, bash
 from e2e.commands import data_of, shown
+from patience import PATIENCE
 from world import Hocket
 
 pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(120)]
-
-PATIENCE = 90.0
 
 
 def by(name: str, *do: Document) -> Document:

@@ -14,13 +14,12 @@ from e2e.claude.setup import ClaudeSetup, Document, define
 from e2e.claude.test_trust import trust
 from e2e.commands import events_of, make_gate, open_gate, run, server_pid, shown, spawn, wait_for, waited
 from mcp_server.piping import Pipes
+from patience import PATIENCE
 from world import Bin, Hocket
 
 from hocket.mcp.tools import TOOLS, rules
 
-pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(90)]
-
-PATIENCE = 60.0
+pytestmark = pytest.mark.shared_server
 
 
 def calls(name: str, **given: Any) -> Document:

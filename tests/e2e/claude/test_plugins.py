@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from catalog.plugged import ALPHA, User, head, put
 from e2e.claude.setup import ENVIRONMENT, ClaudeSetup, real_cli, says
+from patience import PATIENCE
 
 from hocket.catalog.file_probe import Look
 from hocket.catalog.plugins import definition
@@ -23,7 +24,7 @@ from hocket.providers import Options
 from hocket.providers.claude import launch
 from hocket.providers.claude.talk import message
 
-pytestmark = [pytest.mark.shared_server, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.shared_server
 INITIALIZE = {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
 STREAMS = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 UNTRUSTED = ("--setting-sources", "user")
@@ -47,7 +48,7 @@ def run_cli(user: User, *args: str, stdin: str = "", cwd: Path | None = None) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from e2e.claude.setup import ClaudeSetup, asks_to
 from e2e.commands import server_pid, shown, spawn, wait_for, waited
+from patience import PATIENCE
 from world import Hocket
 
 SLOW = {"do": [{"say": "begun"}, {"tool": {"name": "Bash", "input": {"command": "true"}}}, {"wait": 2.0},
                {"say": "all done"}]}  # fmt: skip
-PATIENCE = 15.0
 
 
 def appears(path: Path) -> bool:

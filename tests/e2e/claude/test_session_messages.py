@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from e2e.claude.setup import ClaudeSetup, bash, real_cli, says
 from e2e.commands import data_of, events_of, make_gate, open_gate, spawn, wait_for, waited
+from patience import PATIENCE
 from world import Hocket
 
 WORDS = "ORANGE for you"
@@ -32,7 +33,7 @@ def send_from_another_session(claude: ClaudeSetup, project: Path) -> None:
     flags = ["--verbose", "--output-format", "stream-json", "--permission-mode", "bypassPermissions"]
     done = subprocess.run(
         [real_cli(), "-p", "send it", *flags],
-        cwd=project.parent, env=dict(os.environ), capture_output=True, text=True, timeout=40, check=True,
+        cwd=project.parent, env=dict(os.environ), capture_output=True, text=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert "inbox" in done.stdout, done.stdout
 
@@ -50,7 +51,6 @@ def receive(claude: ClaudeSetup, hocket: Hocket, project: Path) -> tuple[str, st
     return run, json.dumps(model.bodies), data_of(hocket, run, "input")
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("value", [None, "refuse"])
 def test_a_message_from_another_session_does_not_enter_by_default(
     claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path, value: str | None
@@ -62,7 +62,6 @@ def test_a_message_from_another_session_does_not_enter_by_default(
     assert all(WORDS not in json.dumps(event) for event in events_of(hocket, run))
 
 
-@pytest.mark.timeout(60)
 def test_a_held_message_does_not_enter_and_is_noticed(
     claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:
@@ -76,7 +75,6 @@ def test_a_held_message_does_not_enter_and_is_noticed(
     assert "was held" in hocket("logs", run).stdout
 
 
-@pytest.mark.timeout(60)
 def test_an_accepted_message_is_an_event_with_its_sender(
     claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:
@@ -94,7 +92,6 @@ def test_an_accepted_message_is_an_event_with_its_sender(
     assert "raw" not in kinds, "an echo that was not understood"
 
 
-@pytest.mark.timeout(60)
 def test_a_message_that_wakes_an_idle_session_is_an_event(
     claude: ClaudeSetup, hocket: Hocket, project: Path, home: Path
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from e2e.claude.setup import ClaudeSetup, bash, define, says
 from e2e.commands import data_of, make_gate, open_gate, run, run_output, server_pid, shown, spawn, wait_for, waited
+from patience import PATIENCE
 from world import Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -116,7 +117,7 @@ def test_a_message_and_an_interruption_at_once_answer_the_message(claude: Claude
     )
     run_id = spawn(hocket, "claude", "--session", "-p", "for ever")
     wait_for(hocket, run_id, "text")
-    answer = hocket("send", run_id, "this instead", "--interrupt", "--wait", timeout=18)
+    answer = hocket("send", run_id, "this instead", "--interrupt", "--wait", timeout=PATIENCE)
     assert (answer.returncode, answer.stdout) == (0, "at your service\n")
 
 

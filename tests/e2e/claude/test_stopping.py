@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from e2e.claude.setup import ClaudeSetup, bash
 from e2e.commands import make_gate, open_gate, run, run_output, server_pid, shown, spawn, wait_for, waited
+from patience import PATIENCE
 from world import Hocket, wait_until_none
 
 from hocket.keeper.platform import start_time
@@ -122,7 +123,7 @@ def test_a_run_goes_on_without_its_server_and_ends_once(claude: ClaudeSetup, hoc
             break
     os.kill(server_pid(hocket), signal.SIGKILL)
     open_gate(gate)
-    rest, errors = running.communicate(timeout=15)
+    rest, errors = running.communicate(timeout=PATIENCE)
     seen = run_output(running.returncode, "".join(lines) + rest, errors)
     assert (*seen.outcome, seen.ended["result"]) == (0, "done", "single_run", "after")
     assert [data["text"] for data in seen.of("text")] == ["before", "after"]

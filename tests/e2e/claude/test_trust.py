@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from e2e.claude.setup import ClaudeSetup, Document, asks_to, bash, define, real_cli, says
 from e2e.commands import RunOutput, run, run_output
+from patience import PATIENCE
 from world import Hocket
 
 from hocket.model import DEFAULT_MARKER
@@ -515,7 +516,7 @@ SHAPING = {
 
 def test_every_flag_that_the_real_cli_tells_of_has_been_thought_about(world: Path) -> None:
     done = subprocess.run(
-        [real_cli(), "--help"], env={"HOME": str(world)}, capture_output=True, text=True, check=True, timeout=20
+        [real_cli(), "--help"], env={"HOME": str(world)}, capture_output=True, text=True, check=True, timeout=PATIENCE
     )
     options = done.stdout.partition("\nOptions:\n")[2].partition("\nCommands:\n")[0]
     heads = re.findall(r"^  (-\S.*?)(?:  |$)", options, re.MULTILINE)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from e2e.claude.setup import ENVIRONMENT, real_cli
 from e2e.test_home_untouched import TRACE, strangers, touches
+from patience import PATIENCE
 from world import Hocket
 
 from hocket.cli.doctor import ClaudeUser, ask_claude
@@ -41,7 +42,7 @@ def define(folder: Path, name: str, *more: str, file: str | None = None) -> Path
 
 
 def verified(hocket: Hocket, *args: str | Path, code: int = 0, **more: Any) -> dict[str, Any]:
-    done = hocket("doctor", "--verify", "--json", *args, timeout=40, **more)
+    done = hocket("doctor", "--verify", "--json", *args, timeout=PATIENCE, **more)
     assert done.returncode == code, done.stdout + done.stderr
     told: dict[str, Any] = json.loads(done.stdout)
     assert told["ok"] == (code == 0)
@@ -150,7 +151,6 @@ def odd_folder(project: Path) -> None:
     (agents / "folder").symlink_to(define(project.parent / "far", "in-linked-folder").parent)
 
 
-@pytest.mark.timeout(60)
 def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path) -> None:
     odd_folder(project)
     define(Path.home(), "of-the-user", "model: opus")
@@ -171,7 +171,7 @@ def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hock
     assert (found["same"], differences(found)) == (1, {"only_claude": ["old"]})
     (row,) = found["only_claude"]
     assert (row["expected"], row["path"], "deprecated" in row["reason"]) == (True, str(old), True)
-    shown = hocket("doctor", "--verify", timeout=40).stdout
+    shown = hocket("doctor", "--verify", timeout=PATIENCE).stdout
     assert f"only Claude: old ({old})" in shown
 
 
@@ -179,7 +179,7 @@ def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hock
 
 
 def git(cwd: Path, *args: str) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=cwd, check=True, timeout=10)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *args], cwd=cwd, check=True, timeout=PATIENCE)
 
 
 def in_a_repository(world: Path) -> Path:
@@ -230,7 +230,7 @@ def with_a_plugin(world: Path) -> Path:
         (plugin / file).parent.mkdir(parents=True, exist_ok=True)
         (plugin / file).write_text("---\nname: helper\ndescription: d\n---\n")
     for words in (["marketplace", "add", str(shop)], ["install", "plug@shop"]):
-        subprocess.run([real_cli(), "plugin", *words], check=True, timeout=30, env=plain_environment(), cwd=world)
+        subprocess.run([real_cli(), "plugin", *words], check=True, timeout=PATIENCE, env=plain_environment(), cwd=world)
     (world / "p2").mkdir()
     return world / "p2"
 
@@ -261,7 +261,6 @@ def plain_environment() -> dict[str, str]:
     return {**os.environ, **ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(("make", "expected", "moved"), STAND_INS)
 def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
     world: Path, monkeypatch: pytest.MonkeyPatch, make: Make, expected: set[str], moved: bool
@@ -279,14 +278,13 @@ def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
         cwd=cwd,
         env=plain_environment(),
         capture_output=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=True,
     )
     assert stand_in == agents_listed(done.stdout)
     assert {agent.name for agent in stand_in} >= expected | {"of-the-user"}
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", [make for make, _ in PLACES])
 def test_hocket_finds_what_the_cli_finds(hocket: Hocket, world: Path, make: Make) -> None:
     define(world / "user", "of-the-user")
@@ -304,7 +302,6 @@ def test_what_others_could_put_above_a_directory_of_no_repository_is_a_differenc
     assert (found["only_claude"][0]["expected"], "repository" in found["only_claude"][0]["reason"]) == (True, True)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
 def test_a_plugin_that_a_project_switches_off_is_off_for_both(hocket: Hocket, world: Path, file: str) -> None:
     cwd = with_a_plugin(world)
@@ -357,12 +354,11 @@ def test_the_trap_would_catch_a_cli_that_is_started_in_the_project(project: Path
     trap(project, tmp_path)
     subprocess.run(
         [real_cli(), "-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"],
-        input=REQUEST, cwd=project, env=plain_environment(), capture_output=True, timeout=30, check=True,
+        input=REQUEST, cwd=project, env=plain_environment(), capture_output=True, timeout=PATIENCE, check=True,
     )  # fmt: skip
     assert {"SessionStart", "key", "server"} <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.timeout(60)
 def test_nothing_of_the_project_is_run_nothing_of_the_user_is_written_and_nobody_is_called(
     hocket: Hocket, world: Path, project: Path, tmp_path: Path
 ) -> None:
@@ -373,7 +369,7 @@ def test_nothing_of_the_project_is_run_nothing_of_the_user_is_written_and_nobody
     (Path.home() / ".claude/settings.json").write_text(json.dumps({"apiKeyHelper": f"touch {tmp_path / 'own'}"}))
     before = snapshot(world)
     command = [*TRACE, str(world / "trace"), sys.executable, "-m", "hocket"]
-    done = hocket("doctor", "--verify", "--json", command=command, timeout=50)
+    done = hocket("doctor", "--verify", "--json", command=command, timeout=PATIENCE)
     assert json.loads(done.stdout)["verify"]["same"] == 2
     lines = (world / "trace").read_text(errors="replace").splitlines()
     (world / "trace").unlink()
@@ -395,7 +391,6 @@ def snapshot(world: Path) -> dict[str, tuple[int, int]]:
 # --- Real collections ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("collection", ["wshobson+agents", "avivl+claude-007-agents"])
 def test_a_real_collection_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path, collection: str) -> None:
     corpora = os.environ.get("HOCKET_CORPORA")
