@@ -13,8 +13,8 @@ import httpx
 import pytest
 from api.serving import Server, token_of
 from api.test_talk import until
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
+from scripted_claude import install_claude
 
 Run = dict[str, Any]
 PROMISED = ["id", "run", "kind", "text", "tool", "input", "asked_at"]
@@ -22,7 +22,7 @@ PROMISED = ["id", "run", "kind", "text", "tool", "input", "asked_at"]
 
 @pytest.fixture(autouse=True)
 def claude(shared: Server) -> None:
-    shared.agent("claude", PROGRAM)
+    install_claude(shared.agent.folder)
 
 
 def inbox(server: Server, token: str | None = None) -> list[dict[str, Any]]:
@@ -184,7 +184,7 @@ def test_a_question_with_a_key_is_asked_once_and_its_outcome_stays(shared: Serve
 
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
 def test_of_fifty_answers_at_once_one_counts_and_the_others_are_told_which(shared: Server, agent: str) -> None:
-    run = shared.start_run(agent, prompt="ask me and hold")
+    run = shared.start_run(agent, prompt="ask and hold")
     if agent == "sleeper":
         ask(shared, run, text="Which?")
     question = until(shared, run, lambda now: now["questions"])["questions"][0]["id"]
@@ -209,8 +209,8 @@ def test_of_fifty_answers_at_once_one_counts_and_the_others_are_told_which(share
 @pytest.mark.parametrize("agent", ["sleeper", "claude"])
 def test_of_fifty_answers_one_counts_although_the_server_is_killed_among_them(server: Server, agent: str) -> None:
     """Whoever heard nothing asks again with the same key, as the command line does."""
-    server.agent("claude", PROGRAM)
-    run = server.start_run(agent, prompt="ask me and hold")
+    install_claude(server.agent.folder)
+    run = server.start_run(agent, prompt="ask and hold")
     if agent == "sleeper":
         ask(server, run, text="Which?")
     question = until(server, run, lambda now: now["questions"])["questions"][0]["id"]

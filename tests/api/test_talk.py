@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from api.serving import Server, token_of, wait_for
-from cli.fake_claude import PROGRAM
+from scripted_claude import install_claude
 
 from hocket.trust.approvals import FOLDER, Cover, approve, withdraw
 
@@ -19,7 +19,7 @@ Run = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def claude(shared: Server) -> None:
-    shared.agent("claude", PROGRAM)
+    install_claude(shared.agent.folder)
 
 
 def until(server: Server, run: Run, wanted: Callable[[Run], Any]) -> Run:
@@ -116,13 +116,13 @@ def test_a_question_is_shown_and_answered(shared: Server) -> None:
     told = answer(shared, run, allow=False, text="not now").json()["data"]
     assert told == {"run": run["id"], "question": question["id"], "allow": False}
     ended = shared.ended(run["id"])
-    assert (ended["result"], ended["questions"]) == ("you said: ask me [deny not now]", [])
+    assert (ended["result"], ended["questions"]) == ("you said: ask me [not now]", [])
     late = answer(shared, run, allow=True)
     assert late.status_code == 409
 
 
 def test_an_answer_may_be_sent_again_with_its_key_and_with_no_other(shared: Server) -> None:
-    run = asking(shared, "ask me and hold")
+    run = asking(shared, "ask and hold")
     first = answer(shared, run, "k1", allow=True)
     again = answer(shared, run, "k1", allow=True)
     other = answer(shared, run, "k2", allow=True)
@@ -164,7 +164,7 @@ def test_a_chain_shows_what_is_asked_below_it_and_is_answered_for(shared: Server
     told = answer(shared, chain, allow=True, question=question["id"])
     assert told.json()["data"] == {"run": leaf["id"], "question": question["id"], "allow": True}
     ended = shared.ended(chain["id"])
-    assert (ended["result"], ended["questions"]) == ("you said: ask me [allow touch x0]", [])
+    assert (ended["result"], ended["questions"]) == ("you said: ask me [allowed touch x0]", [])
 
 
 def test_a_chain_shows_the_questions_of_all_below_it_and_an_agent_its_own_alone(shared: Server) -> None:

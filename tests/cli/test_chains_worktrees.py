@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
+from scripted_claude import install_claude
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
@@ -112,7 +112,7 @@ def test_a_chain_goes_on_after_its_worktree_was_pruned(hocket: Hocket, agent: Bi
 
 
 def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository: Path) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     assert hocket("run", "claude -> idle", "-p", "hello", *ISOLATED).returncode == 1
     session = hocket.created("resume", "2", "-p", "wait", "--session", "--detach")
     assert rows(hocket, "prune")["claude"]["why"] == "somebody works in it"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
+from scripted_claude import install_claude
 from world import Bin, Hocket
 
 from hocket.cli.handoff import closes
@@ -296,7 +296,7 @@ def wants(run: str) -> str:
 
 
 def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, agent: Bin) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     waiting = hocket.start("handoff", "claude", "ask me")
     assert waiting.stderr is not None
     told = waiting.stderr.readline()
@@ -304,13 +304,13 @@ def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, a
     assert told == f"hocket: {wants(run)}"
     assert hocket("answer", run, "allow").returncode == 0
     out, err = waiting.communicate(timeout=PATIENCE)
-    assert (waiting.returncode, out, err) == (0, "you said: ask me [allow touch x0]\n", "")
+    assert (waiting.returncode, out, err) == (0, "you said: ask me [allowed touch x0]\n", "")
     again = hocket("handoff", "--result", run)
     assert (again.stdout, again.stderr) == (out, "")
 
 
 def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own: None) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'claude', 'ask me'], check=True)")
     waiting = hocket.start("handoff", "lead", "x")
     assert waiting.stderr is not None
@@ -319,11 +319,11 @@ def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own
     assert told == f"hocket: {wants(run)}"
     assert hocket("answer", run, "allow").returncode == 0
     out, _ = waiting.communicate(timeout=PATIENCE)
-    assert (waiting.returncode, out) == (0, "you said: ask me [allow touch x0]\n")
+    assert (waiting.returncode, out) == (0, "you said: ask me [allowed touch x0]\n")
 
 
 def test_when_the_time_is_up_the_last_line_says_what_is_asked(hocket: Hocket, agent: Bin) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     run = hocket.created("handoff", "claude", "ask me", "--detach")
     until(lambda: json.loads(hocket("inbox", "--json").stdout))
     done = hocket("handoff", "--result", run, "--timeout", "0.6")

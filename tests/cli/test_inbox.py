@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
+from scripted_claude import install_claude
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -30,7 +30,7 @@ def asker(agent: Bin) -> Path:
 
 @pytest.fixture
 def claude(agent: Bin) -> Path:
-    return agent("claude", PROGRAM)
+    return install_claude(agent.folder)
 
 
 def spawned(hocket: Hocket, *words: str) -> str:
@@ -90,7 +90,7 @@ def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -
     by_id = hocket("answer", first["id"], "allow")
     assert (by_id.returncode, by_id.stdout) == (0, f"{one}  allowed\n")
     assert hocket("answer", second["id"][:6], "2").stdout == f"{two}  allowed\n"
-    assert hocket("wait", one).stdout == "you said: ask me [allow touch x0]\n"
+    assert hocket("wait", one).stdout == "you said: ask me [allowed touch x0]\n"
     assert heard(hocket, two) == (0, "blue\n", "")
     unknown = hocket("answer", "qzzz", "late")
     assert (unknown.returncode, unknown.stdout) == (2, "")
@@ -227,7 +227,7 @@ def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> N
 
 
 def test_every_line_of_a_command_is_listed_with_its_codes_spelled(hocket: Hocket, agent: Bin) -> None:
-    agent("claude", PROGRAM.replace('f"touch x{number}"', r'"touch a\nrm b\x1b[2K"'))
+    install_claude(agent.folder, "touch a\nrm b\x1b[2K")
     ref = spawned(hocket, "claude", "-p", "ask me")
     until(hocket, lambda open_ones: len(open_ones) == 1)
     for command in (("inbox",), ("show", ref)):

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
+from scripted_claude import install_claude
 from workflows.repositories import branches, commit_all, git, make_repository, picture, worktrees
 from world import Bin, Hocket
 
@@ -167,7 +167,7 @@ def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Pat
 def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
     hocket: Hocket, agent: Bin, repository: Path
 ) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     before = picture(repository)
     assert hocket("run", "reader -> claude", "-p", "first", "--isolation", "worktree").returncode == 0
     assert worktrees(repository) == []
@@ -187,7 +187,7 @@ def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
 
 @pytest.mark.shared_server
 def test_a_session_whose_repository_is_gone_is_refused_in_words(hocket: Hocket, agent: Bin, world: Path) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     make_repository(world / "other")
     where = ("--cwd", str(world / "other"))
     assert hocket("run", "claude", "-p", "x", "--isolation", "worktree", *where).returncode == 0

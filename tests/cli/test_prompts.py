@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
+from scripted_claude import install_claude
 from world import Bin, Hocket
 
 from hocket.cli.plain import lines_of
@@ -82,7 +82,7 @@ def test_handoff_has_its_prompt(hocket: Hocket, agent: Bin) -> None:
 
 
 def test_session_shows_prompt_messages_and_resumed_prompt(hocket: Hocket, agent: Bin) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     spawned = json.loads(hocket("spawn", "claude", "--session", "-p", "Read the issue", "--json").stdout)["run"]
     assert hocket("send", spawned, "now fix it", "--wait").returncode == 0
     hocket("stop", spawned)

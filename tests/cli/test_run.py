@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
+from scripted_claude import install_claude
 from world import Bin, Hocket
 
 from hocket.client import Client, type_in
@@ -356,14 +356,14 @@ def test_a_dry_run_inside_a_run_has_that_runs_time_and_no_more(hocket: Hocket, a
     assert 0 < step["chain_limits"]["timeout"] <= 60
 
 
-def test_a_dry_run_inside_a_run_is_refused_what_the_run_would_be(hocket: Hocket, agent: Bin, agents: Bin) -> None:
-    agent(
-        "claude",
-        PROGRAM.replace('reply = f"you said: {words}"', 'reply = dry("--until", "true")').replace(
-            "\nsession =", INNER + "\nsession =", 1
-        ),
-    )
-    told = hocket("run", "claude", "-p", "x").stdout
+def test_dry_run_inside_a_run_is_refused_as_the_run_would_be(
+    hocket: Hocket, agent: Bin, agents: Bin, world: Path
+) -> None:
+    scripted = install_claude(world / "scripted")
+    note = "if '--session-id' in sys.argv: open('told', 'w').write(dry('--until', 'true'))\n"
+    agent("claude", f"import os\n{INNER}{note}os.execv({str(scripted)!r}, sys.argv)\n")
+    assert hocket("run", "claude", "-p", "x").returncode == 0
+    told = (hocket.cwd / "told").read_text()
     assert told.startswith("2 ")
     assert "may not give a gate" in told
     assert len(hocket.runs()) == 2, "nothing was started by it"

@@ -18,9 +18,9 @@ from typing import Any
 
 import pyte
 import pytest
-from cli.fake_claude import PROGRAM
 from patience import PATIENCE
 from rich.console import Console
+from scripted_claude import install_claude
 from world import Bin, Hocket
 
 from hocket.cli.question_prompt import QuestionPrompt
@@ -245,7 +245,7 @@ def test_without_a_live_view_there_is_no_escape_code(terminal: Start, args: list
 
 
 def asking(terminal: Start, agent: Bin, words: str = "ask me", **size: int) -> Terminal:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     view = terminal("run", "claude", "-p", words, **size)  # on a terminal somebody is there to be asked
     view.wait_for("waiting 0:00")
     return view
@@ -274,7 +274,7 @@ def test_a_question_stands_in_a_box_and_a_key_answers_it(terminal: Start, agent:
     text = view.text()
     assert "? claude wants to run Bash: touch x0\n" in text
     assert "claude allowed by you" in text
-    assert "you said: ask me [allow touch x0]" in text
+    assert "you said: ask me [allowed touch x0]" in text
     assert "╭" not in text
 
 
@@ -283,7 +283,7 @@ def test_another_key_allows_it_always_where_a_rule_is_suggested(terminal: Start,
     assert "│ [a] allow once   [A] allow Bash(touch *)   [d] deny…   waiting 0:00 │" in view.text()
     press_when_it_counts(view, b"A", "allowed by you, always: Bash(touch *)")
     assert view.end() == 0
-    assert "[allow touch * for the session]" in view.text()
+    assert "[allowed touch x1]" in view.text()
 
 
 def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
@@ -294,7 +294,7 @@ def test_a_denial_may_say_why(terminal: Start, agent: Bin) -> None:
     view.press(b"\r")
     assert view.end() == 0
     assert "claude denied by you: nöt there" in view.text()
-    assert "[deny nöt there]" in view.text()
+    assert "[nöt there]" in view.text()
 
 
 def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
@@ -306,11 +306,11 @@ def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
     view.wait_for("[1-2] choose")
     view.press(b"2")
     assert view.end() == 0
-    assert "[allow {'Which colour?': 'Blue'}]" in view.text()
+    assert "[Which colour? Blue]" in view.text()
 
 
 def test_whoever_answers_elsewhere_takes_the_box_away_and_is_named(terminal: Start, agent: Bin, hocket: Hocket) -> None:
-    view = asking(terminal, agent, "ask me hold")
+    view = asking(terminal, agent, "ask and hold")
     hocket("answer", hocket.number(2), "deny", "-m", "not today")
     view.wait_for("claude denied by operator: not today")
     view.wait_until(lambda: "╭" not in view.text())
@@ -328,7 +328,7 @@ def test_several_questions_are_answered_one_by_one(terminal: Start, agent: Bin) 
     press_when_it_counts(view, b"a", "│ claude wants to run Bash: touch x0")
     press_when_it_counts(view, b"a", "claude allowed by you\n? claude wants to run Bash: touch x0")
     assert view.end() == 0
-    assert "[allow touch x1] [allow touch x0]" in view.text()
+    assert all(f"allowed touch x{number}" in view.text() for number in (0, 1))
 
 
 @pytest.mark.parametrize("gap", ["\n  | ", ""], ids=["its second line", "its first line"])
@@ -344,7 +344,7 @@ def test_no_row_of_a_question_passes_for_a_line_of_ours(gap: str) -> None:
 
 
 def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
-    agent("claude", PROGRAM.replace("touch x", "touch " + 290 * "xy " + "the end of it "))
+    install_claude(agent.folder, "touch " + 290 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "ask me", rows=12)
     view.wait_for("… complete above")
     view.wait_until(lambda: "^C detach" in view.text().splitlines()[-1], "the block does not end with its help")
@@ -354,7 +354,7 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
 
 
 def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal: Start, agent: Bin) -> None:
-    agent("claude", PROGRAM.replace("touch x", "touch " + 90 * "xy " + "the end of it "))
+    install_claude(agent.folder, "touch " + 90 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "ask me")
     view.wait_for("waiting 0:00")
     assert "complete above" not in view.text()
@@ -373,7 +373,7 @@ def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal:
 def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
     terminal: Start, agent: Bin, hocket: Hocket
 ) -> None:
-    agent("claude", PROGRAM.replace("touch x", "touch " + 50 * "xy " + "the end of it "))
+    install_claude(agent.folder, "touch " + 50 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "-", stdin=b"ask me")
     view.wait_for("◆  claude")
     text = view.text()
@@ -423,7 +423,7 @@ def test_what_keys_do_after_ctrl_c_is_seen_and_what_the_box_would_do_is_not(
 
 
 def test_a_question_that_nobody_is_to_answer_has_no_box(terminal: Start, agent: Bin) -> None:
-    agent("claude", PROGRAM)
+    install_claude(agent.folder)
     view = terminal("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert view.end() == 4
     assert "not answered (--on-question fail): the run ends" in " ".join(view.text().split())

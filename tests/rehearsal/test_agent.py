@@ -164,6 +164,49 @@ def test_a_denial_and_its_reason_reach_the_agent(cast: Make) -> None:
     ]
 
 
+def test_questions_of_one_message_are_open_together(cast: Make) -> None:
+    asks = [{"ask": {"tool": "Bash", "result": f"did {number}", "id": f"q{number}"}} for number in (1, 2)]
+    with cast(rule({"tools": asks}, {"echo": "{prompt}: {last}"})).start(*ASKING) as process:
+        first, second = process.say("go").until("control_request"), process.until("control_request")
+        assert [question["request_id"] for question in (first, second)] == ["q1", "q2"]
+        process.answer(second, allow=False, message="too early")
+        assert process.answer(first, allow=True).until("result")["result"] == "go: did 1\ntoo early"
+
+
+def test_rule_granted_for_the_session_asks_no_more(cast: Make) -> None:
+    ask = {"ask": {"tool": "Bash", "rule": "rm *", "result": "gone"}}
+    with cast(rule(ask, {"say": "removed"})).start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        (suggested,) = question["request"]["permission_suggestions"]
+        assert (suggested["rules"], suggested["destination"]) == (
+            [{"toolName": "Bash", "ruleContent": "rm *"}],
+            "localSettings",
+        )
+        reply = {"behavior": "allow", "updatedPermissions": [{**suggested, "destination": "session"}]}
+        response = {"subtype": "success", "request_id": question["request_id"], "response": reply}
+        process.send({"type": "control_response", "response": response}).until("result")
+        process.say("again").until("result")
+        assert process.end() == 0
+    assert [kind(event) for event in process.events].count("control_request") == 1
+
+
+def test_answers_of_the_user_are_the_result_of_the_tool(cast: Make) -> None:
+    with cast(rule({"ask": {"tool": "AskUserQuestion"}}, {"echo": "{last}"})).start(*ASKING) as process:
+        question = process.say("go").until("control_request")
+        reply = {"behavior": "allow", "updatedInput": {"answers": {"Which?": "Blue"}}}
+        response = {"subtype": "success", "request_id": question["request_id"], "response": reply}
+        process.send({"type": "control_response", "response": response})
+        assert process.until("result")["result"] == "Which? Blue"
+
+
+def test_wait_lasts_until_the_file_exists(cast: Make) -> None:
+    agent = cast(rule({"say": "begun"}, {"wait": {"file": "go"}}, {"say": "over"}))
+    with agent.start() as process:
+        process.say("x").until("assistant")
+        (agent.world / "go").touch()
+        assert process.until("result")["result"] == "over"
+
+
 def test_a_question_that_nobody_can_answer_any_more_is_denied(cast: Make) -> None:
     with cast(rule(QUESTION, {"say": "removed"})).start(*ASKING) as process:
         process.say("go").until("control_request")

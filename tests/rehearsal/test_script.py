@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hocket import rehearsal
 from hocket.errors import UsageError
 from hocket.rehearsal import ScriptError, load, parse
-from hocket.rehearsal.steps import Call, Calls, End, Fail, Marker, Rule, Say, Spend, Think, Wait
+from hocket.rehearsal.steps import Call, Calls, Echo, End, Fail, Marker, Rule, Say, Spend, Think, Wait
 
 WORDS = [
     "rules",
@@ -62,7 +62,7 @@ rules:
       - say: hello
       - tool: {name: Bash, input: {command: make}, result: ok, error: true}
       - tools: [{name: Read}, {ask: {tool: Edit}}, {agent: {prompt: look}}]
-      - ask: {tool: Bash, input: {command: rm x}, allowed: [{say: did}], denied: [{say: did not}]}
+      - ask: {tool: Bash, input: {command: rm x}, allowed: [{say: did}], denied: [{say: did not}], rule: rm *, id: q1}
       - agent: {type: reviewer, prompt: review, background: true}
       - wait: 0.2
       - cost: 0.02
@@ -73,6 +73,8 @@ rules:
       - hang
       - crash
       - fail: {exit: 3}
+      - echo: "{prompt}"
+      - wait: {file: go}
   - when: {woken: true}
     do: [{fail: {status: 529, message: full}}]
 default: [{say: otherwise}]
@@ -107,8 +109,10 @@ def test_every_word_of_a_script_is_understood(tmp_path: Path) -> None:
             ),
         )
     )
+    assert first.do[-2:] == (Echo("{prompt}"), Wait(file="go"))
+    assert (first.do[4].calls[0].rule, first.do[4].calls[0].id) == ("rm *", "q1")
     assert first.do[6:9] == (Wait(0.2), Spend(cost=0.02), Spend(None, 1, 2))
-    assert first.do[9:] == (Marker(), End("break"), End("refuse"), End("hang"), End("crash"), Fail(None, exit=3))
+    assert first.do[9:-2] == (Marker(), End("break"), End("refuse"), End("hang"), End("crash"), Fail(None, exit=3))
     assert second == Rule(second.when, (Fail(529, "full"),))
     assert second.when.woken == 0
     assert (script.default, script.marker) == ((Say("otherwise"),), "READY")

@@ -22,6 +22,7 @@ from hocket.rehearsal.steps import (
     AGENT_TOOL,
     Call,
     Calls,
+    Echo,
     End,
     Fail,
     Marker,
@@ -107,11 +108,13 @@ def next_message(script: Script, conversation: Conversation) -> Message | Uncove
     if steps is None:
         return _uncovered(conversation, turn)
     marker = marker_for(script, conversation.system)
+    last = turn.prompt
     for reply in turn.replies:
-        message, rest = _take(steps, marker)
+        message, rest = _take(steps, marker, turn.prompt, last)
+        last = reply.text
         reaction = _choose(script, conversation, turn, reply.text, reacting=True)
         steps = _after(message, rest, reply) if reaction is None else reaction
-    return _take(steps, marker)[0]
+    return _take(steps, marker, turn.prompt, last)[0]
 
 
 def _uncovered(conversation: Conversation, turn: Turn) -> Uncovered:
@@ -171,7 +174,7 @@ def _offers(wanted: tuple[str, ...] | None, offered: tuple[str, ...]) -> bool:
 # --- Which message of its list ------------------------------------------------------------------------------
 
 
-def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ...]]:
+def _take(steps: tuple[Step, ...], marker: str, prompt: str, last: str) -> tuple[Message, tuple[Step, ...]]:
     """The next message of a list, and the rest of the list."""
     parts: list[Part] = []
     spend = Spend()
@@ -193,6 +196,8 @@ def _take(steps: tuple[Step, ...], marker: str) -> tuple[Message, tuple[Step, ..
                 _say(parts, marker)
             case Say():
                 _say(parts, step.text)
+            case Echo():
+                _say(parts, step.text.replace("{last}", last).replace("{prompt}", prompt))
             case _:
                 parts.append(step)
     if not any(isinstance(part, Say) for part in parts):

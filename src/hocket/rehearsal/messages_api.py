@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hocket.rehearsal.matching import Message
@@ -20,6 +20,7 @@ INPUT_TOKENS = 10
 OUTPUT_TOKENS = 20
 SIGNATURE = "cmVoZWFyc2Fs"
 PIECE = 40
+LOOK_SECONDS = 0.02
 MOST_PIECES = 200
 
 
@@ -27,13 +28,13 @@ def new_id(kind: str) -> str:
     return f"{kind}_{os.urandom(12).hex()}"
 
 
-def contents(message: Message) -> list[Block | float]:
-    """The content blocks of a message, with pauses between them. Each tool call gets a new id."""
-    made: list[Block | float] = []
+def contents(message: Message) -> list[Block | Wait]:
+    """The content blocks of a message, with waits between them. Each tool call gets a new id."""
+    made: list[Block | Wait] = []
     for part in message.parts:
         match part:
             case Wait():
-                made.append(part.seconds)
+                made.append(part)
             case Say():
                 made.append({"type": "text", "text": part.text})
             case Think():
@@ -43,7 +44,16 @@ def contents(message: Message) -> list[Block | float]:
     return made
 
 
-def blocks(items: list[Block | float]) -> list[Block]:
+def pauses(items: Iterable[object]) -> Iterator[float]:
+    """The pauses of all waits, in seconds; many short ones until a file exists."""
+    for item in items:
+        if isinstance(item, Wait):
+            yield item.seconds
+            while item.file is not None and not os.path.exists(item.file):
+                yield LOOK_SECONDS
+
+
+def blocks(items: list[Block | Wait]) -> list[Block]:
     return [item for item in items if isinstance(item, dict)]
 
 
@@ -53,14 +63,14 @@ def tokens(spend: Spend) -> tuple[int, int]:
     return given, OUTPUT_TOKENS if spend.output is None else spend.output
 
 
-def whole(message: Message, items: list[Block | float], id: str, model: str) -> dict[str, Any]:
+def whole(message: Message, items: list[Block | Wait], id: str, model: str) -> dict[str, Any]:
     """The message as one object."""
     given, made = tokens(message.spend)
     usage = {"input_tokens": given, "output_tokens": made}
     return {**head(id, model), "content": blocks(items), "stop_reason": message.stop_reason, "usage": usage}
 
 
-def frames(message: Message, items: list[Block | float], id: str, model: str) -> Iterator[Frame | float]:
+def frames(message: Message, items: list[Block | Wait], id: str, model: str) -> Iterator[Frame | float]:
     """The message as a stream. It ends without ``message_stop`` where the script breaks it off."""
     given, made = tokens(message.spend)
     yield {
@@ -69,8 +79,8 @@ def frames(message: Message, items: list[Block | float], id: str, model: str) ->
     }
     index = 0
     for item in items:
-        if isinstance(item, float):
-            yield item
+        if isinstance(item, Wait):
+            yield from pauses([item])
             continue
         yield from _block_frames(index, item)
         index += 1

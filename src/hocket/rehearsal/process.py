@@ -21,6 +21,7 @@ from hocket.rehearsal.matching import NOTIFICATION, Uncovered
 from hocket.rehearsal.messages_api import tokens
 from hocket.rehearsal.session import Session
 from hocket.rehearsal.steps import AGENT_TOOL, NO_DEFINITION, Script, Spend
+from hocket.rehearsal.stream_events import camel
 from hocket.rehearsal.tools import OfferedTools, offered_tools
 
 
@@ -45,6 +46,8 @@ class AgentProcess:
         self.safety_stops = 0
         self.last_result: dict[str, Any] | None = None
         self._state = state
+        self._granted: set[tuple[str | None, ...]] = set()
+        """Tools with the rules that an answer has allowed."""
         self._tasks: list[Mapping[str, Any]] = []
         self._since = stream_events.no_usage()
         self._cost_before = session.used["cost"]
@@ -76,14 +79,25 @@ class AgentProcess:
     def offered_tools(self, agent: str) -> OfferedTools:
         return offered_tools(self.flags, self.definitions.get(agent, {}))
 
-    def is_free(self, tool: str) -> bool:
+    def is_free(self, tool: str, rule: str | None) -> bool:
         """True if a tool that needs permission may be used without asking."""
-        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == stream_events.camel("accept_edits")
+        if (tool, rule) in self._granted:
+            return True
+        edits = tool in ("Edit", "Write", "NotebookEdit") and self.mode == camel("accept_edits")
         allowed = tool in (self.flags.tools("--allowedTools") or [])
-        return edits or allowed or self.mode == stream_events.camel("bypass_permissions")
+        return edits or allowed or self.mode == camel("bypass_permissions")
+
+    def grant(self, answer: Mapping[str, Any]) -> None:
+        """Apply the rules of an answer that allow a tool for the rest of the session."""
+        for update in answer.get(camel("updated_permissions")) or ():
+            if update.get("type") == camel("add_rules") and update.get("destination") == "session":
+                rules = (
+                    tuple(rule.get(camel(key)) for key in ("tool_name", "rule_content")) for rule in update["rules"]
+                )
+                self._granted.update(rules)
 
     def can_ask(self) -> bool:
-        return self.flags.asks_host and self.flags.reads_lines and self.mode != stream_events.camel("dont_ask")
+        return self.flags.asks_host and self.flags.reads_lines and self.mode != camel("dont_ask")
 
     # --- output ---------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.rehearsal.matching import Conversation, Message
-from hocket.rehearsal.messages_api import Frame, new_id, pieces, tokens
+from hocket.rehearsal.messages_api import Frame, new_id, pauses, pieces, tokens
 from hocket.rehearsal.steps import Call, Say, Think, Wait
 
 AGENT = "codex"
@@ -57,7 +57,7 @@ def events(message: Message) -> Iterator[Frame | float]:
     yield {"type": "response.created", "response": response}
     for part in message.parts:
         if isinstance(part, Wait):
-            yield part.seconds
+            yield from pauses([part])
         else:
             yield from _item_events(part)
     if not message.has_no_end:

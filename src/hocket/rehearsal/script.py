@@ -6,11 +6,13 @@
         do:
           - think: "…"
           - say: "…"
+          - echo: "you said {prompt}"            # {last}: the prompt, or the results of tools
           - tool: {name: Bash, input: {command: make}, result: "ok"}
           - tools: [{name: Read, input: {file_path: a}}, {agent: {prompt: "…"}}]
-          - ask: {tool: Bash, input: {command: rm x}, allowed: [steps], denied: [steps]}
+          - ask: {tool: Bash, input: {command: rm x}, allowed: [steps], denied: [steps],
+                  rule: "rm *", id: q1}
           - agent: {type: general-purpose, prompt: "…", background: true}
-          - wait: 0.2
+          - wait: 0.2                           # or {file: go}
           - cost: 0.02
           - usage: {input: 10, output: 20}
           - marker
@@ -36,6 +38,7 @@ from hocket.rehearsal.steps import (
     DEFAULT_TYPE,
     Call,
     Calls,
+    Echo,
     End,
     Fail,
     Marker,
@@ -189,7 +192,7 @@ def _check_failures(steps: tuple[Step, ...], place: str) -> None:
         if step == End("break") and not spoken:
             raise ScriptError(f"{place}: step {number}: break must follow a text", "add a say step before it")
         ends = isinstance(step, Calls | Fail | End)
-        spoken = not ends and (spoken or isinstance(step, Say | Marker))
+        spoken = not ends and (spoken or isinstance(step, Say | Echo | Marker))
         thought = not ends and (thought or isinstance(step, Think))
 
 
@@ -221,12 +224,15 @@ def _tool(value: Any, place: str) -> Call:
 
 
 def _ask(value: Any, place: str) -> Call:
-    keys = _mapping(value, place, required=("tool",), optional=("input", "result", "error", "allowed", "denied"))
+    optional = ("input", "result", "error", "allowed", "denied", "rule", "id")
+    keys = _mapping(value, place, required=("tool",), optional=optional)
     plain = _tool({"name": keys["tool"], **{k: keys[k] for k in ("input", "result", "error") if k in keys}}, place)
     return plain._replace(
         asks=True,
         allowed=_steps(keys["allowed"], f"{place}, allowed") if "allowed" in keys else None,
         denied=_steps(keys["denied"], f"{place}, denied") if "denied" in keys else None,
+        rule=_text(keys["rule"], f"{place}: rule") if "rule" in keys else None,
+        id=_text(keys["id"], f"{place}: id") if "id" in keys else None,
     )
 
 
@@ -274,6 +280,12 @@ def _fail(value: Any, place: str) -> Fail:
     return Fail(_between(keys["status"], 400, 599, f"{place}: status"), message)
 
 
+def _wait(value: Any, place: str) -> Wait:
+    if not isinstance(value, dict):
+        return Wait(_amount(value, LONGEST_WAIT, place))
+    return Wait(file=_text(_mapping(value, place, required=("file",))["file"], f"{place}: file"))
+
+
 def _usage(value: Any, place: str) -> Spend:
     keys = _mapping(value, place, optional=("input", "output"))
     tokens = {key: _between(keys[key], 0, 10**9, f"{place}: {key}") for key in keys}
@@ -284,8 +296,9 @@ _CALLS: Mapping[str, Callable[[Any, str], Call]] = {"tool": _tool, "ask": _ask, 
 
 _STEPS: Mapping[str, Callable[[Any, str], Step]] = {
     "say": lambda value, place: Say(_text(value, place)),
+    "echo": lambda value, place: Echo(_text(value, place)),
     "think": lambda value, place: Think(_text(value, place)),
-    "wait": lambda value, place: Wait(_amount(value, LONGEST_WAIT, place)),
+    "wait": _wait,
     "cost": lambda value, place: Spend(cost=_amount(value, 1e6, place)),
     "usage": _usage,
     "tools": _together,

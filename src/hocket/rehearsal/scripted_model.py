@@ -326,8 +326,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._goes_on(message)
 
     def _pause_all(self, message: Message) -> bool:
-        pauses = (item for item in messages_api.contents(message) if isinstance(item, float))
-        return all(self.server.model.wait(pause) for pause in pauses)
+        return all(self.server.model.wait(pause) for pause in messages_api.pauses(message.parts))
 
     def _goes_on(self, message: Message) -> bool:
         """False if the script gives no complete response."""

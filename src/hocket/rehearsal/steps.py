@@ -20,6 +20,12 @@ class Say(NamedTuple):
     text: str
 
 
+class Echo(NamedTuple):
+    """A text in which ``{prompt}`` and ``{last}`` stand for the prompt and the last input."""
+
+    text: str
+
+
 class Think(NamedTuple):
     text: str
 
@@ -29,7 +35,9 @@ class Marker(NamedTuple):
 
 
 class Wait(NamedTuple):
-    seconds: float
+    seconds: float = 0.0
+    file: str | None = None
+    """A file to wait for, after the seconds."""
 
 
 class Spend(NamedTuple):
@@ -51,6 +59,10 @@ class Call(NamedTuple):
     """Whether it needs permission."""
     allowed: tuple[Step, ...] | None = None
     denied: tuple[Step, ...] | None = None
+    rule: str | None = None
+    """The permission rule to suggest for this tool."""
+    id: str | None = None
+    """The id of the question; a new one if None."""
 
 
 class Calls(NamedTuple):
@@ -76,7 +88,7 @@ class End(NamedTuple):
     kind: str
 
 
-Step = Say | Think | Marker | Wait | Spend | Calls | Fail | End
+Step = Say | Echo | Think | Marker | Wait | Spend | Calls | Fail | End
 
 
 class Pattern(NamedTuple):

@@ -102,16 +102,21 @@ def tool_result(id: str, content: Any, *, error: bool) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": error}
 
 
-def question(id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, agent: str | None) -> Event:
+def question(
+    id: str, name: str, tool_input: Mapping[str, Any], tool_id: str, agent: str | None, rule: str | None
+) -> Event:
+    suggested: dict[str, Any] = {"type": camel("set_mode"), "mode": camel("accept_edits"), "destination": "session"}
+    if rule is not None:
+        rules = [spelled({"tool_name": name, "rule_content": rule})]
+        suggested = {"type": camel("add_rules"), "rules": rules, "behavior": "allow"}
+        suggested["destination"] = camel("local_settings")
     request = {
         "subtype": "can_use_tool",
         "tool_name": name,
         "display_name": name,
         "input": dict(tool_input),
         "description": str(tool_input.get("description", "")),
-        "permission_suggestions": [
-            {"type": camel("set_mode"), "mode": camel("accept_edits"), "destination": "session"}
-        ],
+        "permission_suggestions": [suggested],
         "tool_use_id": tool_id,
     }
     return {

@@ -183,9 +183,8 @@ class ScriptedAgent:
             self._pause(0)  # an interrupt counts here too
 
     def _failed(self, message: Message, status: int) -> stream_events.Result:
-        for item in messages_api.contents(message):
-            if isinstance(item, float):
-                self._pause(item)
+        for pause in messages_api.pauses(message.parts):
+            self._pause(pause)
         reason = message.fail.message if message.fail else ""
         text = f"API Error: {status} {reason}"
         if self.is_lead:
@@ -226,37 +225,62 @@ class ScriptedAgent:
     def _use(self, message: Message, blocks: list[messages_api.Block]) -> None:
         results: list[dict[str, Any]] = []
         waiting = list(zip(message.calls, blocks, strict=True))
+        asked = {block["id"]: self._ask(call, block) for call, block in waiting if self._asks(call)}
         self._using = True
         try:
             while waiting:
                 call, block = waiting[0]
-                used = self._call(call, block)
-                self._told(results, block, used)
+                used = self._call(call, block, asked.get(block["id"]))
+                self._report_result(results, block, used)
                 waiting.pop(0)
         except Interrupted:
+            for call, block in waiting:
+                if block["id"] in asked:
+                    self.process.emit(stream_events.withdrawn(asked[block["id"]]))
+                    self._denied(call, block)
             self.process.acknowledge_interrupts()
             for _, block in waiting:
-                self._told(results, block, Used(STOPPED, error=True))
+                self._report_result(results, block, Used(STOPPED, error=True))
             raise
         finally:
             self.messages.append({"role": "user", "content": results})
         self._using = False
 
-    def _told(self, results: list[dict[str, Any]], block: messages_api.Block, used: Used) -> None:
+    def _report_result(self, results: list[dict[str, Any]], block: messages_api.Block, used: Used) -> None:
         result = stream_events.tool_result(block["id"], used.content, error=used.error)
         results.append(result)
         self.process.emit(stream_events.user([result], self._about))
         if used.then is not None:
             used.then()
 
-    def _call(self, call: Call, block: messages_api.Block) -> Used:
+    def _asks(self, call: Call) -> bool:
+        is_free = not call.asks or self.process.is_free(call.name, call.rule)
+        return not is_free and self.process.can_ask() and self.process.offered_tools(self.name).offers(call.name)
+
+    def _ask(self, call: Call, block: messages_api.Block) -> str:
+        """Emit the question whether a tool may be used, and return its id."""
+        request = call.id or stream_events.new_uuid()
+        agent = str(self._task["task_id"]) if self._task else None
+        self.process.emit(stream_events.question(request, call.name, call.input, block["id"], agent, call.rule))
+        return request
+
+    def _call(self, call: Call, block: messages_api.Block, request: str | None) -> Used:
         if self._task is not None:
             self.process.emit(stream_events.task_event("task_progress", _short(self._task), last_tool_name=call.name))
         if not self.process.offered_tools(self.name).offers(call.name):
             return Used(NOT_OFFERED.format(tool=call.name), error=True)
-        if call.asks and (denied := self._ask(call, block)) is not None:
+        if request is not None:
+            answer = self.process.inbox.answer(request, interruptible=not self.in_background)
+            if answer is None or answer.get("behavior") != "allow":
+                self._denied(call, block)
+                return Used(UNANSWERED if answer is None else str(answer.get("message") or "denied"), error=True)
+            self.process.grant(answer)
+            if answers := (answer.get(stream_events.camel("updated_input")) or {}).get("answers"):
+                return Used("\n".join(f"{question} {text}" for question, text in answers.items()))
+        elif call.asks and not self.process.is_free(call.name, call.rule):
+            self.process.emit(stream_events.permission_denied(call.name, block["id"], DENIED))
             self._denied(call, block)
-            return Used(denied, error=True)
+            return Used(DENIED, error=True)
         if call.name in AGENT_TOOLS and call.result is None:
             return self._delegate(block)
         return Used(call.result or f"({call.name} completed with no output)", error=call.error)
@@ -264,26 +288,6 @@ class ScriptedAgent:
     def _denied(self, call: Call, block: messages_api.Block) -> None:
         denial = {"tool_name": call.name, "tool_use_id": block["id"], "tool_input": dict(call.input)}
         self.process.denials.append(denial)
-
-    def _ask(self, call: Call, block: messages_api.Block) -> str | None:
-        """None if the tool may be used, else the reason why not."""
-        if self.process.is_free(call.name):
-            return None
-        if not self.process.can_ask():
-            self.process.emit(stream_events.permission_denied(call.name, block["id"], DENIED))
-            return DENIED
-        request = stream_events.new_uuid()
-        agent = str(self._task["task_id"]) if self._task else None
-        self.process.emit(stream_events.question(request, call.name, call.input, block["id"], agent))
-        try:
-            answer = self.process.inbox.answer(request, interruptible=not self.in_background)
-        except Interrupted:
-            self.process.emit(stream_events.withdrawn(request))
-            self._denied(call, block)
-            raise
-        if answer is None:
-            return UNANSWERED
-        return None if answer.get("behavior") == "allow" else str(answer.get("message") or "denied")
 
     # --- sub-agents -----------------------------------------------------------------------------------------
 
