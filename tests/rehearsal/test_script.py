@@ -110,7 +110,9 @@ def test_every_word_of_a_script_is_understood(tmp_path: Path) -> None:
         )
     )
     assert first.do[-2:] == (Echo("{prompt}"), Wait(file="go"))
-    assert (first.do[4].calls[0].rule, first.do[4].calls[0].id) == ("rm *", "q1")
+    asking = first.do[4]
+    assert isinstance(asking, Calls)
+    assert (asking.calls[0].rule, asking.calls[0].id) == ("rm *", "q1")
     assert first.do[6:9] == (Wait(0.2), Spend(cost=0.02), Spend(None, 1, 2))
     assert first.do[9:-2] == (Marker(), End("break"), End("refuse"), End("hang"), End("crash"), Fail(None, exit=3))
     assert second == Rule(second.when, (Fail(529, "full"),))
