@@ -15,7 +15,7 @@ from hocket.api.wire import RunOut
 from hocket.chain.variables import blanks
 from hocket.cli.access import EXIT_ASKS, EXIT_BUDGET, EXIT_TIMED_OUT
 from hocket.cli.dispatch import BROKEN_PIPE
-from hocket.config.loading import load, look
+from hocket.config.loading import find_chains, load
 from hocket.errors import BY_CODE
 
 ROOT = Path(__file__).parents[1]
@@ -171,7 +171,7 @@ def test_example_files_load_without_problems(home: Path) -> None:
     found = load(str(EXAMPLES), str(home))
     assert set(found.files) == {str(EXAMPLES / "hocket.toml"), str(EXAMPLES / "forge/chains.json")}
     assert set(found.chains) == {"ship", "cross-project-workflow", "side-by-side"}
-    assert look(str(EXAMPLES), str(home)).problems == []
+    assert find_chains(str(EXAMPLES), str(home)).problems == []
 
 
 @pytest.mark.req("S1-53", "S1-34")

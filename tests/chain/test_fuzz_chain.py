@@ -17,7 +17,7 @@ import pytest
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight
 from hocket.chain.parse import parse, render
-from hocket.config import Place, schema
+from hocket.config import ConfigFile, schema
 from hocket.config.settings import Config
 from hocket.errors import ChainSyntaxError, ConfigError, HocketError
 from hocket.input_limits import MAX_ITERATIONS, MAX_STEPS
@@ -197,21 +197,21 @@ def changed(dice: random.Random, value: Any) -> Any:
     return {**value, key: changed(dice, value[key])}
 
 
-def some_configuration(dice: random.Random) -> tuple[Place, str]:
-    place = Place("/p/forge/chains.json", dice.choice(["user", "project"]), True)
+def some_configuration(dice: random.Random) -> tuple[ConfigFile, str]:
+    place = ConfigFile("/p/forge/chains.json", dice.choice(["user", "project"]), True)
     how = dice.random()
     if how < 0.55:
         return place, json.dumps(changed(dice, SAMPLE))
     if how < 0.7:
         return place, edited(dice, json.dumps(SAMPLE, indent=1), dice.randrange(1, 4))
-    place = Place("/p/hocket.toml", dice.choice(["user", "project"]), False)
+    place = ConfigFile("/p/hocket.toml", dice.choice(["user", "project"]), False)
     if how < 0.98:
         return place, edited(dice, TOML, dice.randrange(1, 4))
     depth = dice.choice([50, 990, 100_000])
     return place, dice.choice(["chains = " + "[" * depth, "[chains" + ".a" * min(depth, 5000) + "]", "a=" * depth])
 
 
-def check_configuration(given: tuple[Place, str]) -> bool:
+def check_configuration(given: tuple[ConfigFile, str]) -> bool:
     place, text = given
     try:
         part = schema.parse(place, text, "/u")
@@ -225,7 +225,7 @@ def check_configuration(given: tuple[Place, str]) -> bool:
     return True
 
 
-def check_place(place: Place, text: str, error: ConfigError) -> None:
+def check_place(place: ConfigFile, text: str, error: ConfigError) -> None:
     """The file always; within a chain also the chain, and within its steps the step."""
     assert error.message.startswith((f"{place.path}: ", f"{place.path}, ")), (text, error.message)
     of_chain = re.match(r'.*?: chain "(.*?)"(, step \d+(, member \d+)?)?(, ".*?")?: ', error.message, re.DOTALL)

@@ -14,7 +14,7 @@ from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Ca
 from hocket.catalog.routing_table import routing_table
 from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
 from hocket.cli.format import display_width, typable
-from hocket.config.settings import approval
+from hocket.config.settings import approve_command
 
 PIPE = AgentsPage()
 
@@ -153,7 +153,7 @@ def _words(line: str) -> list[str]:
 
 def test_apostrophes_of_a_sentence_are_no_quotes() -> None:
     path = "/p/a\x07b"
-    told = typable(f"it isn't yours; the users' way: {approval(path)}")
+    told = typable(f"it isn't yours; the users' way: {approve_command(path)}")
     assert told == "it isn't yours; the users' way: hocket trust '/p/a'$'\\x07''b'"
     assert typable("plain 'text'") == "plain 'text'"
 

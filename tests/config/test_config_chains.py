@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hocket.config.loading import load, look
+from hocket.config.loading import find_chains, load
 from hocket.config.settings import ChainConfig
 from hocket.errors import ConfigError
 
@@ -78,13 +78,13 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
 @pytest.mark.parametrize(
     ("chain", "words"),
     [
-        ({"budgetUsd": 0}, ['"budgetUsd"', "dollars above 0"]),
+        ({"budgetUsd": 0}, ['"budgetUsd"', "USD above 0"]),
         ({"budgetUsd": "5"}, ['"budgetUsd"', "'5'"]),
         ({"budgetUsd": True}, ['"budgetUsd"', "True"]),
-        ({"budgetTokens": 1.5}, ['"budgetTokens"', "whole number"]),
+        ({"budgetTokens": 1.5}, ['"budgetTokens"', "an integer"]),
         ({"idleTimeout": -1}, ['"idleTimeout"', "seconds"]),
-        ({"failures": 0}, ['"failures"', "whole number"]),
-        ({"noProgress": "x"}, ['"noProgress"', "whole number"]),
+        ({"failures": 0}, ['"failures"', "an integer"]),
+        ({"noProgress": "x"}, ['"noProgress"', "an integer"]),
         ({"gateTimeout": 0}, ['"gateTimeout"', "seconds"]),
         ({"onLost": "panic"}, ['"onLost"', '"ask" or "retry"']),
         ({"isolation": "vm"}, ['"isolation"', '"none" or "worktree"']),
@@ -92,7 +92,7 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
         ({"until": " "}, ['"until"', "shell command"]),
         ({"marker": "a\nb"}, ['"marker"', "one line"]),
         ({"marker": "`*`"}, ['"marker"', "one line"]),
-        ({"until": "a\0b"}, ['"until"', "shell command"]),
+        ({"until": "a\0b"}, ['"until"', "contains NUL"]),
         ({"steps": [{"agent": "a", "budgetUsd": -1}]}, ["step 1", '"budgetUsd"']),
         ({"steps": [{"agent": "a", "until": 1}]}, ["step 1", '"until"']),
         ({"steps": [{"agent": "a"}, {"group": []}]}, ["step 2", '"group"', "at least one member"]),
@@ -100,7 +100,7 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
         ({"steps": [{"group": ["a"]}]}, ["step 1, member 1", "table"]),
         ({"steps": [{"group": [{"agent": "a"}, {}]}]}, ["step 1, member 2", 'has no "agent"']),
         ({"steps": [{"group": [{"agent": "a", "timeout": 0}]}]}, ["step 1, member 1", '"timeout"']),
-        ({"steps": [{"group": [{"group": [{"agent": "a"}]}]}]}, ["step 1, member 1", "a group within a group"]),
+        ({"steps": [{"group": [{"group": [{"agent": "a"}]}]}]}, ["step 1, member 1", "a group cannot contain a group"]),
         ({"steps": [{"group": [{"agent": "a"}], "iterations": 3}]}, ["step 1", '"iterations"', "members"]),
     ],
     ids=lambda value: json.dumps(value)[:70] if isinstance(value, dict) else "",
@@ -144,7 +144,7 @@ def test_a_chain_of_a_file_has_no_more_steps_than_one_of_a_text(project: Path) -
 def test_a_broken_file_hides_only_its_own_chains(project: Path) -> None:
     (project / "hocket.toml").write_text('[chains.here]\nsteps = [{ agent = "a" }]\n')
     file = in_json(project, {"steps": []})
-    found = look(str(project), str(project.parent / "home"))
+    found = find_chains(str(project), str(project.parent / "home"))
     assert set(found.chains) == {"here"}
     assert [path for path, _ in found.problems] == [str(file)]
     assert str(file) in found.places
@@ -156,14 +156,14 @@ def test_a_projects_chains_file_takes_the_place_of_the_users(project: Path, is_b
     users.parent.mkdir(parents=True)
     users.write_text(json.dumps({"chains": {"mine": {"steps": [{"agent": "a"}]}}}))
     home = str(project.parent / "home")
-    assert set(look(str(project), home).chains) == {"mine"}
+    assert set(find_chains(str(project), home).chains) == {"mine"}
     in_json(project, {"steps": [] if is_broken else [{"agent": "a"}]})
-    assert set(look(str(project), home).chains) == (set() if is_broken else {"ship"})
+    assert set(find_chains(str(project), home).chains) == (set() if is_broken else {"ship"})
 
 
 def test_the_nearest_file_has_a_chain_of_two(project: Path) -> None:
     (project / "hocket.toml").write_text('[chains.ship]\nsteps = [{ agent = "near" }]\n')
     in_json(project, {"steps": [{"agent": "far"}]})
-    found = look(str(project), str(project.parent / "home"))
+    found = find_chains(str(project), str(project.parent / "home"))
     assert found.chains["ship"].steps[0].agent == "near"
     assert ship(project).steps[0].agent == "near"

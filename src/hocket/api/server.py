@@ -98,7 +98,7 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     )
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
-    tcp = _bind_tcp(home, host, config.port_wanted() if port is None else port)
+    tcp = _bind_tcp(home, host, config.requested_port() if port is None else port)
     address = Address(host, tcp.getsockname()[1], unix_path)
     reserve = Reserve(home)
     store = open_store(home / DATABASE, make_room=reserve.make_room)

@@ -231,8 +231,8 @@ def _alias(name: str, alias: AgentConfig, meant: Entry | None) -> Entry:
     """What an alias says, and what it does not say from the definition that it stands for."""
     given: dict[str, Any] = {
         field: list(value) if isinstance(value, tuple) else value
-        for field in AgentConfig.fields
-        if field not in _NOT_GIVEN and (value := getattr(alias, field)) != getattr(AgentConfig, field, None)
+        for field in AgentConfig._fields
+        if field not in _NOT_GIVEN and (value := getattr(alias, field)) != AgentConfig._field_defaults.get(field)
     }
     base = meant or Entry(name, ALIAS, alias.source)
     return replace(

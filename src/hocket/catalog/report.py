@@ -30,7 +30,7 @@ from hocket.catalog.entries import (
     Problem,
 )
 from hocket.catalog.programs import did_you_mean
-from hocket.config.settings import AgentConfig, ClaudeConfig, Config, approval
+from hocket.config.settings import AgentConfig, ClaudeConfig, Config, approve_command
 from hocket.errors import AgentNotFound
 
 Table = Mapping[str, Any]
@@ -291,7 +291,7 @@ def trust_line(agent: Mapping[str, Any]) -> str | None:
     """What to type before the agent may run; None when nothing stands in its way."""
     if not agent["needs_trust"]:
         return None
-    return approval(*agent["trust_targets"])
+    return approve_command(*agent["trust_targets"])
 
 
 # --- Why ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from hocket import config
 from hocket.cli import access
 from hocket.cli.format import STATUS_LABELS, format_table, truncate
 from hocket.cli.usage import COUNT, FLAG, JSON, Argument, ArgumentError, Option, command
-from hocket.config.settings import meant
+from hocket.config.settings import suggestion
 from hocket.errors import ConfigError
 from hocket.views.text import duration, one_line, strip_controls
 
@@ -56,7 +56,7 @@ def _find(name: str, found: Row) -> Row:
     broken = "".join(f"\n  {problem['path']}: {problem['reason']}" for problem in found["problems"])
     unread = f". Files that cannot be read:{broken}" if broken else ""
     raise ConfigError(
-        f"unknown chain {name!r}. Available chains: {', '.join(known) or 'none'}{unread}", meant(name, known)
+        f"unknown chain {name!r}. Available chains: {', '.join(known) or 'none'}{unread}", suggestion(name, known)
     )
 
 

@@ -165,7 +165,9 @@ def _rehearse(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> int:
     with temp_home("rehearsal", options["keep"]) as place:
         share_configuration(place, users_home)
         # Binding needs a program for every agent; which one does not matter yet.
-        config.take_on(temp_environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable}))
+        config.replace_environment(
+            temp_environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable})
+        )
         rehearsal = _prepare(place, words, cwd, options)
         if not (options["as_json"] or options["quiet"]):
             _announce(rehearsal, options["is_real"], place)
@@ -218,7 +220,9 @@ def _scripted_agents(
     if not is_real:
         cwds = {step.spec.cwd for step in rehearsal.chain.steps}
         found = sub_agents(cwds, access.environment(cwd), config.home())
-        config.take_on(temp_environment(place, before, scripted_environment(place, rehearsal.script, state, found)))
+        config.replace_environment(
+            temp_environment(place, before, scripted_environment(place, rehearsal.script, state, found))
+        )
         yield
         return
     agents = {role.agent: role.definition for role in rehearsal.roles}
@@ -227,7 +231,9 @@ def _scripted_agents(
     access.connect(talk=False).request("GET", "/api/health")
     share_agents(place, cwd, before)
     with model:
-        config.take_on(temp_environment(place, without_account(before), real_environment(place, model.url, before)))
+        config.replace_environment(
+            temp_environment(place, without_account(before), real_environment(place, model.url, before))
+        )
         yield
 
 
@@ -541,15 +547,15 @@ def _tour_environment(place: TempHome, before: dict[str, str], cli: str | None) 
     base = {name: value for name, value in without_account(before).items() if not name.startswith("XDG_")}
     if cli is None:
         scripted = scripted_environment(place, script, place.folder("state"), {})
-        config.take_on(temp_environment(place, base, {**user, **scripted}))
+        config.replace_environment(temp_environment(place, base, {**user, **scripted}))
         yield
         return
-    config.take_on(temp_environment(place, base, user))
+    config.replace_environment(temp_environment(place, base, user))
     # Start the server now, because it forks, which has to happen before there are threads.
     access.connect(talk=False).request("GET", "/api/health")
     with hocket.rehearsal.ScriptedModel(hocket.rehearsal.load(script), agents=_tour_definitions()) as model:
         real = real_environment(place, model.url, base)
-        config.take_on(temp_environment(place, base, {**user, **real, "HOCKET_CLAUDE": cli}))
+        config.replace_environment(temp_environment(place, base, {**user, **real, "HOCKET_CLAUDE": cli}))
         yield
 
 

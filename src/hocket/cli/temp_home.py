@@ -157,7 +157,7 @@ def clean_up_after(root: str, keep: bool) -> None:
     """Wait for the end of the command that uses this folder, then clean up what it left."""
     sys.stdin.read()
     place = TempHome(Path(root), keep)
-    config.take_on({**config.process_environment(), "HOCKET_HOME": place.home})
+    config.replace_environment({**config.process_environment(), "HOCKET_HOME": place.home})
     _clean_up(place)
 
 

@@ -23,7 +23,7 @@ from hocket.cli import access
 from hocket.cli.format import format_table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
 from hocket.config.loading import load
-from hocket.config.settings import Config, approval, edge_command, meant
+from hocket.config.settings import Config, approve_command, edge_command, suggestion
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
 from hocket.trust.approvals import (
@@ -153,7 +153,7 @@ class TrustContext:
             if entries:
                 return _of_entry(entries[0], catalog, approvals)
             if not os.path.exists(path):
-                raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", meant(target, catalog.ranked))
+                raise AgentNotFound(f"there is no agent {target!r} in {self.cwd}", suggestion(target, catalog.ranked))
         if os.path.isdir(path):
             return self._of_folder(path)
         return self._of_file(path)
@@ -237,7 +237,7 @@ def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
     if pending and not yes and not _can_ask(as_json):
         if not as_json:
             _show(pending, as_json)
-        raise _unanswered(approval(*(one.path for one in pending)))
+        raise _unanswered(approve_command(*(one.path for one in pending)))
     for one in pending:
         if not as_json:
             access.write(shown(one))

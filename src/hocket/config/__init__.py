@@ -1,72 +1,34 @@
-"""Where Hocket's own files lie, what the caller's environment says, and what of it an agent sees.
+"""The environment and the paths of Hocket's files; the only package that reads the process environment.
 
-The only room that looks at the process's environment: everything else is handed what it needs. What configuration
-files say is read in ``loading``, as the values of ``settings``; which agent a name means, and what a chain's text
-means, belong elsewhere.
-
-The thin client loads this module with every command, so nothing heavier than ``os`` is imported at the top.
+``loading`` reads configuration files into the values of ``settings``. The client imports these modules with every
+command, so they import nothing heavier than ``typing`` at the top, and their values are named tuples.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, NoReturn, dataclass_transform
+from typing import NamedTuple
+
+from hocket.input_limits import is_text
 
 Environ = Mapping[str, str]
 
 SOCKET_PATH_LIMIT = 100
-"""In bytes. The kernels we run on allow 104 to 108, with the final zero."""
+"""In bytes. Kernels allow 104 to 108, including the final NUL."""
 MAX_PROMPT = 10 * 1024 * 1024
 
 
-@dataclass_transform(frozen_default=True)
-class Record:
-    """A frozen value, its fields the annotations of its class.
-
-    Not a dataclass, because importing those costs the thin client more than all the rest of this module, and
-    not a NamedTuple, because making a dozen of these still costs more than everything else here does.
-    """
-
-    fields: ClassVar[tuple[str, ...]] = ()
-    needed: ClassVar[frozenset[str]] = frozenset()
-    """Those without a value of their own."""
-
-    def __init_subclass__(cls) -> None:
-        cls.fields = tuple(cls.__annotations__)
-        cls.needed = frozenset(name for name in cls.fields if not hasattr(cls, name))
-
-    def __init__(self, *values: Any, **named: Any) -> None:
-        given = dict(zip(self.fields, values, strict=False)) | named
-        is_known = self.needed <= given.keys() <= frozenset(self.fields)
-        if not is_known or len(given) < len(values) + len(named):
-            raise TypeError(f"{type(self).__name__} has the fields {self.fields}, not {tuple(given)}")
-        self.__dict__.update(given)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} is frozen")
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.fields)
-        return f"{type(self).__name__}({values})"
+# --- Paths --------------------------------------------------------------------------------------------------
 
 
-# --- Places -------------------------------------------------------------------------------------------------
-
-
-def own_unless(environ: Environ | None) -> Environ:
-    """The environment that is given; without one, this process's own."""
+def environ_or_own(environ: Environ | None) -> Environ:
+    """Return the given environment, or that of this process for None."""
     return os.environ if environ is None else environ
 
 
 def home_directory(environ: Environ) -> str:
-    """The user's own. Who brings no HOME along, as a request over HTTP may, has that of this process."""
+    """Return the user's home directory; an environment without HOME gets that of this process."""
     home = environ.get("HOME") or os.environ.get("HOME")
     if home:
         return home
@@ -76,29 +38,29 @@ def home_directory(environ: Environ) -> str:
 
 
 def _xdg(environ: Environ, name: str, default: str) -> str:
-    # The XDG specification has relative values ignored: they would mean another place in every directory.
+    # The XDG specification requires relative values to be ignored.
     value = environ.get(name, "")
     return value if value.startswith("/") else os.path.join(home_directory(environ), default)
 
 
 def home(environ: Environ | None = None) -> str:
-    """Where this user's state lies: absolute, and not necessarily there yet."""
-    environ = own_unless(environ)
+    """Return the absolute path of HOCKET_HOME, which may not exist yet."""
+    environ = environ_or_own(environ)
     chosen = environ.get("HOCKET_HOME")
     return os.path.abspath(chosen or os.path.join(_xdg(environ, "XDG_STATE_HOME", ".local/state"), "hocket"))
 
 
 def config_directory(environ: Environ | None = None) -> str:
-    """Where the user's own configuration is kept when it is not in HOCKET_HOME."""
-    return os.path.join(_xdg(own_unless(environ), "XDG_CONFIG_HOME", ".config"), "hocket")
+    """Return the directory of the user's configuration outside HOCKET_HOME."""
+    return os.path.join(_xdg(environ_or_own(environ), "XDG_CONFIG_HOME", ".config"), "hocket")
 
 
 def socket_path(home: str, environ: Environ | None = None) -> str:
-    """The path of the server's socket. Makes the private folder it lies in when HOCKET_HOME is too deep."""
+    """Return the path of the server's socket; if the one in HOCKET_HOME is too long, create a private folder for it."""
     plain = os.path.join(home, "sock")
     if _fits(plain):
         return plain
-    environ = own_unless(environ)
+    environ = environ_or_own(environ)
     name = _short_name(home)
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     within_runtime = os.path.join(runtime, f"hocket-{name}")
@@ -118,7 +80,7 @@ def _short_name(home: str) -> str:
 
 
 def _is_private(folder: str) -> bool:
-    """Whether a folder is ours and closed to everybody else; a link to one does not count."""
+    """True if a folder belongs to this user and is closed to all others; a link to one does not count."""
     import stat
 
     try:
@@ -140,10 +102,10 @@ def _private_folder(environ: Environ, name: str) -> str:
     except FileExistsError:
         pass
     except OSError as error:
-        raise HomeError(f"cannot make {folder} for the server's socket: {error.strerror}") from error
+        raise HomeError(f"cannot create {folder} for the server's socket: {error.strerror}") from error
     if not _is_private(folder):
         raise HomeError(
-            f"{folder} is not a private folder of this user, so no socket is put there",
+            f"cannot use {folder} for the server's socket: it is not private to this user",
             "remove it, or choose a shorter HOCKET_HOME",
         )
     return folder
@@ -152,44 +114,45 @@ def _private_folder(environ: Environ, name: str) -> str:
 # --- Configuration files ------------------------------------------------------------------------------------
 
 
-class Place(Record):
-    """Where a configuration file is, or could be."""
+class ConfigFile(NamedTuple):
+    """A configuration file, which may not exist."""
 
     path: str
     rank: str
+    """``project`` or ``user``."""
     json: bool
 
     @property
     def project(self) -> str | None:
-        """The folder that the file speaks for; None for the user's own."""
+        """The folder that the file configures; None for a user's file."""
         if self.rank == "user":
             return None
         folder = os.path.dirname(self.path)
         return os.path.dirname(folder) if self.json else folder
 
 
-def places(cwd: str, home: str, environ: Environ | None = None) -> list[Place]:
-    """Every place where a configuration file could be, the one that wins first."""
-    environ = own_unless(environ)
-    # Whoever works there is where the path leads, and so is what lies above it.
+def config_files(cwd: str, home: str, environ: Environ | None = None) -> list[ConfigFile]:
+    """Return the configuration files that count in a directory, in order of precedence."""
+    environ = environ_or_own(environ)
+    # Processes resolve links when they change into the directory, so its parents are those of the real path.
     cwd = os.path.realpath(cwd) if "\0" not in cwd else cwd
     users = config_directory(environ)
     user_file = os.path.join(home, "config.toml")
     if not os.path.lexists(user_file):
         user_file = os.path.join(users, "config.toml")
     return [
-        Place(_project_file(cwd), "project", False),
-        Place(os.path.join(cwd, "forge", "chains.json"), "project", True),
-        Place(user_file, "user", False),
-        Place(os.path.join(users, "chains.json"), "user", True),
+        ConfigFile(_project_file(cwd), "project", False),
+        ConfigFile(os.path.join(cwd, "forge", "chains.json"), "project", True),
+        ConfigFile(user_file, "user", False),
+        ConfigFile(os.path.join(users, "chains.json"), "user", True),
     ]
 
 
 def _project_file(cwd: str) -> str:
-    """The nearest ``hocket.toml`` of the repository, or where it would be.
+    """Return the path of the nearest ``hocket.toml`` in the repository, or where one would be.
 
-    Outside of a repository only the directory itself counts: a file that somebody left in a shared parent
-    such as the temporary directory must not decide what runs.
+    Outside a repository only the directory itself counts: a file in a shared parent such as the temporary directory
+    must not decide what runs.
     """
     here = os.path.join(cwd, "hocket.toml")
     folder, candidate = cwd, None
@@ -205,11 +168,11 @@ def _project_file(cwd: str) -> str:
         folder = parent
 
 
-# --- Wishes of the caller -----------------------------------------------------------------------------------
+# --- The caller's environment -------------------------------------------------------------------------------
 
 
-class Caller(Record):
-    """What a run told its children about itself; all None outside of one."""
+class CallingRun(NamedTuple):
+    """The run that this process belongs to, from its environment; all None outside a run."""
 
     url: str | None
     token: str | None
@@ -217,43 +180,43 @@ class Caller(Record):
     task: str | None
 
 
-def caller(environ: Environ | None = None) -> Caller:
-    """The run that this process is part of, if any."""
-    environ = own_unless(environ)
-    return Caller(*(environ.get(f"HOCKET_{field.upper()}") or None for field in Caller.fields))
+def caller(environ: Environ | None = None) -> CallingRun:
+    """Return the run that this process belongs to."""
+    environ = environ_or_own(environ)
+    return CallingRun(*(environ.get(f"HOCKET_{field.upper()}") or None for field in CallingRun._fields))
 
 
 def process_environment(environ: Environ | None = None) -> dict[str, str]:
-    """All of this process's environment, for a child that is Hocket itself."""
-    return dict(own_unless(environ))
+    """Return a copy of the whole environment, for a child process that is Hocket itself."""
+    return dict(environ_or_own(environ))
 
 
 def is_completing(program: str, environ: Environ | None = None) -> bool:
-    """Whether a shell asks for what a word could become. It is asked of every command, so nothing is copied for it."""
-    return f"_{program.upper()}_COMPLETE" in own_unless(environ)
+    """True if a shell requests completions."""
+    return f"_{program.upper()}_COMPLETE" in environ_or_own(environ)
 
 
-def take_on(environ: Environ) -> None:
-    """Make this the environment of this process: whoever looks from now on, here or in a child, sees nothing else."""
+def replace_environment(environ: Environ) -> None:
+    """Make this the environment of this process and of its future children."""
     os.environ.clear()
     os.environ.update(environ)
 
 
-def port_wanted(environ: Environ | None = None) -> int | None:
-    """The loopback port that was asked for; 0 means any, None that nothing was said."""
-    text = own_unless(environ).get("HOCKET_PORT", "").strip()
+def requested_port(environ: Environ | None = None) -> int | None:
+    """Return the port of HOCKET_PORT: 0 for any, None if it is not set."""
+    text = environ_or_own(environ).get("HOCKET_PORT", "").strip()
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
         from hocket.errors import ConfigError
 
-        raise ConfigError(f"HOCKET_PORT is not a port: {text[:80]!r}", "give a number from 0 to 65535")
+        raise ConfigError(f"invalid HOCKET_PORT: {text[:80]!r}", "set it to a number from 0 to 65535")
     return int(text)
 
 
 def colour_wanted(stream_is_tty: bool, flag: bool | None = None, environ: Environ | None = None) -> bool:
-    """Whether to colour: NO_COLOR, then the command's own flag, then FORCE_COLOR, then the terminal."""
-    environ = own_unless(environ)
+    """True if output is to be coloured: by NO_COLOR, then the command's flag, then FORCE_COLOR, then the terminal."""
+    environ = environ_or_own(environ)
     if environ.get("NO_COLOR"):
         return False
     if flag is not None:
@@ -265,14 +228,14 @@ def colour_wanted(stream_is_tty: bool, flag: bool | None = None, environ: Enviro
 
 
 def interactive(stream_is_tty: bool, plain: bool = False, environ: Environ | None = None) -> bool:
-    """Whether a view may repaint itself. Colour is another question: a log may have that."""
-    environ = own_unless(environ)
+    """True if a view may repaint itself."""
+    environ = environ_or_own(environ)
     return stream_is_tty and not plain and environ.get("TERM") != "dumb" and not _is_set(environ, "CI")
 
 
 def folds_logs(environ: Environ | None = None) -> bool:
-    """Whether the log is shown by somebody who folds away what lies between two lines made for that."""
-    return _is_set(own_unless(environ), "GITHUB_ACTIONS")
+    """True if the log viewer folds the lines of a group."""
+    return _is_set(environ_or_own(environ), "GITHUB_ACTIONS")
 
 
 def _is_set(environ: Environ, name: str) -> bool:
@@ -300,32 +263,32 @@ _NEVER = (
     *("CODEX_SESSION_ID", "CODEX_THREAD_ID", "CODEX_TOOL_CALL_ID", "CODEX_SANDBOX*", "CODEX_CI"),
     *("CLAUDE_CODE_MESSAGING_*", "HOCKET_*", "CLAUDE_AGENT_*", "AGENT_*"),
 )
-"""What marks the caller's own session, and what only the engine may say, whoever asks for it."""
+"""Variables that mark the caller's own session, or that only the engine sets; no configuration passes them on."""
 _PROGRAMS = ("HOCKET_CLAUDE", "HOCKET_CODEX", "HOCKET_CURSOR_AGENT")
-"""Where the caller's CLIs are, for whoever looks a program up."""
+"""Variables that name the program of a CLI."""
 
 
 def caller_environment(extra_names: Iterable[str] = (), environ: Environ | None = None) -> dict[str, str]:
-    """What a client sends along with a start: the union of what any agent may get."""
-    environ = own_unless(environ)
+    """Return the variables that a client sends with a start: all that any agent may get."""
+    environ = environ_or_own(environ)
     every_cli = [pattern for patterns in _OF_PROVIDER.values() for pattern in patterns]
     return _allowed(environ, [*_BASE, *every_cli, *extra_names]) | named_programs(environ)
 
 
 def named_programs(env: Environ) -> dict[str, str]:
-    """Where a caller says that its CLIs are. A run's own starts look in the same places."""
-    return {name: env[name] for name in _PROGRAMS if name in env and _is_text(env[name])}
+    """Return the variables that name the programs of CLIs. Starts by a run use the same ones."""
+    return {name: env[name] for name in _PROGRAMS if name in env and is_text(env[name])}
 
 
 def program_places(environ: Environ | None = None) -> dict[str, str]:
-    """The variables that decide which program a name means."""
-    environ = own_unless(environ)
+    """Return the variables that decide which program a name means."""
+    environ = environ_or_own(environ)
     path = environ.get("PATH")
-    return ({"PATH": path} if path and _is_text(path) else {}) | named_programs(environ)
+    return ({"PATH": path} if path and is_text(path) else {}) | named_programs(environ)
 
 
 def agent_environment(env: Environ, provider: str, extra_names: Iterable[str] = ()) -> dict[str, str]:
-    """The part of a caller's environment that an agent of this provider gets: no other CLI's keys."""
+    """Return the part of a caller's environment that an agent of this provider gets: no other CLI's keys."""
     return _allowed(env, [*_BASE, *_OF_PROVIDER.get(provider, ()), *extra_names])
 
 
@@ -335,17 +298,8 @@ def _allowed(env: Environ, patterns: Iterable[str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if matches(name) and not never(name) and _is_text(name) and _is_text(value)
+        if matches(name) and not never(name) and is_text(name) and is_text(value)
     }
-
-
-def _is_text(text: str) -> bool:
-    """Nearly all of it is plain, and to see that nothing has to be loaded."""
-    if text.isascii():
-        return True
-    from hocket.input_limits import is_text
-
-    return is_text(text)
 
 
 def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
@@ -356,23 +310,23 @@ def _matcher(patterns: Iterable[str]) -> Callable[[str], bool]:
 
 
 def may_be_passed(name: str) -> bool:
-    """Whether a configuration may hand on this variable."""
+    """True if a configuration may pass this variable to agents."""
     return name.isascii() and name.isidentifier() and not _matcher(_NEVER)(name)
 
 
-# --- Words that both the command line and the files know -----------------------------------------------------
+# --- Values of options --------------------------------------------------------------------------------------
 
 ON_QUESTION = ("deny", "ask", "fail")
-"""What may happen when an agent asks somebody: it is refused, it waits, or its run ends."""
+"""What happens to a question of an agent: it is denied, it waits for an answer, or the run ends."""
 ON_LOST = ("ask", "retry")
-"""What may happen to an iteration of which nobody knows how it ended."""
+"""What happens after an iteration whose outcome is unknown."""
 CROSS_SESSION = ("refuse", "hold", "accept")
-"""What may happen to messages from other Claude sessions, the default first."""
+"""What happens to messages from other Claude sessions, the default first."""
 ISOLATION = ("none", "worktree")
-"""Where a step of a chain may work: where the user does, or in a git worktree of its own."""
+"""Where a step of a chain works: in the user's directory, or in a git worktree of its own."""
 BYPASS = "bypassPermissions"
-"""The permission mode in which nobody is asked about anything."""
+"""The permission mode without any permission prompts."""
 PERMISSION_MODES = ("acceptEdits", "auto", BYPASS, "default", "dontAsk", "manual", "plan")
-"""Claude's own words for them."""
+"""As Claude names them."""
 UNASKED_MODES = ("auto", BYPASS)
-"""Those in which commands run though nobody was asked: in the first another model judges them, in the second nobody."""
+"""Modes in which commands run without a prompt: in ``auto`` another model judges them."""

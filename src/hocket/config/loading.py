@@ -1,59 +1,88 @@
-"""Finding configuration files, and making one configuration of what they say."""
+"""Finding configuration files, and merging them into one configuration."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from hocket.config import Place, Record, home_directory, own_unless, places
+from hocket.config import config_files, environ_or_own, home_directory
 from hocket.config.reading import read_bounded
-from hocket.config.schema import Part, parse
-from hocket.config.settings import AgentConfig, ChainConfig, ClaudeConfig, Config, Limits, WiderMode, is_wider, meant
+from hocket.config.schema import ParsedFile, parse
+from hocket.config.settings import (
+    AgentConfig,
+    ChainConfig,
+    ClaudeConfig,
+    Config,
+    Limits,
+    WiderMode,
+    is_wider,
+    suggestion,
+)
 from hocket.errors import ConfigError
 
 MAX_FILE = 1024 * 1024
-MEND = "mend the link, or remove it"
 
 Environ = Mapping[str, str]
 
 
 def env_names(cwd: str, home: str, environ: Environ | None = None) -> tuple[str, ...]:
-    """The variables that the configuration passes on: all that a client needs of it."""
+    """Return the variables that the configuration passes to agents."""
     return load(cwd, home, environ).env_pass
 
 
 def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
-    """The configuration for one directory. The nearest file that names an agent or a chain has it."""
-    environ = own_unless(environ)
+    """Return the configuration for a directory. The nearest file that defines an agent or a chain wins."""
+    environ = environ_or_own(environ)
     user = home_directory(environ)
-    looked = places(cwd, home, environ)
-    found = [(place, raw) for place in looked if (raw := _read(place.path)) is not None]
-    own_agents = _own_agents(found, user)
-    # A project's chains.json hides the user's: the second is a fallback, not an addition.
-    if any(place.rank == "project" and place.json for place, _ in found):
-        found = [entry for entry in found if not (entry[0].json and entry[0].rank == "user")]
-    parts = [parse(place, raw, user) for place, raw in found]
-    modes = (
-        part.claude.get("permission_mode") for (place, _), part in zip(found, parts, strict=True) if not place.project
-    )
-    own_mode = next((mode for mode in modes if mode), ClaudeConfig.permission_mode)
-    return _merge(
-        parts,
+    searched = config_files(cwd, home, environ)
+    texts = [(file, text) for file in searched if (text := _read(file.path)) is not None]
+    # A project's chains.json replaces the user's.
+    has_project_chains = any(file.json and file.rank == "project" for file, _ in texts)
+    hidden = [entry for entry in texts if has_project_chains and entry[0].json and entry[0].rank == "user"]
+    parts = [parse(file, text, user) for file, text in texts if (file, text) not in hidden]
+    own = [part for part in parts if part.file.project is None]
+    modes = (part.claude.get("permission_mode") for part in own)
+    own_mode = next((mode for mode in modes if mode), ClaudeConfig().permission_mode)
+    with suppress(ConfigError):  # errors in a hidden file do not matter
+        own += [parse(file, text, user) for file, text in hidden]
+    projects = _merged(part.projects for part in parts)
+    own_projects = _merged(part.projects for part in parts if part.file.project is None)
+    return Config(
+        # A project's file must not redirect an alias of the user's.
+        {
+            name: _with_path(name, agent, projects if agent.project else own_projects)
+            for name, agent in _merged(part.agents for part in parts).items()
+        },
+        _merged(part.chains for part in parts),
+        Limits(**_merged(part.limits for part in parts)),
+        env_pass=tuple(dict.fromkeys(name for part in parts for name in part.env_pass)),
+        claude=ClaudeConfig(**_merged(part.claude for part in parts)),
+        files=tuple(part.file.path for part in parts),
+        looked=tuple(file.path for file in searched),
+        trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
+        projects=projects,
         home=home,
-        files=tuple(place.path for place, _ in found),
-        looked=tuple(place.path for place in looked),
-        own_agents=own_agents,
+        own_agents=_merged(part.agents for part in own),
         own_mode=own_mode,
-        wider_modes=tuple(_wider_modes(found, parts, own_mode)),
+        wider_modes=tuple(_wider_modes(parts, own_mode)),
         users_home=user,
         users_claude=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
+        **_merged(part.run for part in parts),
     )
 
 
-class Look(Record):
-    """The chains that files name, for whoever only wants to see them."""
+def _merged(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge tables; the first one that has a key wins."""
+    merged: dict[str, Any] = {}
+    for table in tables:
+        merged = {**table, **merged}
+    return merged
+
+
+class NamedChains(NamedTuple):
+    """The chains that configuration files define."""
 
     chains: Mapping[str, ChainConfig]
     problems: Sequence[tuple[str, ConfigError]]
@@ -61,95 +90,54 @@ class Look(Record):
     places: tuple[str, ...]
 
 
-def look(cwd: str, home: str, environ: Environ | None = None) -> Look:
-    """Every chain that could be run by its name here. A file that is broken hides nothing but its own."""
-    environ = own_unless(environ)
+def find_chains(cwd: str, home: str, environ: Environ | None = None) -> NamedChains:
+    """Return the chains that can be run by name in a directory. A broken file hides only its own chains."""
+    environ = environ_or_own(environ)
     user = home_directory(environ)
-    looked = places(cwd, home, environ)
-    chains: dict[str, ChainConfig] = {}
+    searched = config_files(cwd, home, environ)
+    chains: list[Mapping[str, ChainConfig]] = []
     problems: list[tuple[str, ConfigError]] = []
-    hidden = False
-    for place in looked:
-        if place.json and place.rank == "user" and hidden:
-            continue  # a project's chains.json takes its place
+    has_project_chains = False
+    for file in searched:
+        if file.json and file.rank == "user" and has_project_chains:
+            continue
         try:
-            text = _read(place.path)
-            hidden = hidden or (place.json and text is not None)
-            found = {} if text is None else parse(place, text, user).chains
+            if (text := _read(file.path)) is None:
+                continue
+            chains.append(parse(file, text, user).chains)
         except ConfigError as error:
-            problems.append((place.path, error))
-            hidden = hidden or place.json
-        else:
-            chains = {**found, **chains}
-    return Look(chains, problems, tuple(place.path for place in looked))
-
-
-def _own_agents(found: Sequence[tuple[Place, str]], user: str) -> dict[str, AgentConfig]:
-    """The user's aliases, also of a file that does not count here; such a file may be as broken as it likes."""
-    agents: dict[str, AgentConfig] = {}
-    for place, raw in reversed(found):
-        if place.project is None:
-            with suppress(ConfigError):
-                agents.update(parse(place, raw, user).agents)
-    return agents
+            problems.append((file.path, error))
+        has_project_chains = has_project_chains or file.json
+    return NamedChains(_merged(chains), problems, tuple(file.path for file in searched))
 
 
 def _read(path: str) -> str | None:
-    """The text of a configuration file, or None when there is none."""
+    """Return the text of a configuration file; None if it does not exist."""
     raw = read_bounded(path, MAX_FILE, ConfigError)
     if raw is None:
-        if os.path.islink(path):  # whoever made it did not mean to be without a configuration
-            raise ConfigError(f"cannot read {path}: it links to {os.readlink(path)}, which does not exist", MEND)
+        if os.path.islink(path):
+            raise ConfigError(
+                f"cannot read {path}: it links to {os.readlink(path)}, which does not exist",
+                "repair the link, or remove it",
+            )
         return None
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 text (byte {error.start})") from error
+        raise ConfigError(f"{path}: is not valid UTF-8 (byte {error.start})") from error
 
 
-def _wider_modes(found: Sequence[tuple[Place, str]], parts: Sequence[Part], own_mode: str) -> Iterator[WiderMode]:
-    for (place, _), part in zip(found, parts, strict=True):
-        speakers = {"[claude]": part.claude.get("permission_mode")}
-        speakers |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
-        for speaker, mode in speakers.items():
-            if place.project and mode and is_wider(mode, own_mode):
-                yield WiderMode(place.project, f"{place.path}: {speaker}", mode)
+def _wider_modes(parts: Sequence[ParsedFile], own_mode: str) -> Iterator[WiderMode]:
+    for part in parts:
+        modes = {"[claude]": part.claude.get("permission_mode")}
+        modes |= {f'chain "{name}"': chain.permission_mode for name, chain in part.chains.items()}
+        for setting, mode in modes.items():
+            if part.file.project and mode and is_wider(mode, own_mode):
+                yield WiderMode(part.file.project, f"{part.file.path}: {setting}", mode)
 
 
-def _merge(parts: Sequence[Part], **known: Any) -> Config:
-    """One configuration out of several; the parts come with the nearest first."""
-    agents: dict[str, AgentConfig] = {}
-    projects: dict[str, str] = {}
-    chains: dict[str, ChainConfig] = {}
-    limits: dict[str, Any] = {}
-    run: dict[str, Any] = {}
-    claude: dict[str, Any] = {}
-    users: dict[str, str] = {}
-    for part in reversed(parts):
-        agents.update(part.agents)
-        projects.update(part.projects)
-        users.update({} if part.project else part.projects)
-        chains.update(part.chains)
-        limits.update(part.limits)
-        run.update(part.run)
-        claude.update(part.claude)
-    passed = dict.fromkeys(name for part in parts for name in part.env_pass)
-    return Config(
-        # What the user wrote means what the user named: no project's file leads it elsewhere.
-        {name: _placed(name, agent, projects if agent.project else users) for name, agent in agents.items()},
-        chains,
-        Limits(**limits),
-        env_pass=tuple(passed),
-        claude=ClaudeConfig(**claude),
-        trusted_folders=tuple(folder for part in parts for folder in part.trusted_folders),
-        projects=projects,
-        **known,
-        **run,
-    )
-
-
-def _placed(name: str, agent: AgentConfig, projects: Mapping[str, str]) -> AgentConfig:
-    """An alias for a project's agent, with the path that this means."""
+def _with_path(name: str, agent: AgentConfig, projects: Mapping[str, str]) -> AgentConfig:
+    """Return an alias with the path of the agent that it names by project and name."""
     if agent.member is None:
         return agent
     project, member = agent.member
@@ -157,8 +145,7 @@ def _placed(name: str, agent: AgentConfig, projects: Mapping[str, str]) -> Agent
     if folder is None:
         known = ", ".join(sorted(projects)) or "none"
         raise ConfigError(
-            f'{agent.source}: agent "{name}": there is no project "{project}". Known projects: {known}',
-            meant(project, projects) or f'name it under [projects]: {project} = "/its/folder"',
+            f'{agent.source}: agent "{name}": unknown project "{project}". Known projects: {known}',
+            suggestion(project, projects) or f'define it under [projects]: {project} = "/its/folder"',
         )
-    given = {field: getattr(agent, field) for field in AgentConfig.fields}
-    return AgentConfig(**{**given, "path": f"{folder.rstrip('/')}/.claude/agents/{member}"})
+    return agent._replace(path=f"{folder.rstrip('/')}/.claude/agents/{member}")

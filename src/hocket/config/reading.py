@@ -1,19 +1,20 @@
-"""Reading a file that somebody else wrote, with bounds; and a prompt, from wherever one is given."""
+"""Reading files and prompts with size limits."""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from hocket.config import MAX_PROMPT, Record
+from hocket.config import MAX_PROMPT
 from hocket.errors import HocketError, PromptError
 
 
 def read_bounded(path: str, limit: int, kind: type[HocketError]) -> bytes | None:
-    """A regular file's bytes, or None when it does not exist; anything else is an error of the given kind."""
+    """Return the content of a regular file, or None if it does not exist; raise ``kind`` for anything else."""
     try:
-        # Without O_NONBLOCK, opening a FIFO that nobody writes to would wait for ever.
+        # Without O_NONBLOCK, opening a FIFO without a writer would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -33,17 +34,17 @@ def read_bounded(path: str, limit: int, kind: type[HocketError]) -> bytes | None
     return content
 
 
-class PromptLevel(Record):
-    """One place that may give a prompt: as a text, or as the name of a file."""
+class PromptLevel(NamedTuple):
+    """A prompt given at one level of precedence, as text or as a file."""
 
     text: str | None = None
     file: str | None = None
     project: str | None = None
-    """The folder whose own configuration names the file, and that the file must lie in; None for the user's word."""
+    """The folder whose configuration names the file, and that must contain it; None if the user names it."""
 
 
 def choose_prompt(levels: Iterable[PromptLevel]) -> PromptLevel:
-    """The first level that gives a prompt, its text before its file. An empty prompt is none."""
+    """Return the first level that has a non-empty prompt; within a level the text wins over the file."""
     for level in levels:
         if level.text:
             return PromptLevel(text=level.text)
@@ -53,21 +54,21 @@ def choose_prompt(levels: Iterable[PromptLevel]) -> PromptLevel:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path leads to a folder or to something in it, links followed."""
+    """True if a path, with links resolved, is a folder or inside it."""
     return f"{os.path.realpath(path)}/".startswith(os.path.realpath(folder).rstrip("/") + "/")
 
 
 def read_prompt(file: str, cwd: str, project: str | None = None) -> str:
-    """The text of a prompt file, whose name is relative to the directory that the work is done in.
+    """Return the text of a prompt file, which is relative to the working directory.
 
-    ``project`` is the folder whose own configuration names it: a clone must not choose which of the user's files an
-    agent is given.
+    ``project`` is the folder whose configuration names the file: a clone must not choose which of the user's files an
+    agent reads.
     """
     path = os.path.join(cwd, file)
     if project is not None and "\0" not in path:
         if not is_inside(path, project):
             raise PromptError(
-                f"the prompt file {path} is outside of {project}, whose own configuration names it{_target(path)}",
+                f"the prompt file {path} is outside of {project}, whose configuration names it{_target(path)}",
                 "name it with --prompt-file or in your own config.toml; a project names only files of its own",
             )
         path = os.path.realpath(path)
@@ -77,9 +78,9 @@ def read_prompt(file: str, cwd: str, project: str | None = None) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise PromptError(f"the prompt file {path} is not UTF-8 text (byte {error.start})") from error
+        raise PromptError(f"the prompt file {path} is not valid UTF-8 (byte {error.start})") from error
 
 
 def _target(path: str) -> str:
     real = os.path.realpath(path)
-    return "" if real == os.path.normpath(path) else f" (it leads to {real})"
+    return "" if real == os.path.normpath(path) else f" (it links to {real})"

@@ -1,39 +1,30 @@
-"""What a configuration file may say, and its values when it says nothing else: every key known, every value checked."""
+"""Keys and values of configuration files: checked, and turned into the values of ``settings``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, Place, Record, may_be_passed
-from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, meant
+from hocket.config import CROSS_SESSION, ISOLATION, ON_LOST, ON_QUESTION, PERMISSION_MODES, ConfigFile, may_be_passed
+from hocket.config.settings import AgentConfig, ChainConfig, Limits, StepConfig, suggestion
 from hocket.config.structure import excess
 from hocket.errors import ConfigError
 from hocket.input_limits import AROUND_A_MARKER, MAX_ITERATIONS, MAX_STEPS, is_text, whole
 
 MAX_GRACE = 120
-"""In seconds. Whoever asks for a stop waits for it, and nobody waits for ever."""
+"""In seconds. The caller of a stop waits that long."""
 PROMPT_VIA = ("arg", "stdin")
 
 
-class _Kind(Record):
-    """What a key may hold: a test, and the words for an error."""
+class _Kind(NamedTuple):
+    """The values that a key accepts: a test, and its description in an error."""
 
     fits: Callable[[Any], bool]
-    wanted: str
-
-
-def _is_whole(value: object, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
-
-
-def _is_seconds(value: object, least: float) -> bool:
-    # One comparison refuses NaN and infinity as well.
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= 1e9
+    expected: str
 
 
 def _is_filled(value: object) -> bool:
-    # A path or a name with anything else in it could be given to nobody.
     return isinstance(value, str) and value.strip() != "" and "\0" not in value and is_text(value)
 
 
@@ -41,60 +32,61 @@ def _is_marker(value: object) -> bool:
     return _is_filled(value) and len(str(value).splitlines()) == 1 and str(value).strip(AROUND_A_MARKER) != ""
 
 
-def _is_simple(value: object) -> bool:
-    import re
-
-    return isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", value) is not None
+def _is_folder(value: str) -> bool:
+    return (value == "~" or value.startswith(("/", "~/"))) and "\0" not in value
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) and is_text(item) for item in value)
+def _integer(least: int, most: int, expected: str) -> _Kind:
+    return _Kind(lambda value: type(value) is int and least <= value <= most, expected)
 
 
-def _is_passable(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and may_be_passed(name) for name in value)
-
-
-def _is_folders(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(folder, str) and (folder == "~" or folder.startswith(("/", "~/"))) and "\0" not in folder
-        for folder in value
-    )
+def _number(least: float, most: float, expected: str) -> _Kind:
+    # The comparison refuses NaN and infinity as well.
+    return _Kind(lambda value: type(value) in (int, float) and least <= value <= most, expected)
 
 
 def _one_of(*words: str) -> _Kind:
     return _Kind(lambda value: isinstance(value, str) and value in words, " or ".join(f'"{word}"' for word in words))
 
 
-_TEXT = _Kind(lambda value: isinstance(value, str) and is_text(value), "a text without halves of characters")
-_FILLED = _Kind(_is_filled, "a text that is not empty, without NUL or halves of characters")
-_MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks in it")
+def _list_of(fits: Callable[[str], bool], expected: str) -> _Kind:
+    return _Kind(
+        lambda value: isinstance(value, list) and all(isinstance(item, str) and fits(item) for item in value), expected
+    )
+
+
+_TEXT = _Kind(lambda value: isinstance(value, str) and is_text(value), "a string")
+_FILLED = _Kind(_is_filled, "a non-empty string")
+_MARKER = _Kind(_is_marker, "one line with more than backticks and asterisks")
 _GATE = _Kind(_is_filled, "a shell command")
-_SIMPLE = _Kind(_is_simple, "an agent's name: letters, digits, - and _, at most 64 of them")
-_TEXTS = _Kind(_is_texts, "a list of texts without halves of characters")
-_TABLE = _Kind(lambda value: isinstance(value, dict), "a table of names")
+_AGENT_NAME = _Kind(
+    lambda value: isinstance(value, str) and re.fullmatch("[A-Za-z0-9_-]{1,64}", value) is not None,
+    "an agent's name: at most 64 letters, digits, - and _",
+)
+_TEXTS = _list_of(is_text, "a list of strings")
+_TABLE = _Kind(lambda value: isinstance(value, dict), "a table")
 _STEPS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one step")
-_MEMBERS = _Kind(lambda value: isinstance(value, list) and value != [], "a list with at least one member")
-_TIMES = _Kind(lambda value: _is_whole(value, 1, MAX_ITERATIONS), f"a whole number from 1 to {MAX_ITERATIONS}")
-_BOUND = _Kind(lambda value: _is_whole(value, 0, 10**9), "a whole number that is not negative")
-_AT_LEAST_ONE = _Kind(lambda value: _is_whole(value, 1, 10**9), "a whole number from 1 on")
-_TOKENS = _Kind(lambda value: _is_whole(value, 1, 10**15), "a whole number from 1 on")
-_DOLLARS = _Kind(lambda value: _is_seconds(value, 1e-6), "a number of dollars above 0")
-_PRICE = _Kind(lambda value: _is_seconds(value, 0), "a number of dollars that is not negative")
-_DURATION = _Kind(lambda value: _is_seconds(value, 0.001), "a number of seconds above 0")
-_GRACE = _Kind(lambda value: _is_seconds(value, 0) and value <= MAX_GRACE, f"a number of seconds up to {MAX_GRACE}")
+_MEMBERS = _Kind(_STEPS.fits, "a list with at least one member")
+_TIMES = _integer(1, MAX_ITERATIONS, f"an integer from 1 to {MAX_ITERATIONS}")
+_BOUND = _integer(0, 10**9, "an integer of at least 0")
+_AT_LEAST_ONE = _integer(1, 10**9, "an integer of at least 1")
+_TOKENS = _integer(1, 10**15, "an integer of at least 1")
+_DOLLARS = _number(1e-6, 1e9, "an amount in USD above 0")
+_PRICE = _number(0, 1e9, "an amount in USD of at least 0")
+_DURATION = _number(0.001, 1e9, "a number of seconds above 0")
+_GRACE = _number(0, MAX_GRACE, f"a number of seconds from 0 to {MAX_GRACE}")
 _FLAG = _Kind(lambda value: isinstance(value, bool), "true or false")
-_TOOLS = _Kind(lambda value: _is_filled(value) or _is_texts(value), f"{_FILLED.wanted}, or a list of texts")
-_FOLDERS = _Kind(_is_folders, "a list of folders, each absolute or beginning with ~/")
+_TOOLS = _Kind(lambda value: _is_filled(value) or _TEXTS.fits(value), "a non-empty string or a list of strings")
+_FOLDERS = _list_of(_is_folder, "a list of folders, each absolute or beginning with ~/")
 _MODE = _one_of(*PERMISSION_MODES)
-_PASSABLE = _Kind(_is_passable, "a list of variables, none of them Hocket's own or a mark of a session")
+_PASSABLE = _list_of(may_be_passed, "a list of variables, none of them reserved by Hocket or an agent's session")
 
 _Fields = Mapping[str, _Kind]
 
 _AGENT: _Fields = {
     "path": _FILLED,
     "project": _FILLED,
-    "agent": _SIMPLE,
+    "agent": _AGENT_NAME,
     "args": _TEXTS,
     "default_prompt": _TEXT,
     "default_prompt_file": _FILLED,
@@ -112,7 +104,7 @@ _BOUNDS: _Fields = {
     "failures": _TIMES,
     "no_progress": _TIMES,
 }
-"""What a step may have as well as its chain."""
+"""Keys that a step and a chain have in common."""
 _STEP: _Fields = {
     "agent": _FILLED,
     "iterations": _TIMES,
@@ -137,7 +129,7 @@ _CHAIN: _Fields = {
     "isolation": _one_of(*ISOLATION),
 }
 _SECTIONS: Mapping[str, _Fields] = {
-    "limits": dict.fromkeys(Limits.fields, _BOUND)
+    "limits": dict.fromkeys(Limits._fields, _BOUND)
     | {"leaves": _AT_LEAST_ONE, "max_output_mb": _AT_LEAST_ONE, "estimate_usd_per_mtok": _PRICE},
     "run": {"stop_grace": _GRACE, "marker": _MARKER},
     "env": {"pass": _PASSABLE},
@@ -152,13 +144,13 @@ _SECTIONS: Mapping[str, _Fields] = {
     "trust": {"folders": _FOLDERS},
 }
 _USERS_OWN = ("limits", "trust")
-"""Sections that a project must not have: it could only give itself more. So could it with ``cross_session``."""
+"""Sections that a project must not have: it could only raise its own limits, as with ``cross_session``."""
 _JSON_TOP: _Fields = {"agents": _TABLE, "chains": _TABLE, "projects": _TABLE}
 _TOML_TOP: _Fields = {**_JSON_TOP, **dict.fromkeys(_SECTIONS, _TABLE)}
 
 
 def _camel(name: str) -> str:
-    """How ``chains.json`` spells a key."""
+    """Return a key as ``chains.json`` spells it."""
     first, *rest = name.split("_")
     return first + "".join(word.title() for word in rest)
 
@@ -168,29 +160,33 @@ def _as_it_is(name: str) -> str:
 
 
 def _table(raw: Any, fields: _Fields, where: str, spell: Callable[[str], str]) -> dict[str, Any]:
-    """A table whose every key is known and holds what it should, under our own names for the keys."""
+    """Return a table by the names of our fields; raise if a key is unknown or its value does not fit."""
     if not isinstance(raw, dict):
-        raise ConfigError(f"{where}: must be {_TABLE.wanted}, not {_shown(raw)}")
+        raise _wrong_value(where, _TABLE, raw)
     names = {spell(name): name for name in fields}
     table = {}
     for key, value in raw.items():
         if key not in names:
-            raise ConfigError(f'{where}: unknown key "{key}"', meant(key, names))
+            raise ConfigError(f'{where}: unknown key "{key}"', suggestion(key, names))
         kind = fields[names[key]]
         if not kind.fits(value):
-            raise ConfigError(f'{where}, "{key}": must be {kind.wanted}, not {_shown(value)}')
+            raise _wrong_value(f'{where}, "{key}"', kind, value)
         table[names[key]] = tuple(value) if isinstance(value, list) else value
     return table
 
 
-def _shown(value: object) -> str:
+def _wrong_value(where: str, kind: _Kind, value: object) -> ConfigError:
     text = "null" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
+    shown = text if len(text) <= 60 else f"{text[:60]}..."
+    if isinstance(value, str) and ("\0" in value or not is_text(value)):
+        return ConfigError(f"{where}: contains NUL or is not valid UTF-8: {shown}")
+    return ConfigError(f"{where}: must be {kind.expected}; got {shown}")
 
 
-class Part(Record):
-    """What one file says."""
+class ParsedFile(NamedTuple):
+    """The content of one configuration file."""
 
+    file: ConfigFile
     agents: Mapping[str, AgentConfig]
     chains: Mapping[str, ChainConfig]
     projects: Mapping[str, str]
@@ -199,54 +195,52 @@ class Part(Record):
     env_pass: tuple[str, ...]
     claude: Mapping[str, Any]
     trusted_folders: tuple[str, ...]
-    project: str | None
-    """The folder whose own file it is; None for the user's."""
 
 
-def parse(place: Place, text: str, user: str) -> Part:
+def parse(file: ConfigFile, text: str, user: str) -> ParsedFile:
+    """Parse the text of a configuration file; ``user`` is the home directory that ``~`` stands for."""
     if (reason := excess(text)) is not None:
-        raise ConfigError(f"{place.path}: {reason}")
-    raw = _decode_json(place.path, text) if place.json else _decode_toml(place.path, text)
-    spell = _camel if place.json else _as_it_is
-    if place.json and isinstance(raw, dict):
+        raise ConfigError(f"{file.path}: {reason}")
+    raw = _decode_json(file.path, text) if file.json else _decode_toml(file.path, text)
+    spell = _camel if file.json else _as_it_is
+    if file.json and isinstance(raw, dict):
         raw.pop("$schema", None)
-    top = _table(raw, _JSON_TOP if place.json else _TOML_TOP, place.path, spell)
+    top = _table(raw, _JSON_TOP if file.json else _TOML_TOP, file.path, spell)
     misplaced = [f"[{name}]" for name in _USERS_OWN if name in top]
     misplaced += ["[claude] cross_session"] if "cross_session" in top.get("claude", {}) else []
-    if misplaced and place.project:
+    if misplaced and file.project:
         raise ConfigError(
-            f"{place.path}: {misplaced[0]} belongs to the user's own configuration, not to a project",
+            f"{file.path}: {misplaced[0]} is not allowed in a project's file",
             "move it to the config.toml of HOCKET_HOME",
         )
     sections = {
-        name: _table(top.get(name, {}), fields, f"{place.path}: [{name}]", _as_it_is)
+        name: _table(top.get(name, {}), fields, f"{file.path}: [{name}]", _as_it_is)
         for name, fields in _SECTIONS.items()
     }
-    return Part(
-        {name: _agent(place, name, value, spell) for name, value in top.get("agents", {}).items()},
-        {name: _chain(place, name, value, spell) for name, value in top.get("chains", {}).items()},
-        _projects(place, top.get("projects", {})),
+    folders = sections["trust"].get("folders", ())
+    return ParsedFile(
+        file,
+        {name: _agent(file, name, value, spell) for name, value in top.get("agents", {}).items()},
+        {name: _chain(file, name, value, spell) for name, value in top.get("chains", {}).items()},
+        _projects(file, top.get("projects", {})),
         sections["limits"],
         sections["run"],
         sections["env"].get("pass", ()),
         sections["claude"],
-        tuple(
-            user + folder[1:] if folder.startswith("~") else folder for folder in sections["trust"].get("folders", ())
-        ),
-        place.project,
+        tuple(user + folder[1:] if folder.startswith("~") else folder for folder in folders),
     )
 
 
-def _agent(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
-    table = _table(raw, _AGENT, f'{place.path}: agent "{name}"', spell)
+def _agent(file: ConfigFile, name: str, raw: Any, spell: Callable[[str], str]) -> AgentConfig:
+    table = _table(raw, _AGENT, f'{file.path}: agent "{name}"', spell)
     if isinstance(table.get("allowed_tools"), tuple):
         table["allowed_tools"] = " ".join(table["allowed_tools"])
-    member = _member(table, f'{place.path}: agent "{name}"')
-    return AgentConfig(place.path, **table, project=place.project, member=member)
+    member = _member(table, f'{file.path}: agent "{name}"')
+    return AgentConfig(file.path, **table, project=file.project, member=member)
 
 
 def _member(table: dict[str, Any], where: str) -> tuple[str, str] | None:
-    """An agent of a project, which is said by two keys that only make sense together; both are taken out."""
+    """Remove the keys that name an agent of a project, and return their values."""
     project, agent = table.pop("project", None), table.pop("agent", None)
     if project is None and agent is None:
         return None
@@ -254,44 +248,44 @@ def _member(table: dict[str, Any], where: str) -> tuple[str, str] | None:
         given, missing = ("agent", "project") if project is None else ("project", "agent")
         raise ConfigError(f'{where}: has "{given}" but no "{missing}"')
     if "path" in table:
-        raise ConfigError(f'{where}: has "path" as well as "project" and "agent"', "keep one of them")
+        raise ConfigError(f'{where}: has both "path" and "project" with "agent"', "keep one of them")
     return project, agent
 
 
-def _projects(place: Place, raw: Any) -> dict[str, str]:
+def _projects(file: ConfigFile, raw: Any) -> dict[str, str]:
     for name, folder in raw.items():
         if not _FILLED.fits(folder):
-            raise ConfigError(f'{place.path}: project "{name}": must be {_FILLED.wanted}, not {_shown(folder)}')
+            raise _wrong_value(f'{file.path}: project "{name}"', _FILLED, folder)
     return dict(raw)
 
 
-def _chain(place: Place, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
-    where = f'{place.path}: chain "{name}"'
+def _chain(file: ConfigFile, name: str, raw: Any, spell: Callable[[str], str]) -> ChainConfig:
+    where = f'{file.path}: chain "{name}"'
     table = _table(raw, _CHAIN, where, spell)
     if "steps" not in table:
         raise ConfigError(f'{where}: has no "steps"')
     steps: list[StepConfig] = []
-    for number, written in enumerate(table["steps"], 1):
-        steps += _stage(f"{where}, step {number}", number, written, spell)
+    for number, step in enumerate(table["steps"], 1):
+        steps += _stage(f"{where}, step {number}", number, step, spell)
         if len(steps) > MAX_STEPS:
             raise ConfigError(
-                f"{where}, step {number}: is one too many: a chain has at most {MAX_STEPS}, members of groups included"
+                f"{where}, step {number}: too many steps: at most {MAX_STEPS}, including members of groups"
             )
-    return ChainConfig(name, place.path, **{**table, "steps": tuple(steps)}, project=place.project)
+    return ChainConfig(name, file.path, **{**table, "steps": tuple(steps)}, project=file.project)
 
 
 def _stage(where: str, number: int, raw: Any, spell: Callable[[str], str]) -> Iterator[StepConfig]:
-    """One step, or the members of a group."""
+    """Yield one step, or the members of a group."""
     if not isinstance(raw, dict) or "group" not in raw:
         yield _step(where, raw, spell)
         return
     misplaced = next((key for key in raw if key in map(spell, _STEP)), None)
     if misplaced:
-        raise ConfigError(f'{where}, "{misplaced}": belongs to the members of the group, not to the group')
-    for place, member in enumerate(_table(raw, _GROUP, where, spell)["group"], 1):
-        inside = f"{where}, member {place}"
+        raise ConfigError(f'{where}, "{misplaced}": not allowed in a group; set it in the members')
+    for position, member in enumerate(_table(raw, _GROUP, where, spell)["group"], 1):
+        inside = f"{where}, member {position}"
         if isinstance(member, dict) and "group" in member:
-            raise ConfigError(f"{inside}: a group within a group")
+            raise ConfigError(f"{inside}: a group cannot contain a group")
         yield _step(inside, member, spell, number)
 
 
@@ -319,7 +313,7 @@ def _decode_json(path: str, text: str) -> Any:
         table: dict[str, Any] = {}
         for name, value in pairs:
             if name in table:
-                raise ConfigError(f'{path}: "{name}" is there twice')
+                raise ConfigError(f'{path}: "{name}" is defined twice')
             table[name] = value
         return table
 

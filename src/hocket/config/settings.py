@@ -1,17 +1,18 @@
-"""What configuration files say together, as frozen values. How it is written is known to ``schema``."""
+"""The values of a configuration."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
-from hocket.config import CROSS_SESSION, UNASKED_MODES, Record
+from hocket.config import CROSS_SESSION, UNASKED_MODES
 from hocket.errors import ConfigError
 
 
-class Limits(Record):
-    """How far a tree of runs may grow. Only the user's own configuration sets these."""
+class Limits(NamedTuple):
+    """Limits of a tree of runs. Only the user's own configuration sets them."""
 
     depth: int = 5
     children: int = 8
@@ -19,26 +20,25 @@ class Limits(Record):
     min_free_mb: int = 200
     max_output_mb: int = 2048
     estimate_usd_per_mtok: float = 15.0
-    """What a million tokens cost where nobody says what they did."""
+    """Price of a million tokens where an agent does not report its cost."""
 
 
-class ClaudeConfig(Record):
-    """How Claude runs where nobody says otherwise."""
+class ClaudeConfig(NamedTuple):
+    """Defaults for Claude runs."""
 
     permission_mode: str = "acceptEdits"
     model: str | None = None
     on_question: str | None = None
-    """Without it a question waits for an answer, unless whoever starts the run knows that nobody is there."""
+    """None: a question waits for an answer, unless the run was started unattended."""
     contract: bool = True
-    """Whether an agent in a loop is told of the marker."""
+    """Explain the marker to agents in a loop."""
     mcp: bool = True
-    """Whether an agent is given our own MCP server."""
+    """Give agents Hocket's MCP server."""
     cross_session: str = CROSS_SESSION[0]
-    """What happens to messages from other Claude sessions."""
 
 
-class AgentConfig(Record):
-    """An alias: another name for an agent, with what it is given each time."""
+class AgentConfig(NamedTuple):
+    """An alias: a name for an agent, with arguments and defaults."""
 
     source: str
     path: str | None = None
@@ -50,12 +50,12 @@ class AgentConfig(Record):
     permission_mode: str | None = None
     allowed_tools: str | None = None
     project: str | None = None
-    """The folder whose own file says all this; None when it is the user's."""
+    """The folder whose file defines it; None for the user's."""
     member: tuple[str, str] | None = None
-    """Instead of a path: a project, by its name or as a path, and the name of an agent there."""
+    """Instead of a path: a project, by name or path, and the name of an agent there."""
 
 
-class StepConfig(Record):
+class StepConfig(NamedTuple):
     """One step of a configured chain."""
 
     agent: str
@@ -72,11 +72,11 @@ class StepConfig(Record):
     no_progress: int | None = None
     isolation: str | None = None
     group: int | None = None
-    """Which step of the chain it is a member of; None when it is a step by itself."""
+    """The number of the step that this is a member of; None for a step by itself."""
 
 
-class ChainConfig(Record):
-    """A chain with a name."""
+class ChainConfig(NamedTuple):
+    """A named chain."""
 
     name: str
     source: str
@@ -98,20 +98,20 @@ class ChainConfig(Record):
     on_lost: str | None = None
     isolation: str | None = None
     project: str | None = None
-    """The folder whose own file says all this; None when it is the user's."""
+    """The folder whose file defines it; None for the user's."""
 
 
-class WiderMode(Record):
-    """A project's file that gives agents a wider permission mode than the user's own files do."""
+class WiderMode(NamedTuple):
+    """A wider permission mode in a project's file than in the user's own files."""
 
     project: str
     speaker: str
-    """The file and the section or chain in it."""
+    """The file, and the section or chain in it."""
     mode: str
 
 
-class Config(Record):
-    """Everything that the files of one directory and one user say together."""
+class Config(NamedTuple):
+    """The merged configuration of one directory and one user."""
 
     agents: Mapping[str, AgentConfig] = MappingProxyType({})
     chains: Mapping[str, ChainConfig] = MappingProxyType({})
@@ -121,44 +121,44 @@ class Config(Record):
     env_pass: tuple[str, ...] = ()
     claude: ClaudeConfig = ClaudeConfig()
     files: tuple[str, ...] = ()
-    """Those that were there, the one that wins first."""
+    """Files that exist, in order of precedence."""
     looked: tuple[str, ...] = ()
-    """Every place where one could have been."""
+    """All paths where a file was looked for."""
     trusted_folders: tuple[str, ...] = ()
     projects: Mapping[str, str] = MappingProxyType({})
-    """Names for folders, so that an agent of another project can be told in few words."""
+    """Folders by name, for aliases of agents in other projects."""
     home: str | None = None
-    """HOCKET_HOME, where more of what the user wrote may lie."""
+    """HOCKET_HOME."""
 
     own_agents: Mapping[str, AgentConfig] = MappingProxyType({})
-    """The user's own aliases, also those that a project's alias of the same name hides."""
+    """The user's own aliases, including those hidden by a project's alias of the same name."""
     own_mode: str | None = None
-    """The permission mode that the user's own files give."""
+    """The permission mode of the user's own files."""
     wider_modes: tuple[WiderMode, ...] = ()
-    """What projects' files ask for beyond ``own_mode``; aliases are checked where they are used."""
+    """Modes of projects' files beyond ``own_mode``; those of aliases are checked where they are used."""
     users_home: str | None = None
     users_claude: str | None = None
-    """Where the user's own Claude keeps its settings and definitions: never a project's, wherever it lies."""
+    """The folder of the user's own Claude settings and definitions: never a project's, even inside one."""
 
     @property
     def ceiling(self) -> str:
-        """The widest permission mode that needs no approval: the user's own, whatever a project's file says."""
+        """The widest permission mode that needs no approval: that of the user's own files."""
         return self.own_mode or self.claude.permission_mode
 
     def lists(self, folder: str) -> bool:
-        """Whether the user's configuration vouches for a folder and all that comes to be in it."""
+        """True if the user's configuration trusts a folder or one above it."""
         real = os.path.realpath(folder)
         return any(_is_within(real, os.path.realpath(trusted)) for trusted in self.trusted_folders)
 
     def chain(self, name: str) -> ChainConfig:
-        """The chain of that name, or an error that says which ones there are."""
+        """Return the chain of that name."""
         if name in self.chains:
             return self.chains[name]
         if not self.files:
-            places = "".join(f"\n  {place}" for place in self.looked)
-            raise ConfigError(f"there is no chain {name!r}, and no configuration file. Looked for:{places}")
+            paths = "".join(f"\n  {path}" for path in self.looked)
+            raise ConfigError(f"unknown chain: {name!r}. No configuration file was found. Looked for:{paths}")
         known = ", ".join(sorted(self.chains)) or "none"
-        raise ConfigError(f"there is no chain {name!r}. Available chains: {known}", meant(name, self.chains))
+        raise ConfigError(f"unknown chain: {name!r}. Available chains: {known}", suggestion(name, self.chains))
 
 
 def _is_within(path: str, folder: str) -> bool:
@@ -168,30 +168,30 @@ def _is_within(path: str, folder: str) -> bool:
 # --- Permission modes ---------------------------------------------------------------------------------------
 
 _BY_WIDTH = (("plan",), ("dontAsk",), ("default", "manual"), ("acceptEdits",), *((mode,) for mode in UNASKED_MODES))
-"""Permission modes, the narrowest first: reading only, what was allowed before, what is asked for, edits too."""
+"""Permission modes, the narrowest first."""
 _WIDTH = {mode: width for width, modes in enumerate(_BY_WIDTH) for mode in modes}
 
 
 def is_wider(wanted: str, mode: str) -> bool:
-    """Whether one permission mode allows more than another."""
-    # A word that is no mode of ours may be one of a later version's.
+    """True if one permission mode allows more than another."""
+    # An unknown mode counts as the widest: it may come with a later version of the CLI.
     return _WIDTH.get(wanted, len(_WIDTH)) > _WIDTH.get(mode, 0)
 
 
 def narrower(one: str, other: str) -> str:
-    """Of two permission modes the one that allows less; the first where they allow the same."""
+    """Return the permission mode that allows less; the first if they allow the same."""
     return other if is_wider(one, other) else one
 
 
-def approval(*targets: str) -> str:
-    """The command that approves definitions and folders, as it can be typed anywhere."""
+def approve_command(*targets: str) -> str:
+    """Return the command that approves definitions and folders, quoted for a shell."""
     import shlex
 
     return shlex.join(("hocket", "trust", *targets))
 
 
 def edge_command(caller: str, target: str, cwd: str) -> str:
-    """The command by which the user lets one agent start another with all that the other may do."""
+    """Return the command that lets one agent start another with all permissions of the other."""
     import shlex
 
     return shlex.join(("hocket", "trust", "--edge", caller, target, "--cwd", cwd))
@@ -200,12 +200,12 @@ def edge_command(caller: str, target: str, cwd: str) -> str:
 _LONGEST_COMPARED, _MOST_COMPARED = 64, 1000
 
 
-def meant(name: str, known: Iterable[str]) -> str | None:
-    """The question that helps whoever misspelled a name; None when nothing is near."""
+def suggestion(name: str, known: Iterable[str]) -> str | None:
+    """Return a hint with the known name that is closest to a misspelled one; None if none is close."""
     import difflib
     from itertools import islice
 
-    # Both may be a project's, and comparing takes the product of their lengths.
+    # Comparing takes the product of the lengths, and a project may choose both.
     near = difflib.get_close_matches(
         name[:_LONGEST_COMPARED], (one for one in islice(known, _MOST_COMPARED) if len(one) <= _LONGEST_COMPARED), n=1
     )

@@ -1,8 +1,7 @@
-"""How deep and how large the structure of a TOML or JSON text may be, found out before a parser sees it.
+"""Limits on the structure of a TOML or JSON text, checked in linear time before it is parsed.
 
-A parser's time and stack grow faster than the text: with the parts of a dotted key squared, with each bracket a frame.
-One pass over the text, in linear time, counts brackets, the parts of keys and the values. It sees strings and comments
-as the parser does, up to the first mistake in the text, where the parser stops.
+A parser needs time quadratic in the parts of a dotted key, and a stack frame for each bracket. Strings and comments
+are recognized as the parser does, up to the first syntax error, where the parser stops.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import re
 MAX_DEPTH = 32
 MAX_KEY_PARTS = 16
 MAX_TOKENS = 20_000
-"""Brackets, keys, values and lines: more than anyone writes, and what a parser reads in a tenth of a second."""
+"""Brackets, keys, values and lines: a parser reads that many in a tenth of a second."""
 
-# Possessive repetition: nothing is tried twice, whatever the text is.
+# Possessive repetition avoids backtracking.
 _TOKEN = re.compile(
     r'"""(?:[^"\\]++|\\.|"(?!""))*+"{0,5}'
     r"|'''(?:[^']++|'(?!''))*+'{0,5}"
@@ -27,7 +26,7 @@ _TOKEN = re.compile(
 
 
 def excess(text: str) -> str | None:
-    """What a text has too much of, with its line; None where it may be parsed."""
+    """Return which limit a text exceeds, and in which line; None if it may be parsed."""
     depth = dots = 0
     for number, found in enumerate(_TOKEN.finditer(text)):
         mark = found[0]

@@ -18,7 +18,7 @@ from typing import Any
 
 from hocket.config.loading import load
 from hocket.config.reading import read_bounded
-from hocket.config.settings import Config, approval
+from hocket.config.settings import Config, approve_command
 from hocket.errors import ConfigError, HomeError, NotTrusted
 
 RECORD = "trust.json"
@@ -393,7 +393,7 @@ def not_trusted(
     damage = approvals.record.trouble
     first = f"{damage.message}: {damage.hint}; then run" if damage else "review it first; to approve it, run"
     return NotTrusted(
-        f"{what} {' and '.join(claims)}, and {_standing(target, approvals)}", f"{first}: {approval(target)}"
+        f"{what} {' and '.join(claims)}, and {_standing(target, approvals)}", f"{first}: {approve_command(target)}"
     )
 
 

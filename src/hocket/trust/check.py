@@ -36,7 +36,7 @@ from hocket.catalog.resolve import UncheckedAgent
 from hocket.catalog.routing_table import Table, routing_table
 from hocket.catalog.sources import find_in
 from hocket.chain.parse import is_path
-from hocket.config import places
+from hocket.config import config_files
 from hocket.config.loading import load
 from hocket.config.settings import AgentConfig, Config, is_wider
 from hocket.errors import BadDefinition, ConfigError, HocketError, NotTrusted
@@ -138,7 +138,7 @@ def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Appr
 
     A project's file that asks for more than it may have is a problem too, but its values are still listed.
     """
-    looked = tuple(place.path for place in places(cwd, home, environ))
+    looked = tuple(place.path for place in config_files(cwd, home, environ))
     try:
         approvals = Approvals(load(cwd, home, environ))
     except HocketError as error:

@@ -23,7 +23,7 @@ from hocket.config.settings import (
     AgentConfig,
     ChainConfig,
     ClaudeConfig,
-    approval,
+    approve_command,
     edge_command,
     is_wider,
     narrower,
@@ -137,7 +137,7 @@ def check_gates(typed: str | None, chain: ChainConfig | None, ceiling: Ceiling, 
         raise NotAllowed(
             f"{ceiling.caller} may not start the chain {chain.name!r}: its gate is a shell command of {chain.source},"
             " for which nobody vouches",
-            f"review it first; to approve it, run: {approval(chain.project)}",
+            f"review it first; to approve it, run: {approve_command(chain.project)}",
         )
 
 

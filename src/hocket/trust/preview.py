@@ -15,7 +15,7 @@ from difflib import unified_diff
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.catalog.fields import read_definition
-from hocket.config import Place
+from hocket.config import ConfigFile
 from hocket.config.reading import is_inside, read_bounded
 from hocket.config.schema import parse as parse_config
 from hocket.config.settings import AgentConfig, is_wider
@@ -171,7 +171,7 @@ def _asks_of_text(name: str, folder: str, approvals: Approvals) -> Iterator[Ask]
 
 
 def _asks_of_config(name: str, raw: bytes, folder: str, approvals: Approvals) -> Iterator[Ask]:
-    place = Place(os.path.join(folder, name), "project", name.endswith(".json"))
+    place = ConfigFile(os.path.join(folder, name), "project", name.endswith(".json"))
     try:
         part = parse_config(place, raw.decode("utf-8-sig", "replace"), approvals.config.users_home or "/")
     except ConfigError as error:

@@ -22,7 +22,7 @@ from hocket.chain.parse import bare_marker, check_agent, parse
 from hocket.chain.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
 from hocket.config import ISOLATION, ON_LOST, ON_QUESTION, agent_environment, named_programs
 from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
-from hocket.config.settings import ChainConfig, Config, StepConfig, approval, is_wider, meant
+from hocket.config.settings import ChainConfig, Config, StepConfig, approve_command, is_wider, suggestion
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
 from hocket.input_limits import NOT_TEXT, odd_text
 from hocket.model import (
@@ -502,7 +502,7 @@ def _trust_notice(agent: Agent, cwd: str) -> str | None:
     else:
         return None
     left_off = ", ".join(agent.left_off) or "what it brings along"
-    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approval(folder)}"
+    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approve_command(folder)}"
 
 
 def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
@@ -581,7 +581,7 @@ def _check_blanks(wish: _Wish, text: str, task: _Task) -> None:
     for name in blanks(text):
         if name not in BLANKS:
             known = " and ".join(f"{{{{{one}}}}}" for one in BLANKS)
-            hint = meant(name, BLANKS) or f"a prompt may use {known}"
+            hint = suggestion(name, BLANKS) or f"a prompt may use {known}"
             raise ConfigError(f'{wish.where}, "prompt": nothing is called {{{{{name}}}}}', hint)
         if name == TASK and task.text is None:
             raise UsageError(f'{wish.where}, "prompt": uses {{{{task}}}}, and there is none', "give a prompt with -p")

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hocket.config.reading import read_bounded
-from hocket.config.settings import approval
+from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, ProgramNotFound, UsageError
 from hocket.keeper import process_tree as processes
 from hocket.keeper.programs import ToolResult, run_tool
@@ -225,5 +225,5 @@ def _refused(setting: Setting, folder: str) -> NotTrusted:
     what = f"{setting.file} sets {setting.key}" if setting.key else setting.value
     return NotTrusted(
         f"{what}, so git could run a program that the repository names, and {folder} is not approved",
-        f"review it first; to approve it, run: {approval(folder)}",
+        f"review it first; to approve it, run: {approve_command(folder)}",
     )

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from hocket.config.settings import approval
+from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, Approval, Spec, Step, Worktree
 from hocket.trust.approvals import Approvals, Cover, above, outside, servers_written_in
@@ -62,7 +62,7 @@ def approval_of(
         f" .mcp.json above {trees}"
         if isolated
         else f"the settings in {cwd}, or servers above it, are not those of when this began, so they are off, with all"
-        f" hooks and servers; to look at them: {approval(cwd)}"
+        f" hooks and servers; to look at them: {approve_command(cwd)}"
     )
     spec, around = unapproved(), above(trees) if isolated else outside(cwd)
     without = replace(spec, notices=(*spec.notices, others))

@@ -13,7 +13,7 @@ from typing import Any
 from hocket.catalog.discovery import discover
 from hocket.catalog.resolve import Sight
 from hocket.chain.variables import references
-from hocket.config.loading import Look, load, look
+from hocket.config.loading import NamedChains, find_chains, load
 from hocket.config.settings import ChainConfig, Config, StepConfig
 from hocket.errors import HocketError
 from hocket.model import stages
@@ -22,14 +22,14 @@ from hocket.trust.check import check_configuration
 from hocket.workflows.bind import bind, check_directory
 from hocket.workflows.request import StartRequest
 
-_OF_STEPS = tuple(name for name in StepConfig.fields if name != "group")
-_OF_CHAINS = tuple(name for name in ChainConfig.fields if name not in ("source", "steps", "project"))
+_OF_STEPS = tuple(name for name in StepConfig._fields if name != "group")
+_OF_CHAINS = tuple(name for name in ChainConfig._fields if name not in ("source", "steps", "project"))
 
 
 def survey(cwd: str, home: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Every chain with its steps and what is wrong with it, the files that cannot be used, the places looked at."""
     check_directory(cwd)
-    seen = look(cwd, home, env)
+    seen = find_chains(cwd, home, env)
     problems = [_problem(path, error) for path, error in seen.problems]
     config: Config | None = None
     try:
@@ -70,7 +70,7 @@ def _problem(path: str, error: HocketError) -> dict[str, Any]:
     return {"path": path, "line": int(line[1]) if line else None, "reason": said, "hint": error.hint}
 
 
-def _named_in(seen: Look, error: HocketError) -> str:
+def _named_in(seen: NamedChains, error: HocketError) -> str:
     return next((path for path in seen.places if path in error.message), seen.places[0])
 
 
