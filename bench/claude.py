@@ -27,8 +27,10 @@ from hocket.client import Client
 from hocket.mcp.protocol import respond
 from hocket.mcp.tools import SERVER, rules
 from hocket.model import RUN_DIRECTORY, SESSION, Agent
-from hocket.providers.base import Options, OwnServer, State
-from hocket.providers.claude import launch, reader, serving, talk
+from hocket.providers.base import LaunchRequest, OwnServer, State
+from hocket.providers.claude import conversation, mcp_requests
+from hocket.providers.claude.launch import launch
+from hocket.providers.claude.reader import reader
 from hocket.rehearsal import ScriptedModel, parse
 
 TIMES = 31
@@ -181,7 +183,7 @@ def _driven(w: World) -> Spent:
     """Run the CLI with Hocket's arguments and answer its MCP requests directly."""
     begin = time.perf_counter()
     started = launch(
-        Agent("claude", "claude", str(real_cli()), "bench"), options=Options(own=OwnServer(SERVER, rules()))
+        Agent("claude", "claude", str(real_cli()), "bench"), LaunchRequest(own_server=OwnServer(SERVER, rules()))
     )
     with tempfile.TemporaryDirectory() as place:
         for name, content in started.files.items():
@@ -192,11 +194,12 @@ def _driven(w: World) -> Spent:
         process = subprocess.Popen(argv, env=w.env, cwd=w.root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
         assert process.stdin is not None
         assert process.stdout is not None
-        _hand_over(process.stdin, talk.message(WORD.prompt))
+        _hand_over(process.stdin, conversation.message(WORD.prompt))
         for line in process.stdout:
-            if (wanted := serving.wanted(line)) is not None:
+            if (request := mcp_requests.request(line)) is not None:
                 _hand_over(
-                    process.stdin, serving.reply(wanted.id, respond(wanted.message) or {"jsonrpc": "2.0", "result": {}})
+                    process.stdin,
+                    mcp_requests.reply(request.id, respond(request.message) or {"jsonrpc": "2.0", "result": {}}),
                 )
             elif b'"type":"result"' in line:
                 process.stdin.close()
@@ -295,7 +298,7 @@ def _next_result(events: Iterator[dict[str, Any]]) -> None:
 @contextmanager
 def _direct(w: World) -> Iterator[Callable[[str], None]]:
     """Start the CLI with the same arguments and complete its first turn."""
-    started = launch(Agent("claude", "claude", str(real_cli()), "bench"))
+    started = launch(Agent("claude", "claude", str(real_cli()), "bench"), LaunchRequest())
     argv = [SESSION_ID if argument == SESSION else argument for argument in started.argv]
     pipe = subprocess.PIPE
     with subprocess.Popen(argv, env=w.env, cwd=w.root, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL) as process:
@@ -309,7 +312,7 @@ def _direct(w: World) -> Iterator[Callable[[str], None]]:
 
 
 def _say(given: IO[bytes], said: IO[bytes], text: str) -> None:
-    _hand_over(given, talk.message(text))
+    _hand_over(given, conversation.message(text))
     assert any(b'"type":"result"' in line and json.loads(line)["result"] == "ok" for line in said)
 
 

@@ -20,7 +20,7 @@ from hocket.errors import Conflict, DiskLow, Forbidden, NotFound, Unauthorized
 from hocket.keeper import files, machine_restart
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.model.task import Begin, Order
-from hocket.providers import Reply
+from hocket.providers.base import Answer
 from hocket.sessions import spec_cleanup
 from hocket.sessions.background import BackgroundTasks, Once
 from hocket.sessions.disk_reserve import Reserve
@@ -538,7 +538,7 @@ class Engine:
         *,
         always: bool = False,
     ) -> dict[str, Any]:
-        given = await self._messages.answer(run, question, Reply(allow, text, always), by, key or new_id())
+        given = await self._messages.answer(run, question, Answer(allow, text, always), by, key or new_id())
         self._chains.answered(given["run"], given["question"], allow=given["allow"])
         return given
 

@@ -25,7 +25,7 @@ from hocket.catalog.configs import (
 from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Scan
 from hocket.catalog.file_probe import Look
 from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
-from hocket.providers.claude import tools_of
+from hocket.providers.claude.launch import tools_of
 
 DEVELOPER = {
     "name": "developer",

@@ -6,9 +6,10 @@ A new or changed case needs a new recording: see ``record.py``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hocket.providers.base import Options
+from hocket.providers.base import Answer, LaunchRequest
 
 Document = Mapping[str, Any]
 
@@ -31,13 +32,6 @@ class FileExists(NamedTuple):
     file: str
 
 
-class Answer(NamedTuple):
-    """Answer the last question."""
-
-    allow: bool
-    text: str | None = None
-
-
 class Interrupt(NamedTuple):
     """Interrupt the current turn."""
 
@@ -50,7 +44,7 @@ class Case(NamedTuple):
     prompt: str = "go"
     actions: tuple[Action, ...] = ()
     """What follows the prompt."""
-    options: Options = Options()
+    options: LaunchRequest = LaunchRequest()
     args: tuple[str, ...] = ()
     definition: Document | None = None
     earlier: str | None = None
@@ -88,8 +82,8 @@ IN_THE_BACKGROUND: tuple[Document, ...] = (
 )
 """Results come at the end of each turn while input is open, and all at the end of the process once it is closed."""
 NEXT = (Until("result"),)
-ASKING = Options(on_question="ask")
-ANYTHING = Options(permission_mode="bypassPermissions")
+ASKING = LaunchRequest(on_question="ask")
+ANYTHING = LaunchRequest(permission_mode="bypassPermissions")
 
 
 def _fails(status: int) -> Case:
@@ -100,7 +94,7 @@ CASES: Mapping[str, Case] = {
     "success": Case((WORK,)),
     "definition_in_a_loop": Case(
         ({"when": {"agent": "builder"}, "do": [{"say": "built"}, "marker"]},),
-        options=Options(loop=True, marker="ALL_BUILT"),
+        options=LaunchRequest(loop=True, marker="ALL_BUILT"),
         definition={"description": "builds", "prompt": "You are agent: builder.", "tools": ["Bash", "Read"]},
     ),
     "subagent": Case(
@@ -134,7 +128,7 @@ CASES: Mapping[str, Case] = {
             {"do": [{"say": "I begin"}, "hang"]},
         ),
         actions=(Until("stream_event/content_block_stop"), Interrupt(), Until("result"), Say("again"), Until("result")),
-        options=Options(session=True),
+        options=LaunchRequest(session=True),
     ),
     "interrupt_in_a_tool": Case(
         (
@@ -149,7 +143,7 @@ CASES: Mapping[str, Case] = {
             Say("again"),
             Until("result"),
         ),
-        options=ANYTHING._replace(session=True),
+        options=replace(ANYTHING, session=True),
     ),
     "turns": Case(
         (
@@ -159,12 +153,12 @@ CASES: Mapping[str, Case] = {
             {"do": [{"say": "four"}]},
         ),
         actions=(*NEXT, Say("second"), *NEXT, Say("third"), *NEXT, Say("fourth"), *NEXT),
-        options=Options(session=True),
+        options=LaunchRequest(session=True),
     ),
     "cleared": Case(
         ({"when": {"prompt": "again"}, "do": [{"say": "anew"}]}, {"do": [{"say": "one"}]}),
         actions=(*NEXT, Say("/clear"), *NEXT, Say("again"), *NEXT),
-        options=Options(session=True),
+        options=LaunchRequest(session=True),
     ),
     "resume": Case(
         ({"when": {"turn": 1}, "do": [{"say": "one"}]}, {"do": [{"say": "two, as I remember"}]}), earlier="begin"

@@ -17,12 +17,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from e2e.claude.setup import ENVIRONMENT
-from golden.claude_cases import Action, Answer, Case, FileExists, Interrupt, Say, Until
+from golden.claude_cases import Action, Case, FileExists, Interrupt, Say, Until
 from world import SYSTEM_PATH
 
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
-from hocket.providers.base import Reply, State
-from hocket.providers.claude import launch, reader, talk
+from hocket.providers.base import Answer, State
+from hocket.providers.claude import conversation
+from hocket.providers.claude.launch import launch, resume
+from hocket.providers.claude.reader import reader
 from hocket.rehearsal import ScriptedModel, parse
 from hocket.sessions.messages import ends_at_once
 
@@ -52,7 +54,7 @@ def run_case(case: Case, program: Path, root: Path) -> CaseRun:
         else:
             first = replace(spec, prompt=case.earlier)
             _run(case._replace(actions=()), first, root, EARLIER_ID)
-            done = _run(case, talk.resumed(spec, EARLIER_ID, case.prompt), root, SESSION_ID)
+            done = _run(case, resume(spec, EARLIER_ID, case.prompt), root, SESSION_ID)
         assert not model.uncovered, model.uncovered
     return done
 
@@ -60,7 +62,7 @@ def run_case(case: Case, program: Path, root: Path) -> CaseRun:
 def spec_of(case: Case, program: Path, root: Path, url: str) -> Spec:
     definition = Definition(NAME, case.definition, f"{root}/p/{NAME}.md") if case.definition else None
     agent = Agent(NAME, "claude", str(program), "golden", definition=definition)
-    started = launch(agent, extra_args=case.args, prompt=case.prompt, options=case.options)
+    started = launch(agent, replace(case.options, prompt=case.prompt, args=tuple(case.args)))
     return Spec(
         agent=NAME,
         provider="claude",
@@ -96,7 +98,7 @@ def _run(case: Case, spec: Spec, root: Path, session: str) -> CaseRun:
     argv = [_filled(argument, session, f"{root}/run") for argument in spec.argv]
     with (root / "err").open("w+b") as errors, _process(argv, spec, errors) as process:
         connection = _Connection(process, spec)
-        connection.send(talk.message(spec.prompt or ""))
+        connection.send(conversation.message(spec.prompt or ""))
         for action in case.actions:
             connection.perform(action)
         if not ends_at_once(spec):
@@ -148,15 +150,15 @@ class _Connection:
     def perform(self, action: Action) -> None:
         match action:
             case Say(text):
-                self.send(talk.message(text))
+                self.send(conversation.message(text))
             case Until(kind):
                 self.read_until(lambda line: kind_of(line) == kind)
             case FileExists(file):
                 self._wait_for(self._project / file)
-            case Answer(allow, text):
-                self.send(talk.answer(self.question, Reply(allow, text)))
+            case Answer():
+                self.send(conversation.answer(self.question, action))
             case Interrupt():
-                self.send(talk.interrupt("stop-1"))
+                self.send(conversation.interrupt("stop-1"))
 
     def read_until(self, enough: Callable[[bytes], bool]) -> None:
         for line in self._lines():
@@ -166,8 +168,8 @@ class _Connection:
 
     def read_until_over(self) -> None:
         """Read until the provider says that input may end, as the engine does."""
-        if not talk.is_over(self.state, settled=False):
-            self.read_until(lambda _line: talk.is_over(self.state, settled=False))
+        if not conversation.is_finished(self.state, False):
+            self.read_until(lambda _line: conversation.is_finished(self.state, False))
 
     def _wait_for(self, path: Path) -> None:
         deadline = time.monotonic() + SECONDS

@@ -15,7 +15,7 @@ from world import SYSTEM_PATH, make_root, remove_root
 
 from hocket.model import Agent, Spec
 from hocket.providers import codex
-from hocket.providers.base import Options
+from hocket.providers.base import LaunchRequest
 from hocket.rehearsal import ScriptedModel, parse
 
 SECONDS = 60.0
@@ -26,7 +26,7 @@ _STDERR_NOTICE = b"could not create PATH aliases"
 
 class CodexCase(NamedTuple):
     rules: tuple[Mapping[str, Any], ...]
-    options: Options = Options()
+    options: LaunchRequest = LaunchRequest()
     earlier: str | None = None
     """The prompt of an earlier process, whose session the recorded one resumes."""
 
@@ -40,7 +40,7 @@ CODEX_CASES: Mapping[str, CodexCase] = {
         ({"do": [{"think": "hm\nwell"}, {"say": "first\nlook"}, shell("echo one; echo two"), {"say": "the end"}]},)
     ),
     "marker_in_a_loop": CodexCase(
-        ({"do": [{"say": "built"}, "marker"]},), options=Options(loop=True, marker="ALL_BUILT")
+        ({"do": [{"say": "built"}, "marker"]},), options=LaunchRequest(loop=True, marker="ALL_BUILT")
     ),
     "command_fails": CodexCase(({"do": [shell("echo out of paint >&2; exit 3"), {"say": "it failed"}]},)),
     "file_change": CodexCase(({"do": [shell(_PATCH), {"say": "written"}]},)),
@@ -69,7 +69,7 @@ def record_codex(name: str, program: Path) -> Recording:
             if case.earlier is not None:
                 first = _run(replace(spec, prompt=case.earlier))
                 found = codex.reader(spec)({}, "out", first.stdout.splitlines(keepends=True)[0], None)[1]
-                spec = codex.sessions.resumed(spec, found[0][1]["session_id"], spec.prompt or "")
+                spec = codex.resume(spec, found[0][1]["session_id"], spec.prompt or "")
                 spec = replace(spec, session_tokens=30)
             done = _run(spec)
             assert not model.uncovered, model.uncovered
@@ -80,7 +80,7 @@ def record_codex(name: str, program: Path) -> Recording:
 
 
 def _spec(case: CodexCase, program: Path, root: Path, model: ScriptedModel) -> Spec:
-    started = codex.launch(Agent("codex", "codex", str(program), "golden"), prompt="go", options=case.options)
+    started = codex.launch(Agent("codex", "codex", str(program), "golden"), replace(case.options, prompt="go"))
     env = {"PATH": SYSTEM_PATH, "HOME": f"{root}/user", **environment(root / "codex", model)}
     (root / "p").mkdir()
     return Spec(

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 from golden.normalize import PLACE
 
 from hocket.model import Reason, Spec, Status
-from hocket.providers import PROVIDERS, Said, State
+from hocket.providers import PROVIDERS
+from hocket.providers.base import ReaderEvent, State
+from hocket.redaction import NO_SECRETS
 
 
 class Exit(NamedTuple):
@@ -51,7 +53,7 @@ class Recording(NamedTuple):
 class Reading(NamedTuple):
     """The events and the verdict that a provider derives from a recording."""
 
-    events: tuple[Said, ...]
+    events: tuple[ReaderEvent, ...]
     status: Status
     reason: Reason
     transient: bool
@@ -64,13 +66,14 @@ def in_order(versions: Iterable[str]) -> list[str]:
 
 def read(recording: Recording) -> Reading:
     provider = PROVIDERS[recording.provider]
-    step = provider.reader(recording.spec)
+    step = provider.reader(recording.spec, NO_SECRETS)
     state: State = {}
-    events: list[Said] = []
+    events: list[ReaderEvent] = []
     for line in recording.out:
         state, said = step(state, "out", line, None)
         events += said
-    return Reading(tuple(events), *provider.verdict(state, recording.exit, None), provider.is_transient(state))
+    transient = provider.is_transient is not None and provider.is_transient(state)
+    return Reading(tuple(events), *provider.verdict(state, recording.exit, None), transient)
 
 
 class Recordings:

@@ -24,8 +24,9 @@ from golden.sources import LinesBySource, turns
 
 from hocket.cli.doctor import CLAUDE_FEATURES
 from hocket.model import Reason, Status
-from hocket.providers import Said, State
-from hocket.providers.claude import reader, verdict
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude.reader import reader
+from hocket.providers.claude.verdict import verdict
 
 RECORDINGS = Recordings("claude")
 VERSIONS = RECORDINGS.versions()
@@ -79,11 +80,11 @@ def _settled(case: str, version: str) -> list[Mapping[str, Any]]:
     return [data for kind, data in events if kind == "usage" and not data["estimate"]]
 
 
-def _plain(said: Iterable[Said]) -> Iterator[Any]:
+def _plain(said: Iterable[ReaderEvent]) -> Iterator[Any]:
     return (json.loads(_key(one)) for one in said)
 
 
-def _key(said: Said) -> str:
+def _key(said: ReaderEvent) -> str:
     return json.dumps(said, sort_keys=True)
 
 

@@ -11,7 +11,8 @@ from golden.codex_cases import CODEX_CASES, codex_version, record_codex
 from golden.recordings import Exit, Recordings, read
 
 from hocket.model import Reason, Status
-from hocket.providers import State, codex
+from hocket.providers import codex
+from hocket.providers.base import State
 
 RECORDINGS = Recordings("codex")
 VERSIONS = RECORDINGS.versions()

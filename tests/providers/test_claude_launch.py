@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from hocket.errors import BadDefinition, PromptError, UsageError
 from hocket.model import DEFAULT_MARKER, RUN_DIRECTORY, SESSION, Agent, Definition
-from hocket.providers import PROVIDERS, Launch, Options, Provider, claude
-from hocket.providers.base import OwnServer
-from hocket.providers.claude import launch, tools_of, within
-from hocket.providers.claude.launch import permissions_of
-from hocket.providers.claude.prompt import DEFAULT_PROMPT
+from hocket.providers.base import Launch, LaunchRequest, OwnServer
+from hocket.providers.claude.conversation import DEFAULT_PROMPT
+from hocket.providers.claude.launch import bound, launch, permissions_of, tools_of
 
 FIELDS = {"description": "reviews", "prompt": "You review.", "tools": ["Read"]}
 AGENT = Agent(
@@ -35,17 +33,9 @@ def after(made: Launch, flag: str) -> str:
     return made.argv[made.argv.index(flag) + 1]
 
 
-def test_claude_is_a_provider() -> None:
-    provider: Provider = claude
-    assert PROVIDERS["claude"] is provider
-    assert provider.longest_line == 16 * 1024 * 1024
-    assert provider.conversation is not None
-    assert provider.result_of(lambda: pytest.fail("its output is not read for that")) is None
-
-
 @pytest.mark.req("S1-04", "S1-36", "S1-45", "S2-57", "S2-61")
 def test_the_whole_command_line_of_a_defined_agent() -> None:
-    made = launch(replace(AGENT, args=("-g",)), ["-s"], ["-x", "a b"], "do it")
+    made = launch(replace(AGENT, args=("-g",)), LaunchRequest(prompt="do it", args=("-s", "-x", "a b")))
     assert made.argv == (
         "/bin/claude",
         "-p",
@@ -64,12 +54,15 @@ def test_the_whole_command_line_of_a_defined_agent() -> None:
 
 @pytest.mark.req("S1-36")
 def test_users_arguments_follow_the_agents_name_so_that_they_win() -> None:
-    made = launch(replace(AGENT, args=("--model", "global")), ["--model", "step"], ["--model", "mine"])
+    made = launch(
+        replace(AGENT, args=("--model", "global")),
+        LaunchRequest(args=("--model", "step", "--model", "mine")),
+    )
     assert made.argv[made.argv.index("--agent") + 2 :] == ("--model", "global", "--model", "step", "--model", "mine")
 
 
 def test_the_program_alone_gets_no_definition() -> None:
-    made = launch(BARE, prompt="hi")
+    made = launch(BARE, LaunchRequest(prompt="hi"))
     assert not {"--agents", "--agent", "--setting-sources", "--strict-mcp-config"} & set(made.argv)
     assert made.files == {}
 
@@ -77,7 +70,7 @@ def test_the_program_alone_gets_no_definition() -> None:
 @pytest.mark.req("S1-38")
 @pytest.mark.parametrize("prompt", [None, "", " \n\t"])
 def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None:
-    assert launch(AGENT, prompt=prompt).prompt == DEFAULT_PROMPT
+    assert launch(AGENT, LaunchRequest(prompt=prompt)).prompt == DEFAULT_PROMPT
 
 
 # --- Prompts and arguments ---
@@ -88,7 +81,7 @@ def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None
     "prompt", ["a\nb", "-rf", "$(touch x)", "'\"`", " x ", "é😀", "x" * 1_000_000, "a\0b"], ids=len
 )
 def test_a_prompt_is_no_argument_and_stays_as_it_is(prompt: str) -> None:
-    made = launch(AGENT, prompt=prompt)
+    made = launch(AGENT, LaunchRequest(prompt=prompt))
     assert made.prompt == prompt
     assert prompt not in made.argv
 
@@ -99,7 +92,7 @@ def test_a_prompt_is_no_argument_and_stays_as_it_is(prompt: str) -> None:
 )
 def test_a_prompt_that_cannot_be_delivered_is_refused(prompt: str) -> None:
     with pytest.raises(PromptError):
-        launch(AGENT, prompt=prompt)
+        launch(AGENT, LaunchRequest(prompt=prompt))
 
 
 @pytest.mark.parametrize("argument", ["a\0b", f"{RUN_DIRECTORY}/x", SESSION, "\ud800", "x" * 128 * 1024], ids=repr)
@@ -107,19 +100,25 @@ def test_an_argument_that_cannot_be_delivered_is_refused(argument: str) -> None:
     for arguments in ((argument,), (), ()), ((), (argument,), ()), ((), (), (argument,)):
         own, step, extra = arguments
         with pytest.raises(UsageError):
-            launch(replace(AGENT, args=own), step, extra)
+            launch(
+                replace(AGENT, args=own),
+                LaunchRequest(args=(*step, *extra)),
+            )
 
 
 def test_too_many_arguments_and_variables_together_are_refused() -> None:
-    launch(AGENT, ["x" * 100_000] * 9)
+    launch(AGENT, LaunchRequest(args=tuple(["x" * 100_000] * 9)))
     with pytest.raises(UsageError, match="together"):
-        launch(AGENT, ["x" * 100_000] * 6, env={f"V{number}": "y" * 100_000 for number in range(5)})
+        launch(
+            AGENT,
+            LaunchRequest(args=tuple(["x" * 100_000] * 6), env={f"V{number}": "y" * 100_000 for number in range(5)}),
+        )
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_a_name_that_cannot_be_an_argument_is_refused(name: str) -> None:
     with pytest.raises(UsageError):
-        launch(replace(AGENT, definition=Definition(name, FIELDS, "/p/rev.md")))
+        launch(replace(AGENT, definition=Definition(name, FIELDS, "/p/rev.md")), LaunchRequest())
 
 
 # --- Permissions ---
@@ -140,13 +139,13 @@ def test_the_permission_mode_is_the_aliass_then_the_definitions_then_the_default
     alias: str | None, own: str | None, default: str, mode: str
 ) -> None:
     agent = replace(defined(**({"permissionMode": own} if own else {})), permission_mode=alias)
-    assert after(launch(agent, options=Options(permission_mode=default)), "--permission-mode") == mode
+    assert after(launch(agent, LaunchRequest(permission_mode=default)), "--permission-mode") == mode
 
 
 @pytest.mark.parametrize("mode", ["yolo", "ACCEPTEDITS", ["plan"], 3])
 def test_an_unknown_permission_mode_is_refused(mode: Any) -> None:
     with pytest.raises(UsageError, match="permission mode"):
-        launch(defined(permissionMode=mode))
+        launch(defined(permissionMode=mode), LaunchRequest())
 
 
 @pytest.mark.req("S1-45")
@@ -159,7 +158,7 @@ def test_an_unknown_permission_mode_is_refused(mode: Any) -> None:
     ],
 )
 def test_questions_are_denied_or_come_to_us(on_question: str, flags: tuple[str, ...]) -> None:
-    argv = launch(AGENT, options=Options(on_question=on_question)).argv
+    argv = launch(AGENT, LaunchRequest(on_question=on_question)).argv
     at = argv.index("--permission-prompts")
     assert argv[at : at + len(flags)] == flags
     assert ("--permission-prompt-tool" in argv) == (on_question != "deny")
@@ -167,12 +166,12 @@ def test_questions_are_denied_or_come_to_us(on_question: str, flags: tuple[str, 
 
 def test_an_unknown_way_with_questions_is_refused() -> None:
     with pytest.raises(UsageError):
-        launch(AGENT, options=Options(on_question="guess"))
+        launch(AGENT, LaunchRequest(on_question="guess"))
 
 
 def test_a_folder_brings_its_own_settings_only_where_it_is_trusted() -> None:
-    assert "--strict-mcp-config" in launch(AGENT).argv
-    trusted = launch(replace(AGENT, trusted=True)).argv
+    assert "--strict-mcp-config" in launch(AGENT, LaunchRequest()).argv
+    trusted = launch(replace(AGENT, trusted=True), LaunchRequest()).argv
     assert not {"--setting-sources", "--strict-mcp-config"} & set(trusted)
 
 
@@ -186,13 +185,13 @@ def settings_of(made: Launch) -> Any:
 
 @pytest.mark.parametrize("value", ["refuse", "hold", "accept"])
 def test_messages_from_other_sessions_are_treated_as_configured(value: str) -> None:
-    made = launch(AGENT, options=Options(cross_session=value))
+    made = launch(AGENT, LaunchRequest(cross_session=value))
     assert settings_of(made) == {"crossSessionInbound": value}
     assert ("--replay-user-messages" in made.argv) == (value != "refuse")
 
 
 def test_messages_are_not_echoed_where_the_user_changes_the_format() -> None:
-    made = launch(AGENT, extra_args=["--output-format", "json"], options=Options(cross_session="accept"))
+    made = launch(AGENT, LaunchRequest(args=("--output-format", "json"), cross_session="accept"))
     assert "--replay-user-messages" not in made.argv
 
 
@@ -201,13 +200,19 @@ def test_messages_are_not_echoed_where_the_user_changes_the_format() -> None:
     [["--settings", '{"model": "m"}'], ['--settings={"model": "m"}'], ["--settings", "{}", '--settings={"model":"m"}']],
 )
 def test_a_user_s_settings_are_merged_with_ours(words: list[str]) -> None:
-    made = launch(AGENT, extra_args=["-x", *words, "-y"])
+    made = launch(
+        AGENT,
+        LaunchRequest(args=("-x", *words, "-y")),
+    )
     assert settings_of(made) == {"crossSessionInbound": "refuse", "model": "m"}
     assert made.argv[-2:] == ("-x", "-y")
 
 
 def test_a_user_s_word_on_other_sessions_wins() -> None:
-    made = launch(AGENT, extra_args=["--settings", '{"crossSessionInbound": "accept"}'])
+    made = launch(
+        AGENT,
+        LaunchRequest(args=("--settings", '{"crossSessionInbound": "accept"}')),
+    )
     assert settings_of(made) == {"crossSessionInbound": "accept"}
     assert "--replay-user-messages" in made.argv
 
@@ -215,9 +220,17 @@ def test_a_user_s_word_on_other_sessions_wins() -> None:
 def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> None:
     agent = replace(AGENT, trusted=True, strangers=("a", "b"))
     own = {"disabledMcpjsonServers": ["b", "c"], "enabledMcpjsonServers": ["a"]}
-    made = launch(agent, extra_args=["--settings", json.dumps(own)])
+    made = launch(
+        agent,
+        LaunchRequest(
+            args=(
+                "--settings",
+                json.dumps(own),
+            )
+        ),
+    )
     assert settings_of(made) == {"crossSessionInbound": "refuse", **own, "disabledMcpjsonServers": ["b", "c", "a"]}
-    assert settings_of(launch(agent))["disabledMcpjsonServers"] == ["a", "b"]
+    assert settings_of(launch(agent, LaunchRequest()))["disabledMcpjsonServers"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -235,7 +248,7 @@ def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> N
 )
 def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
-        launch(replace(AGENT, trusted=True, strangers=("a",)), extra_args=words)
+        launch(replace(AGENT, trusted=True, strangers=("a",)), LaunchRequest(args=tuple(words)))
 
 
 # --- Models ---
@@ -258,7 +271,7 @@ def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[
 def test_the_model_is_the_aliass_then_the_definitions_then_the_default(
     alias: str | None, own: Any, default: str | None, flag: str | None, known: str | None
 ) -> None:
-    made = launch(replace(defined(model=own), model=alias), options=Options(model=default))
+    made = launch(replace(defined(model=own), model=alias), LaunchRequest(model=default))
     assert (after(made, "--model") if "--model" in made.argv else None) == flag
     assert made.env == ({"AGENT_MODEL": known, "CLAUDE_RUNNER_MODEL": known} if known else {})
 
@@ -288,7 +301,7 @@ def test_tools_are_derived_from_permissions(allowed: str, tools: tuple[str, ...]
 @pytest.mark.req("S2-62", "S2-66")
 def test_permissions_travel_as_one_argument_and_a_flag_follows() -> None:
     """The program itself splits at commas outside parentheses only: both commands below were allowed there."""
-    made = launch(replace(BARE, allowed_tools="Bash(touch a,b) Bash(touch c *) Edit"), ["word"])
+    made = launch(replace(BARE, allowed_tools="Bash(touch a,b) Bash(touch c *) Edit"), LaunchRequest(args=("word",)))
     assert after(made, "--tools") == "Bash,Edit"
     assert after(made, "--allowedTools") == "Bash(touch a,b),Bash(touch c *),Edit"
     assert made.argv[made.argv.index("--allowedTools") + 2].startswith("--")
@@ -296,7 +309,7 @@ def test_permissions_travel_as_one_argument_and_a_flag_follows() -> None:
 
 @pytest.mark.parametrize("allowed", [None, "", " , "])
 def test_no_permissions_restrict_nothing(allowed: str | None) -> None:
-    assert not {"--tools", "--allowedTools"} & set(launch(replace(AGENT, allowed_tools=allowed)).argv)
+    assert not {"--tools", "--allowedTools"} & set(launch(replace(AGENT, allowed_tools=allowed), LaunchRequest()).argv)
 
 
 @given(st.text(alphabet="aB(), *\t", max_size=40))
@@ -311,22 +324,22 @@ def test_splitting_permissions_loses_nothing_but_separators(allowed: str) -> Non
 
 @pytest.mark.req("S1-42", "S1-43")
 def test_an_agent_in_a_loop_is_told_of_the_marker() -> None:
-    told = after(launch(AGENT, options=Options(loop=True, marker="ALL_DONE")), "--append-system-prompt")
+    told = after(launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE")), "--append-system-prompt")
     assert "ALL_DONE" in told.split("\n")
-    assert DEFAULT_MARKER in after(launch(AGENT, options=Options(loop=True)), "--append-system-prompt").split("\n")
+    assert DEFAULT_MARKER in after(launch(AGENT, LaunchRequest(loop=True)), "--append-system-prompt").split("\n")
 
 
 @pytest.mark.req("S1-42")
-@pytest.mark.parametrize("options", [Options(), Options(loop=True, own_branch=True, contract=False)])
-def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: Options) -> None:
-    assert "--append-system-prompt" not in launch(AGENT, options=options).argv
+@pytest.mark.parametrize("options", [LaunchRequest(), LaunchRequest(loop=True, own_branch=True, contract=False)])
+def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: LaunchRequest) -> None:
+    assert "--append-system-prompt" not in launch(AGENT, options).argv
 
 
 def test_an_agent_with_a_branch_of_its_own_is_told_to_commit() -> None:
-    told = after(launch(AGENT, options=Options(own_branch=True)), "--append-system-prompt")
+    told = after(launch(AGENT, LaunchRequest(own_branch=True)), "--append-system-prompt")
     assert "commit" in told
     assert DEFAULT_MARKER not in told
-    both = after(launch(AGENT, options=Options(own_branch=True, loop=True)), "--append-system-prompt")
+    both = after(launch(AGENT, LaunchRequest(own_branch=True, loop=True)), "--append-system-prompt")
     assert DEFAULT_MARKER in both.split("\n")
     assert both.endswith(told)
 
@@ -335,7 +348,7 @@ def test_an_agent_with_a_branch_of_its_own_is_told_to_commit() -> None:
 
 
 def test_a_definition_may_hold_what_json_has_no_word_for() -> None:
-    made = launch(defined(since=date(2026, 1, 2), half="\ud800"))
+    made = launch(defined(since=date(2026, 1, 2), half="\ud800"), LaunchRequest())
     assert json.loads(made.files["agents.json"])["rev"]["since"] == "2026-01-02"
     made.files["agents.json"].encode()
 
@@ -345,7 +358,7 @@ def test_a_definition_that_cannot_be_written_down_is_refused() -> None:
     loop["self"] = loop
     for value in (float("nan"), loop):
         with pytest.raises(BadDefinition, match=r"/p/rev\.md"):
-            launch(defined(value=value))
+            launch(defined(value=value), LaunchRequest())
 
 
 # --- Servers ---
@@ -357,7 +370,7 @@ SERVER = {"command": "python3", "args": ["server.py"], "env": {"TOKEN": "s3cret"
 @pytest.mark.parametrize("trusted", [True, False])
 @pytest.mark.parametrize("servers", [{"db": SERVER}, {}], ids=["one", "none"])
 def test_a_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str, Any]) -> None:
-    made = launch(replace(AGENT, trusted=trusted), ["word"], options=Options(servers=servers))
+    made = launch(replace(AGENT, trusted=trusted), LaunchRequest(args=("word",), servers=servers))
     assert after(made, "--mcp-config") == f"{RUN_DIRECTORY}/servers.json"
     assert made.argv[made.argv.index("--mcp-config") + 2] == "--strict-mcp-config"
     assert made.argv.count("--strict-mcp-config") == 1
@@ -367,23 +380,23 @@ def test_a_whitelist_gives_exactly_its_servers(trusted: bool, servers: dict[str,
 
 @pytest.mark.req("S3-08")
 def test_without_a_whitelist_servers_are_left_to_the_program() -> None:
-    made = launch(replace(AGENT, trusted=True))
+    made = launch(replace(AGENT, trusted=True), LaunchRequest())
     assert not {"--mcp-config", "--strict-mcp-config"} & set(made.argv)
     assert set(made.files) == {"agents.json"}
 
 
 def test_a_servers_secrets_are_in_no_argument_and_no_variable() -> None:
-    made = launch(AGENT, options=Options(servers={"db": SERVER}))
+    made = launch(AGENT, LaunchRequest(servers={"db": SERVER}))
     assert not any("s3cret" in text for text in (*made.argv, *made.env.values()))
 
 
 def test_the_program_alone_may_have_a_whitelist_too() -> None:
-    assert set(launch(BARE, options=Options(servers={})).files) == {"servers.json"}
+    assert set(launch(BARE, LaunchRequest(servers={})).files) == {"servers.json"}
 
 
 def test_servers_that_cannot_be_written_down_are_refused() -> None:
     with pytest.raises(BadDefinition, match="servers"):
-        launch(AGENT, options=Options(servers={"db": {"timeout": float("nan")}}))
+        launch(AGENT, LaunchRequest(servers={"db": {"timeout": float("nan")}}))
 
 
 # --- Our own server ---
@@ -394,7 +407,7 @@ IN_STREAM = {"type": "sdk", "name": "hocket"}
 
 
 def test_our_server_comes_beside_those_that_the_program_finds() -> None:
-    made = launch(BARE, ["word"], options=Options(own=OWN))
+    made = launch(BARE, LaunchRequest(args=("word",), own_server=OWN))
     assert json.loads(after(made, "--mcp-config")) == {"mcpServers": {"hocket": IN_STREAM}}
     assert made.argv[made.argv.index("--mcp-config") + 2].startswith("--")
     assert "--strict-mcp-config" not in made.argv
@@ -402,22 +415,22 @@ def test_our_server_comes_beside_those_that_the_program_finds() -> None:
 
 
 def test_a_launch_says_whether_the_program_speaks_with_our_server() -> None:
-    assert (launch(BARE, options=Options(own=OWN)).served, launch(BARE).served) == (True, False)
+    assert (launch(BARE, LaunchRequest(own_server=OWN)).served, launch(BARE, LaunchRequest()).served) == (True, False)
 
 
 @pytest.mark.parametrize("flag", ["--output-format", "--output-format=json", "--input-format"])
 def test_a_program_that_speaks_otherwise_does_not_speak_with_our_server(flag: str) -> None:
-    made = launch(BARE, [flag, "text"], options=Options(own=OWN))
+    made = launch(BARE, LaunchRequest(args=(flag, "text"), own_server=OWN))
     assert (made.served, "--mcp-config" in made.argv, "--allowedTools" in made.argv) == (False, False, False)
 
 
 def test_our_server_is_there_where_no_other_may_be_found() -> None:
-    argv = launch(AGENT, options=Options(own=OWN)).argv
+    argv = launch(AGENT, LaunchRequest(own_server=OWN)).argv
     assert ("--mcp-config" in argv, argv.count("--strict-mcp-config")) == (True, 1)
 
 
 def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but_its_own() -> None:
-    made = launch(AGENT, options=Options(own=OWN, servers={"db": SERVER, "hocket": SERVER}))
+    made = launch(AGENT, LaunchRequest(own_server=OWN, servers={"db": SERVER, "hocket": SERVER}))
     at = made.argv.index("--mcp-config")
     listed, ours, following = made.argv[at + 1 : at + 4]
     assert (listed, following) == (f"{RUN_DIRECTORY}/servers.json", "--strict-mcp-config")
@@ -427,29 +440,32 @@ def test_our_server_stands_beside_those_of_a_list_and_takes_no_other_s_place_but
 
 
 def test_our_tools_are_allowed_by_name_and_restrict_no_others() -> None:
-    made = launch(BARE, ["word"], options=Options(own=OWN))
+    made = launch(BARE, LaunchRequest(args=("word",), own_server=OWN))
     assert after(made, "--allowedTools") == "mcp__hocket__wait,mcp__hocket__stop"
     assert made.argv[made.argv.index("--allowedTools") + 2].startswith("--")
     assert "--tools" not in made.argv
 
 
 def test_our_tools_are_allowed_besides_those_of_a_list_of_permissions() -> None:
-    made = launch(replace(BARE, allowed_tools="Bash(git *) Edit"), options=Options(own=OWN))
+    made = launch(replace(BARE, allowed_tools="Bash(git *) Edit"), LaunchRequest(own_server=OWN))
     assert after(made, "--tools") == "Bash,Edit"
     assert after(made, "--allowedTools") == "Bash(git *),Edit,mcp__hocket__wait,mcp__hocket__stop"
 
 
 def test_a_budget_stands_in_front_so_that_a_users_own_wins() -> None:
     argv = ("claude", "-p", "--max-budget-usd", "9")
-    assert within(argv, 2.5) == ("claude", "--max-budget-usd", "2.500000", "-p", "--max-budget-usd", "9")
+    assert bound(argv, 2.5) == ("claude", "--max-budget-usd", "2.500000", "-p", "--max-budget-usd", "9")
 
 
 def test_a_budget_of_nothing_is_still_a_number_that_the_program_takes() -> None:
-    assert float(within(("claude",), 0.0)[2]) > 0
+    assert float(bound(("claude",), 0.0)[2]) > 0
 
 
 @pytest.mark.parametrize("words", [["--agent", "x"], ["--agent=x"], ["--session-id", "s"]])
 def test_who_runs_and_in_which_session_cannot_be_passed_on(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="is not passed on"):
-        launch(Agent("claude", "claude", "/bin/claude", "bench"), extra_args=words)
-    launch(Agent("claude", "claude", "/bin/claude", "bench"), extra_args=["--agents-of-mine", "--max-turns=1"])
+    with pytest.raises(UsageError, match="cannot be passed on"):
+        launch(Agent("claude", "claude", "/bin/claude", "bench"), LaunchRequest(args=tuple(words)))
+    launch(
+        Agent("claude", "claude", "/bin/claude", "bench"),
+        LaunchRequest(args=("--agents-of-mine", "--max-turns=1")),
+    )

@@ -29,15 +29,15 @@ from providers.streams.recorded import (
 )
 
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers import Said, State
-from hocket.providers.claude import reader
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude.reader import reader
 
 LOOP = spec(loop=True)
 SUB: dict[str, Any] = {"parent": "tool1", "subagent_type": "helper"}
 BY_SUB = {"parent": "tool1", "agent": "helper"}
 
 
-def only(said: list[Said], kind: str) -> dict[str, Any]:
+def only(said: list[ReaderEvent], kind: str) -> dict[str, Any]:
     found = of_type(said, kind)
     assert len(found) == 1, said
     return found[0]

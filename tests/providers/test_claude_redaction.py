@@ -24,9 +24,9 @@ from providers.streams.recorded import (
     tool_result,
 )
 
-from hocket.providers.base import Reply, Said, State
+from hocket.providers.base import Answer, ReaderEvent, State
+from hocket.providers.claude.conversation import answer
 from hocket.providers.claude.reader import reader
-from hocket.providers.claude.talk import answer
 from hocket.redaction import MASK, NO_SECRETS, Redactor
 
 KEY = 'kéy-"Q\\w/eRtZuIoP-äsDfGh'
@@ -46,10 +46,10 @@ def request(name: str, **fields: Any) -> bytes:
 
 def read_all(
     lines: Iterable[bytes], redactor: Redactor, state: State | None = None, *, checked: bool = True
-) -> tuple[State, list[Said]]:
+) -> tuple[State, list[ReaderEvent]]:
     """As a server reads that is killed after each line: the next one knows the state as JSON, and nothing else."""
     state = state or {}
-    said: list[Said] = []
+    said: list[ReaderEvent] = []
     for each in lines:
         state, more = reader(LOOP, redactor)(json.loads(json.dumps(state)), "out", each, None)
         said += more
@@ -178,7 +178,7 @@ def test_a_masked_input_is_not_sent_back_with_an_answer() -> None:
     _, said = read_all([request("Bash", input={"command": f"curl {KEY}"}, tool_use_id="t")], SECRETS)
     (question,) = of_type(said, "question")
     assert question["text"] == f"Bash wants to run: curl {MASK}"
-    response = json.loads(answer(question, Reply(allow=True)))["response"]["response"]
+    response = json.loads(answer(question, Answer(allow=True)))["response"]["response"]
     assert response == {"behavior": "allow"}
 
 

@@ -9,8 +9,9 @@ import pytest
 from providers.streams.recorded import NAMES, Exit, of_type, read_all, spec, stream, texts
 
 from hocket.model import Reason, Status
-from hocket.providers import Said, State
-from hocket.providers.claude import reader, verdict
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude.reader import reader
+from hocket.providers.claude.verdict import verdict
 
 OF = spec(loop=True, marker="BYE")
 CLEAN, KILLED = Exit(0), Exit(signal=9)
@@ -81,7 +82,7 @@ def test_every_tool_that_started_in_a_recorded_run_ended_unless_it_was_cut_off()
         assert all(data["name"] for data in of_type(said, "tool.finished"))
 
 
-def key(said: Said) -> str:
+def key(said: ReaderEvent) -> str:
     return json.dumps(said, sort_keys=True)
 
 
@@ -110,7 +111,7 @@ def test_cut_off_anywhere_it_says_nothing_new_and_is_done_only_after_a_result(na
     assert so_far == whole
 
 
-def _check_said(said: list[Said], so_far: Counter[str], whole: Counter[str]) -> None:
+def _check_said(said: list[ReaderEvent], so_far: Counter[str], whole: Counter[str]) -> None:
     """The last line of a run whose program or machine died while it was being written."""
     assert so_far + Counter(key(each) for each in said if each[0] != "raw") <= whole
 

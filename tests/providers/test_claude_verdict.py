@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from providers.streams.recorded import Exit, delta, init, line, read_all, result, spec, system
 
 from hocket.model import Reason, Status
-from hocket.providers.claude import is_transient, verdict
+from hocket.providers.claude.verdict import is_transient, verdict
 
 # --- What it said ---
 

@@ -10,8 +10,8 @@ from golden.recordings import Exit
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import Agent, Reason, Spec, Status
-from hocket.providers import State, codex
-from hocket.providers.base import Options
+from hocket.providers import codex
+from hocket.providers.base import LaunchRequest, State
 from hocket.redaction import Redactor
 
 AGENT = Agent("codex", "codex", "/bin/codex", "cli")
@@ -46,7 +46,7 @@ def completed(given: object, made: object) -> dict[str, Any]:
 
 
 def test_launch_reads_the_prompt_from_standard_input() -> None:
-    launch = codex.launch(AGENT, prompt="do it", extra_args=("--search",))
+    launch = codex.launch(AGENT, LaunchRequest(prompt="do it", args=("--search",)))
     assert launch.argv[:4] == ("/bin/codex", "exec", "--json", "--skip-git-repo-check")
     assert launch.argv[-2:] == ("--search", "-")
     assert (launch.stdin, launch.prompt) == ("file", "do it")
@@ -66,36 +66,36 @@ def test_launch_reads_the_prompt_from_standard_input() -> None:
     ],
 )
 def test_permission_mode_selects_the_sandbox(mode: str, sandbox: str) -> None:
-    argv = codex.launch(AGENT, options=Options(permission_mode=mode)).argv
+    argv = codex.launch(AGENT, LaunchRequest(permission_mode=mode)).argv
     assert settings(argv)["sandbox_mode"] == sandbox
 
 
 def test_loop_adds_the_marker_to_the_instructions() -> None:
-    argv = codex.launch(AGENT, options=Options(loop=True, marker="ALL_DONE")).argv
+    argv = codex.launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE")).argv
     assert "\n\nALL_DONE\n\n" in settings(argv)["developer_instructions"]
-    off = codex.launch(AGENT, options=Options(loop=True, marker="ALL_DONE", contract=False)).argv
+    off = codex.launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE", contract=False)).argv
     assert "developer_instructions" not in settings(off)
 
 
 def test_model_of_claude_is_not_given_to_codex() -> None:
-    assert "model" not in settings(codex.launch(AGENT, options=Options(model="haiku")).argv)
+    assert "model" not in settings(codex.launch(AGENT, LaunchRequest(model="haiku")).argv)
     own = Agent("cx", "codex", "/bin/codex", "cli", model="gpt-5")
-    assert settings(codex.launch(own).argv)["model"] == "gpt-5"
+    assert settings(codex.launch(own, LaunchRequest()).argv)["model"] == "gpt-5"
 
 
 def test_allowed_tools_are_refused() -> None:
     with pytest.raises(UsageError, match="allowed_tools"):
-        codex.launch(Agent("cx", "codex", "/bin/codex", "cli", allowed_tools="Read"))
+        codex.launch(Agent("cx", "codex", "/bin/codex", "cli", allowed_tools="Read"), LaunchRequest())
 
 
 def test_prompt_that_is_too_long_is_refused() -> None:
     with pytest.raises(PromptError, match="limit"):
-        codex.launch(AGENT, prompt="x" * (11 * 1024 * 1024))
+        codex.launch(AGENT, LaunchRequest(prompt="x" * (11 * 1024 * 1024)))
 
 
 def test_resumed_twice_names_the_last_session_only() -> None:
-    first = codex.sessions.resumed(SPEC, "one", "go on")
-    again = codex.sessions.resumed(first, "two", "")
+    first = codex.resume(SPEC, "one", "go on")
+    again = codex.resume(first, "two", "")
     assert first.argv == ("codex", "exec", "resume", "one", "-")
     assert again.argv == ("codex", "exec", "resume", "two", "-")
     assert (first.prompt, bool(again.prompt)) == ("go on", True)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
-from hocket.providers import PROVIDERS, Launch, Provider, Said, State, executable
-from hocket.providers.executable import PROMPT_LIMIT, launch, reader, result_of, verdict
+from hocket.providers.base import Launch, LaunchRequest, ReaderEvent, State
+from hocket.providers.executable import PROMPT_LIMIT, launch, reader, result, verdict
 
 AGENT = Agent("tool", "executable", "/bin/tool", "PATH", ("-g",))
 BY_STDIN = Agent("tool", "executable", "/bin/tool", "PATH", prompt_via="stdin")
@@ -28,19 +28,14 @@ def spec(*, loop: bool = False, marker: str = "DONE") -> Spec:
     return Spec("tool", "executable", ("/bin/tool",), "/", {}, loop=loop, marker=marker)
 
 
-def read_all(lines: list[bytes], *, loop: bool = True, stream: str = "out") -> tuple[State, list[Said]]:
+def read_all(lines: list[bytes], *, loop: bool = True, stream: str = "out") -> tuple[State, list[ReaderEvent]]:
     read = reader(spec(loop=loop))
     state: State = {}
-    said: list[Said] = []
+    said: list[ReaderEvent] = []
     for line in lines:
         state, more = read(state, stream, line, None)
         said += more
     return state, said
-
-
-def test_plain_programs_are_a_provider() -> None:
-    provider: Provider = executable
-    assert PROVIDERS["executable"] is provider
 
 
 # --- Starting -----------------------------------------------------------------------------------------------
@@ -48,7 +43,7 @@ def test_plain_programs_are_a_provider() -> None:
 
 @pytest.mark.req("S1-36", "S1-37", "S1-B19")
 def test_arguments_come_in_order_and_the_prompt_last() -> None:
-    made = launch(AGENT, ["-s"], ["-x", "--", "y"], "do it")
+    made = launch(AGENT, LaunchRequest(prompt="do it", args=("-s", "-x", "--", "y")))
     assert made == Launch(("/bin/tool", "-g", "-s", "-x", "--", "y", "do it"), "empty", "do it")
 
 
@@ -59,20 +54,20 @@ def test_arguments_come_in_order_and_the_prompt_last() -> None:
     ids=len,
 )
 def test_a_prompt_arrives_untouched(prompt: str) -> None:
-    assert launch(AGENT, prompt=prompt).argv[-1] == prompt
+    assert launch(AGENT, LaunchRequest(prompt=prompt)).argv[-1] == prompt
 
 
 @pytest.mark.req("S1-38")
 @pytest.mark.parametrize("agent", [AGENT, BY_STDIN])
 @pytest.mark.parametrize("prompt", [None, ""])
 def test_no_prompt_and_an_empty_one_add_nothing(agent: Agent, prompt: str | None) -> None:
-    assert launch(agent, prompt=prompt) == Launch((agent.path, *agent.args), "empty", None)
+    assert launch(agent, LaunchRequest(prompt=prompt)) == Launch((agent.path, *agent.args), "empty", None)
 
 
 @pytest.mark.req("S1-37")
 def test_a_prompt_by_standard_input_is_no_argument_and_may_be_long() -> None:
     prompt = "x" * (PROMPT_LIMIT + 1) + "\0"
-    assert launch(BY_STDIN, prompt=prompt) == Launch(("/bin/tool",), "file", prompt)
+    assert launch(BY_STDIN, LaunchRequest(prompt=prompt)) == Launch(("/bin/tool",), "file", prompt)
 
 
 @pytest.mark.req("S1-37")
@@ -81,39 +76,39 @@ def test_a_prompt_by_standard_input_is_no_argument_and_may_be_long() -> None:
 )
 def test_a_prompt_too_long_for_an_argument_names_the_limit_and_the_other_way(prompt: str) -> None:
     with pytest.raises(PromptError, match="64 KiB") as caught:
-        launch(AGENT, prompt=prompt)
+        launch(AGENT, LaunchRequest(prompt=prompt))
     assert caught.value.hint is not None
     assert 'prompt_via = "stdin"' in caught.value.hint
 
 
 def test_standard_input_has_a_limit_too() -> None:
     with pytest.raises(PromptError, match="10240 KiB"):
-        launch(BY_STDIN, prompt="x" * (10 * 1024 * 1024 + 1))
+        launch(BY_STDIN, LaunchRequest(prompt="x" * (10 * 1024 * 1024 + 1)))
 
 
 @pytest.mark.parametrize("bad", ["a\0b", "\udc80", "x" * (128 * 1024)], ids=["nul", "surrogate", "long"])
 def test_an_argument_that_no_program_can_get_is_refused(bad: str) -> None:
     with pytest.raises(UsageError):
-        launch(AGENT, [bad])
+        launch(AGENT, LaunchRequest(args=(bad,)))
     with pytest.raises(UsageError):
-        launch(AGENT, extra_args=[bad])
+        launch(AGENT, LaunchRequest(args=(bad,)))
     with pytest.raises(UsageError):
-        launch(AGENT, prompt=bad)
+        launch(AGENT, LaunchRequest(prompt=bad))
     with pytest.raises(UsageError, match="NAME"):
-        launch(AGENT, env={"NAME": bad})
+        launch(AGENT, LaunchRequest(env={"NAME": bad}))
 
 
 @pytest.mark.parametrize("name", ["", "A=B", "A\0"], ids=ascii)
 def test_a_variable_without_a_proper_name_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="variable"):
-        launch(AGENT, env={name: "x"})
+        launch(AGENT, LaunchRequest(env={name: "x"}))
 
 
 def test_arguments_and_variables_together_are_bounded() -> None:
     many = ["x" * 60_000] * 17
-    assert launch(AGENT, many).argv[2:] == tuple(many)
+    assert launch(AGENT, LaunchRequest(args=tuple(many))).argv[2:] == tuple(many)
     with pytest.raises(UsageError, match="together"):
-        launch(AGENT, many, env={"A": "y" * 60_000})
+        launch(AGENT, LaunchRequest(args=tuple(many), env={"A": "y" * 60_000}))
 
 
 # --- Reading ------------------------------------------------------------------------------------------------
@@ -225,18 +220,13 @@ def test_the_verdict_follows_from_the_end(
 
 
 def test_a_result_is_the_end_of_the_output() -> None:
-    assert result_of(bytes) == ""
-    assert result_of(lambda: b"short\n") == "short\n"
-    assert result_of(lambda: b"a\xffb") == "a\ufffdb"
-    assert result_of(lambda: b"y" + b"x" * RESULT_LIMIT) == "x" * RESULT_LIMIT
+    assert result(b"") == ""
+    assert result(b"short\n") == "short\n"
+    assert result(b"a\xffb") == "a\ufffdb"
+    assert result(b"y" + b"x" * RESULT_LIMIT) == "x" * RESULT_LIMIT
 
 
 def test_a_result_does_not_begin_with_half_a_character() -> None:
     output = "\U0001f600".encode() + b"x" * (RESULT_LIMIT - 2)
-    assert result_of(lambda: output) == "x" * (RESULT_LIMIT - 2)
-    assert result_of(lambda: output[-RESULT_LIMIT:]) == "x" * (RESULT_LIMIT - 2)
-
-
-def test_nobody_knows_whether_a_plain_programs_failure_passes_and_it_is_told_nothing_of_money() -> None:
-    assert not executable.is_transient({"result": {"is_error": True, "api_status": 529}})
-    assert executable.within(("make", "all"), 1.0) == ("make", "all")
+    assert result(output) == "x" * (RESULT_LIMIT - 2)
+    assert result(output[-RESULT_LIMIT:]) == "x" * (RESULT_LIMIT - 2)

@@ -12,7 +12,9 @@ from providers.streams.recorded import Exit, assistant, delta, init, line, of_ty
 
 from hocket.chain.decide import Decision, Finished, Outcome, decide, summarise
 from hocket.model import BoundChain, Reason, Spec, Status, Step
-from hocket.providers import PROVIDERS, Said, State
+from hocket.providers import PROVIDERS
+from hocket.providers.base import ReaderEvent, State
+from hocket.redaction import NO_SECRETS
 from hocket.sessions.output_lines import read_lines
 
 M = "FORKHESTRA_COMPLETE"
@@ -129,10 +131,10 @@ class Hearing:
 
     def __init__(self, spec: Spec, stream: str = "out") -> None:
         self._provider = PROVIDERS[spec.provider]
-        self._read = self._provider.reader(spec)
+        self._read = self._provider.reader(spec, NO_SECRETS)
         self._stream = stream
         self.state: State = {}
-        self.said: list[Said] = []
+        self.said: list[ReaderEvent] = []
 
     def line(self, content: bytes, whole_size: int | None = None) -> None:
         state, said = self._read(self.state, self._stream, content, whole_size)
@@ -152,7 +154,8 @@ class Hearing:
                 file.write(content[start : start + step])
                 offset = self._look(path, offset, None)
         self._look(path, offset, len(content))
-        self.said += self._provider.last_said(self.state)
+        if self._provider.text_output is not None:
+            self.said += self._provider.text_output.last_events(self.state)
         return self
 
     def _look(self, path: Path, offset: int, final: int | None) -> int:

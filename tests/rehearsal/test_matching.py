@@ -8,7 +8,7 @@ import pytest
 
 from hocket.model import DEFAULT_MARKER, Agent, Definition
 from hocket.providers import PROVIDERS
-from hocket.providers.base import Options
+from hocket.providers.base import LaunchRequest
 from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
 from hocket.rehearsal.matching import CLOSING, Part, sub_agent_type, turn_of
 from hocket.rehearsal.matching import DEFAULT_MARKER as SPELLED_OUT
@@ -243,7 +243,7 @@ def test_the_usual_marker_is_the_models() -> None:
 @pytest.mark.parametrize("marker", ["FORKHESTRA_COMPLETE", "ALL DONE!", "fertig: ja"])
 def test_the_marker_is_the_one_that_our_own_launch_tells_the_agent(marker: str) -> None:
     agent = Agent("a", "claude", "/bin/claude", "test", definition=Definition("a", {"prompt": "Be:\n\nkind"}, "/a.md"))
-    argv = PROVIDERS["claude"].launch(agent, prompt="go", options=Options(loop=True, marker=marker)).argv
+    argv = PROVIDERS["claude"].launch(agent, LaunchRequest(prompt="go", loop=True, marker=marker)).argv
     system = "Be:\n\nkind\n\n" + argv[argv.index("--append-system-prompt") + 1]
     assert parts(script(rule("marker")), [user("go")], system=system) == (Say(marker),)
     assert parts(script(rule("marker"), marker="READY"), [user("go")], system=system) == (Say(marker),)

@@ -17,8 +17,8 @@ from workflows.engine_fixture import Kitchen, kitchen_at, stop_all
 from hocket.errors import Conflict, StoreError, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Reason, Run, Status
-from hocket.providers import Reply
-from hocket.providers.claude import talk as claude_talk
+from hocket.providers.base import Answer
+from hocket.providers.claude import conversation as claude_talk
 from hocket.rehearsal import install
 from hocket.sessions.journal import Journal
 from hocket.sessions.messages import _meant
@@ -125,7 +125,7 @@ def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Pat
         message = {"kind": "message", "id": "k", "text": "first"}
         unrecorded(table, told, "message:k", claude_talk.message("first"), "input", message)
         answer = {"id": question["id"], "allow": True, "text": None, "by": "me", "key": "a"}
-        line = claude_talk.answer(question, Reply(True))
+        line = claude_talk.answer(question, Answer(True))
         unrecorded(table, asking, f"answer:{question['id']}", line, "answer", answer)
         return told, asking
 

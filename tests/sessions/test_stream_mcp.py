@@ -11,6 +11,7 @@ import signal
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from hocket.keeper.server_watch import SERVER_LOCK
 from hocket.mcp import protocol
 from hocket.mcp.protocol import ToolCall
 from hocket.model import Run, Status
-from hocket.sessions import input_end, stream_mcp
+from hocket.providers import PROVIDERS
+from hocket.sessions import leaf, stream_mcp
 
 PROGRAM = """
 import json, os, sys
@@ -380,7 +382,10 @@ def test_a_command_that_never_ends_keeps_no_run_for_ever(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = {"task_id": "b1", "task_type": "local_bash"}
-    monkeypatch.setattr(input_end, "BACKGROUND_SECONDS", 0.2)
+    provider = PROVIDERS["claude"]
+    assert provider.conversation is not None
+    impatient = replace(provider, conversation=replace(provider.conversation, background_seconds=0.2))
+    monkeypatch.setattr(leaf, "PROVIDERS", {**PROVIDERS, "claude": impatient})
 
     async def scene() -> None:
         async with kitchen_at(home, project) as kitchen:

@@ -96,7 +96,7 @@ def test_a_prompt_that_becomes_empty_is_no_argument() -> None:
 
 
 def test_a_prompt_that_becomes_too_large_is_an_error_that_says_so() -> None:
-    with pytest.raises(PromptError, match=r"the prompt for a has \d+ bytes; an argument takes at most 64 KiB"):
+    with pytest.raises(PromptError, match=r"the prompt for a has \d+ bytes; the limit is 64 KiB"):
         begun(spec(prompt="now: {{previous.result}}"), None, "x" * 65536)
 
 

@@ -25,7 +25,8 @@ from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition
-from hocket.providers import PROVIDERS, Program
+from hocket.providers import PROVIDERS
+from hocket.providers.base import Program
 
 CLAUDE = "claude"
 EXECUTABLE = "executable"

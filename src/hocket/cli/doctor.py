@@ -38,7 +38,7 @@ from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
 from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
-from hocket.providers.codex import program as codex_cli
+from hocket.providers.codex import PROGRAM as CODEX
 from hocket.sessions.home import DATABASE, locked, prepare
 from hocket.sessions.restore import damage, restore
 from hocket.store import check
@@ -368,13 +368,13 @@ def check_codex() -> Look:
     """Optional: without it, chains that name no codex run as before."""
 
     env = config.caller_environment()
-    named = env.get(codex_cli.variable)
-    path = _which(named or codex_cli.name, env)
+    named = env.get(CODEX.variable)
+    path = _which(named or CODEX.name, env)
     if path is None and named:
-        return False, f"{codex_cli.variable} is {named}, which is not a program", "correct it, or unset it"
+        return False, f"{CODEX.variable} is {named}, which is not a program", "correct it, or unset it"
     if path is None:
-        return True, "not found; needed only for chains that name codex", codex_cli.install
-    return True, f"{_version_output(path, env, codex_cli.install).split()[-1]} at {path}", None
+        return True, "not found; needed only for chains that name codex", CODEX.install
+    return True, f"{_version_output(path, env, CODEX.install).split()[-1]} at {path}", None
 
 
 def check_environment(home: str) -> Look:

@@ -1,11 +1,13 @@
-"""What every provider offers, as types: an agent becomes a command line, and its output becomes events.
+"""The provider interface: a ``Provider`` turns an agent into a command line and its output into events.
 
-No provider touches a file, a clock or a process: what it says is a function of what it is given.
+A provider performs no I/O and reads no clock: its functions depend on their arguments alone. Capabilities that a CLI
+lacks are None. ``hocket.providers.conformance`` checks a provider against this contract.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -13,50 +15,55 @@ from hocket.config.settings import ClaudeConfig
 from hocket.model import Agent, Reason, Spec, Status
 from hocket.redaction import Redactor
 
-State = dict[str, Any]
-"""What a reader remembers between two lines: a small JSON value, committed together with the events."""
+# --- Launching ----------------------------------------------------------------------------------------------
 
-Said = tuple[str, dict[str, Any]]
-"""The type and the data of one event."""
 
-Reader = Callable[[State, str, bytes, int | None], tuple[State, list[Said]]]
-"""``(state, "out" or "err", line, size or None) -> (state, events)``. A size says that the line was too long to be read
-whole: it is the whole line's, and ``line`` only its beginning. Pure: the state it is given stays as it was. Neither the
-new state nor an event contains a secret."""
+class Program(NamedTuple):
+    """The program of a CLI, which its bare name in a chain runs without a definition."""
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+    name: str
+    label: str
+    """Its name in messages."""
+    variable: str
+    """The environment variable that names another program to run instead."""
+    install: str
+    """How to install it, as a hint for users."""
 
 
 class OwnServer(NamedTuple):
-    """The MCP server that an agent gets from us."""
+    """Hocket's own MCP server, as it is offered to an agent."""
 
     name: str
     rules: tuple[str, ...]
-    """Permission to use its tools, one for each."""
+    """Permission rules, one for each of its tools."""
 
 
-class Options(NamedTuple):
-    """What a run may be given beyond its agent and its prompt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRequest:
+    """What one start adds to its agent."""
 
+    prompt: str | None = None
+    args: tuple[str, ...] = ()
+    """Arguments after those of the agent."""
+    env: Mapping[str, str] = field(default_factory=dict)
     loop: bool = False
     marker: str = ""
     session: bool = False
-    """Input stays open: a turn's end is not the run's."""
+    """Whether input stays open after a turn."""
     on_question: str = "deny"
     permission_mode: str = ClaudeConfig().permission_mode
-    """Where neither the agent nor its alias says."""
+    """The default for agents without one."""
     model: str | None = None
-    """The same."""
+    """The default for agents without one."""
     contract: bool = True
-    """Whether an agent in a loop is told of the marker."""
+    """Whether to add instructions about the marker and the worktree to the system prompt."""
     cross_session: str = ClaudeConfig().cross_session
-    """What happens to messages from other sessions of the same CLI."""
+    """What to do with messages from other sessions of the same CLI."""
     own_branch: bool = False
-    """It works in a worktree with a branch of its own, and only what it commits is handed on."""
+    """Whether it works in a worktree with a branch of its own."""
     servers: Mapping[str, Any] | None = None
-    """The only MCP servers it may have, by name, each with its definition; None leaves that to its CLI."""
-    own: OwnServer | None = None
-    """Ours, beside those."""
+    """The only MCP servers it may have, by name; None leaves the choice to its CLI."""
+    own_server: OwnServer | None = None
 
 
 class Launch(NamedTuple):
@@ -65,27 +72,29 @@ class Launch(NamedTuple):
     argv: tuple[str, ...]
     stdin: str
     prompt: str | None
-    files: Mapping[str, str] = NOTHING
-    env: Mapping[str, str] = NOTHING
-    """What is added to the agent's environment."""
+    files: Mapping[str, str] = MappingProxyType({})
+    env: Mapping[str, str] = MappingProxyType({})
+    """Additions to the agent's environment."""
     served: bool = False
-    """Whether it speaks with our MCP server over its own lines."""
+    """Whether it calls Hocket's own MCP server in its stream."""
 
 
-class Wanted(NamedTuple):
-    """What an agent's program says, in its output, to an MCP server of ours; answered in its input."""
+# --- Reading and judging ------------------------------------------------------------------------------------
 
-    id: str
-    """What the answer is addressed to."""
-    server: str
-    message: Any
-    """In the words of that protocol; None where the line was too long to be read."""
-    withdrawn: bool = False
-    """It is no longer waited for; there is nothing else in it then."""
+State = dict[str, Any]
+"""What a reader remembers between two lines: a small JSON value, committed together with the events."""
+
+ReaderEvent = tuple[str, dict[str, Any]]
+"""The type and the data of one event."""
+
+Reader = Callable[[State, str, bytes, int | None], tuple[State, list[ReaderEvent]]]
+"""``(state, "out" or "err", line, whole_size) -> (state, events)``. Pure: it changes no state that it is given.
+``whole_size`` is None, or the size of a line that was too long and of which ``line`` is only the beginning. Never
+raises; a line that is not understood becomes a ``raw`` event. Neither state nor events contain a secret."""
 
 
-class Exit(Protocol):
-    """How a process ended, as its keeper wrote it down."""
+class ProcessExit(Protocol):
+    """How a process ended, as its keeper recorded it."""
 
     @property
     def code(self) -> int | None: ...
@@ -97,110 +106,112 @@ class Exit(Protocol):
     def stopped(self) -> bool: ...
 
 
-class Reply(NamedTuple):
-    """An answer to a question of an agent's."""
+# --- Capabilities -------------------------------------------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """The answer to a question of an agent."""
 
     allow: bool
     text: str | None = None
-    """Why not, or what the answer is."""
+    """The reason of a refusal, or the chosen answer."""
     always: bool = False
-    """Whether the rule that the question suggests is to hold from now on, for this agent's session."""
+    """Whether the rule that the question suggests holds from now on, for this session."""
 
 
-class Conversation(Protocol):
-    """How to talk to agents whose input are lines. Each text is complete, with its line end."""
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Input after the prompt, as lines. Each text is complete, with its line end."""
 
-    def message(self, text: str) -> str: ...
-
-    def answer(self, question: Mapping[str, Any], reply: Reply) -> str: ...
-
-    def interrupt(self, request: str) -> str: ...
-
-    def wanted(self, line: bytes) -> Wanted | None:
-        """What a line of its output wants of our MCP server; None for every other line."""
-
-    def reply(self, wanted: str, message: Mapping[str, Any]) -> str:
-        """The server's answer to that."""
-
-    def refusal(self, wanted: str, why: str) -> str:
-        """That it gets none."""
-
-    def is_over(self, state: State, *, settled: bool) -> bool:
-        """Whether all that was asked for is done, so that the input of a run that is no session may end.
-
-        ``settled``: nothing has been said for a while, so what could still begin by itself will not.
-        """
-
-    def is_left(self, state: State) -> bool:
-        """Whether it is over but for commands that were left in the background, which may never end."""
+    message: Callable[[str], str]
+    answer: Callable[[Mapping[str, Any], Answer], str]
+    """The answer to a question, given the data of its event."""
+    interrupt: Callable[[str], str]
+    """A request, with this id, to end the current turn."""
+    is_finished: Callable[[State, bool], bool]
+    """``(state, settled)``: whether all work is done, so that input may end. ``settled`` means that there was no output
+    for a while, so that nothing will start by itself any more."""
+    is_only_background: Callable[[State], bool]
+    """Whether nothing is left but background commands, which may never end."""
+    background_seconds: float
+    """How long such commands are waited for."""
 
 
-class Sessions(Protocol):
-    """Sessions that a CLI keeps and can continue in a new process."""
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Sessions that a CLI stores and can continue in a new process."""
 
-    def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
-        """The spec of a run that continues a session with a new prompt."""
-
-    def transcripts(self, env: Mapping[str, str], cwd: str, session: str) -> Sequence[str]:
-        """Paths where the transcript of a session may be, most likely first."""
-
-
-class Program(NamedTuple):
-    """The program of a CLI, which a bare name in a chain runs without any definition."""
-
-    name: str
-    label: str
-    """How messages call it."""
-    variable: str
-    """The environment variable that names another program to run instead."""
-    install: str
-    """How to install it, as a hint for users."""
+    resume: Callable[[Spec, str, str], Spec]
+    """``(spec, session, prompt)``: the spec of a run that continues the session of another one with a new prompt."""
+    transcripts: Callable[[Mapping[str, str], str, str], Sequence[str]] | None = None
+    """``(env, cwd, session)``: absolute paths where the session's transcript may be, most likely first. None if they
+    cannot be derived."""
 
 
-class Provider(Protocol):
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """For CLIs that report what they cost."""
+
+    bound: Callable[[Sequence[str], float], tuple[str, ...]]
+    """The command line with a limit in US dollars."""
+    unpriced_tokens: Callable[[State], int]
+    """How many tokens were used since a cost was last reported; 0 before the first report."""
+
+
+class McpRequest(NamedTuple):
+    """A message to an MCP server of ours, found in the output and answered in the input."""
+
+    id: str
+    server: str
+    message: Any
+    """The JSON-RPC message; None if its line was too long to be read."""
+    withdrawn: bool = False
+    """The request with this id is no longer waited for; nothing else is set then."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTools:
+    """Calls of Hocket's own MCP server inside the stream."""
+
+    request: Callable[[bytes], McpRequest | None]
+    """The request in a line of output, if it is one."""
+    reply: Callable[[str, Mapping[str, Any]], str]
+    """The input line that answers the request with this id."""
+    refusal: Callable[[str, str], str]
+    """The input line that refuses the request with this id, with a reason."""
+    pending: Callable[[State], Collection[str]]
+    """The ids of tool calls without a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextOutput:
+    """For programs whose output is plain text and no protocol: its end is the result, and nothing reports usage."""
+
+    result: Callable[[bytes], str]
+    """The result by the end of the output: at least ``RESULT_LIMIT`` bytes of it if there are so many."""
+    last_events: Callable[[State], list[ReaderEvent]]
+    """What follows from the end of the output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
     """One way to run agents."""
 
-    @property
-    def longest_line(self) -> int:
-        """Bytes up to which a line is read whole."""
-
-    @property
-    def program(self) -> Program | None: ...
-
-    @property
-    def conversation(self) -> Conversation | None: ...
-
-    @property
-    def sessions(self) -> Sessions | None: ...
-
-    def launch(
-        self,
-        agent: Agent,
-        step_args: Sequence[str] = (),
-        extra_args: Sequence[str] = (),
-        prompt: str | None = None,
-        env: Mapping[str, str] = ...,
-        options: Options = ...,
-    ) -> Launch: ...
-
-    def prompted(self, spec: Spec, prompt: str) -> Spec:
-        """The same start with another prompt, where it has one; an error where that cannot be delivered."""
-
-    def reader(self, spec: Spec, redactor: Redactor = ...) -> Reader: ...
-
-    def last_said(self, state: State) -> list[Said]:
-        """What only the end of the output tells."""
-
-    def verdict(self, state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]: ...  # noqa: A002 - the keeper's own word for it
-
-    def is_transient(self, state: State) -> bool:
-        """Whether what made this run fail lies outside and passes by itself: an overload, a broken connection."""
-
-    def unpriced(self, state: State) -> int:
-        """How many tokens it has used since it last told what it costs; 0 where it never did."""
-
-    def within(self, argv: Sequence[str], usd: float) -> tuple[str, ...]:
-        """The command line of an agent that may spend so much; as it is where its program knows no such bound."""
-
-    def result_of(self, tail: Callable[[], bytes]) -> str | None:
-        """A run's last words by the end of its output, which is read for it; None where its events have told them."""
+    name: str
+    longest_line: int
+    """Bytes up to which a line is read whole."""
+    launch: Callable[[Agent, LaunchRequest], Launch]
+    """The command line of a start. ``UsageError`` or ``PromptError`` if it cannot be delivered."""
+    with_prompt: Callable[[Spec, str], Spec]
+    """The same start with another prompt; the same errors."""
+    reader: Callable[[Spec, Redactor], Reader]
+    verdict: Callable[[State, ProcessExit, Reason | None], tuple[Status, Reason]]
+    """``(state, exit, stop_reason)``: how the run ended."""
+    is_transient: Callable[[State], bool] | None = None
+    """Whether a failure has a cause that passes by itself, such as an overload or a broken connection."""
+    program: Program | None = None
+    conversation: Conversation | None = None
+    sessions: Sessions | None = None
+    pricing: Pricing | None = None
+    own_tools: OwnTools | None = None
+    text_output: TextOutput | None = None

@@ -1,29 +1,36 @@
-"""The Codex CLI: ``codex exec --json`` in, its JSON lines out. No money is reported, only tokens."""
+"""The Codex CLI: ``codex exec --json`` and its JSON lines. It reports tokens, but no cost."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hocket.chain.parse import Fence, marker_alone, next_marker
 from hocket.config import BYPASS
 from hocket.config.settings import is_wider
-from hocket.errors import PromptError, UsageError
+from hocket.errors import UsageError
 from hocket.model import Agent, Reason, Spec, Status
-from hocket.providers.base import NOTHING, Conversation, Exit, Launch, Options, Program, Reader, Said, State
+from hocket.providers.base import (
+    Launch,
+    LaunchRequest,
+    ProcessExit,
+    Program,
+    Provider,
+    Reader,
+    ReaderEvent,
+    Sessions,
+    State,
+)
+from hocket.providers.exit_verdict import Verdict, exit_verdict
 from hocket.providers.instructions import step_instructions
 from hocket.providers.json_values import cut, decoded, dict_in, kept_input, number_in, text_in
-from hocket.providers.limits import STDIN_PROMPT_LIMIT, bytes_of, check_argument, check_total
-from hocket.providers.raw_output import raw_event
+from hocket.providers.limits import check_arguments, check_prompt, check_total
+from hocket.providers.raw_events import raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
-program = Program("codex", "the Codex CLI", "HOCKET_CODEX", "install Codex: npm install -g @openai/codex")
-conversation: Conversation | None = None
-longest_line = 16 * 1024 * 1024
-
+PROGRAM = Program("codex", "the Codex CLI", "HOCKET_CODEX", "install Codex: npm install -g @openai/codex")
 _DEFAULT_PROMPT = "Begin: do what your instructions describe."
 _CONTINUE = "Continue where you stopped."
 _PROMPT_FROM_STDIN = "-"
@@ -36,33 +43,25 @@ _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search":
 """Items that are tool calls, with the key of what they do."""
 
 
-# --- Starting -----------------------------------------------------------------------------------------------
+# --- Launching ----------------------------------------------------------------------------------------------
 
 
-def launch(
-    agent: Agent,
-    step_args: Sequence[str] = (),
-    extra_args: Sequence[str] = (),
-    prompt: str | None = None,
-    env: Mapping[str, str] = NOTHING,
-    options: Options = Options(),  # noqa: B008 - immutable
-) -> Launch:
-    """The command line of one start. Settings are ``-c`` overrides, which the user's own arguments can override."""
+def launch(agent: Agent, request: LaunchRequest) -> Launch:
+    """Settings are ``-c`` overrides, which the user's own arguments can override."""
     if agent.allowed_tools:
         raise UsageError(f"{agent.name}: Codex has no allowed_tools", "remove it, or set permission_mode")
-    instructions = step_instructions(options)
+    instructions = step_instructions(request)
     settings = {
-        "sandbox_mode": _sandbox(agent.permission_mode or options.permission_mode),
+        "sandbox_mode": _sandbox(agent.permission_mode or request.permission_mode),
         **({"model": agent.model} if agent.model else {}),
         **({"developer_instructions": instructions} if instructions else {}),
     }
     ours = [word for key, value in settings.items() for word in ("-c", f"{key}={json.dumps(value)}")]
-    given = (*agent.args, *step_args, *extra_args)
+    given = (*agent.args, *request.args)
     argv = (agent.path, "exec", "--json", "--skip-git-repo-check", *ours, *given, _PROMPT_FROM_STDIN)
-    for argument in argv:
-        check_argument(agent.name, argument)
-    check_total(agent.name, argv, env)
-    return Launch(argv, "file", _checked_prompt(agent.name, prompt))
+    check_arguments(agent.name, argv)
+    check_total(agent.name, argv, request.env)
+    return Launch(argv, "file", _prompt(agent.name, request.prompt))
 
 
 def _sandbox(mode: str) -> str:
@@ -72,51 +71,29 @@ def _sandbox(mode: str) -> str:
     return "workspace-write" if is_wider(mode, "default") else "read-only"
 
 
-def _checked_prompt(agent: str, prompt: str | None, default: str = _DEFAULT_PROMPT) -> str:
-    text = prompt if prompt and prompt.strip() else default
-    size = len(bytes_of(text, f"the prompt for {agent}", PromptError))
-    if size > STDIN_PROMPT_LIMIT:
-        raise PromptError(f"the prompt for {agent} has {size} bytes; the limit is {STDIN_PROMPT_LIMIT // 1024} KiB")
-    return text
+def _prompt(agent: str, prompt: str | None, default: str = _DEFAULT_PROMPT) -> str:
+    return check_prompt(agent, prompt if prompt and prompt.strip() else default)
 
 
-def prompted(spec: Spec, prompt: str) -> Spec:
-    return replace(spec, prompt=_checked_prompt(spec.agent, prompt))
+def with_prompt(spec: Spec, prompt: str) -> Spec:
+    return replace(spec, prompt=_prompt(spec.agent, prompt))
 
 
-def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
-    """Codex takes no budget."""
-    del usd
-    return tuple(argv)
-
-
-class _Sessions:
-    def resumed(self, spec: Spec, session: str, prompt: str) -> Spec:
-        """The same command line, which continues a session."""
-        argv = spec.argv[:-3] if spec.argv[-3] == "resume" else spec.argv[:-1]
-        argv = (*argv, "resume", session, _PROMPT_FROM_STDIN)
-        return replace(spec, argv=argv, prompt=_checked_prompt(spec.agent, prompt, _CONTINUE))
-
-    def transcripts(self, env: Mapping[str, str], cwd: str, session: str) -> Sequence[str]:
-        """None: the name of a transcript contains the second in which it was created."""
-        del env, cwd, session
-        return ()
-
-
-sessions = _Sessions()
+def resume(spec: Spec, session: str, prompt: str) -> Spec:
+    argv = spec.argv[:-3] if spec.argv[-3] == "resume" else spec.argv[:-1]
+    argv = (*argv, "resume", session, _PROMPT_FROM_STDIN)
+    return replace(spec, argv=argv, prompt=_prompt(spec.agent, prompt, _CONTINUE))
 
 
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
 def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
-    """The pure function that turns this run's lines into events.
-
-    The state has ``result``, the last message; ``open``, while a turn is under way; ``failed``, how it failed; and
+    """The state has ``result``, the last message; ``open``, while a turn is under way; ``failed``, how it failed; and
     ``marker``, whether the marker was written.
     """
 
-    def read(state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[Said]]:
+    def read(state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[ReaderEvent]]:
         line = redactor.line(line, cut=whole_size is not None)
         value = decoded(line) if stream == "out" and whole_size is None else None
         found = _read_line(state, spec, value) if value else None
@@ -125,7 +102,7 @@ def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
     return read
 
 
-def _read_line(state: State, spec: Spec, line: dict[str, Any]) -> tuple[State, list[Said]] | None:
+def _read_line(state: State, spec: Spec, line: dict[str, Any]) -> tuple[State, list[ReaderEvent]] | None:
     """The new state and the events of a line; None if it is not understood."""
     match text_in(line, "type"):
         case "thread.started":
@@ -145,7 +122,7 @@ def _read_line(state: State, spec: Spec, line: dict[str, Any]) -> tuple[State, l
     return None
 
 
-def _read_item(state: State, spec: Spec, item: dict[str, Any], phase: str) -> tuple[State, list[Said]] | None:
+def _read_item(state: State, spec: Spec, item: dict[str, Any], phase: str) -> tuple[State, list[ReaderEvent]] | None:
     kind, text = text_in(item, "type"), text_in(item, "text")
     if kind in _TOOLS:
         return state, _tool(kind, item, phase)
@@ -157,7 +134,7 @@ def _read_item(state: State, spec: Spec, item: dict[str, Any], phase: str) -> tu
         return state, [("notice", {"kind": "info", **cut(text_in(item, "message"))})]
     if kind != "agent_message":
         return None
-    said: list[Said] = [("text", cut(text))]
+    said: list[ReaderEvent] = [("text", cut(text))]
     state = {**state, "result": cut(text)["text"]}
     if spec.loop and not state.get("marker") and (found := _marker(text, spec.marker)) is not None:
         return {**state, "marker": True}, [*said, ("marker", {"line": found})]
@@ -174,7 +151,7 @@ def _marker(text: str, marker: str) -> str | None:
     return marker_alone(fence) if fence else None
 
 
-def _tool(kind: str, item: dict[str, Any], phase: str) -> list[Said]:
+def _tool(kind: str, item: dict[str, Any], phase: str) -> list[ReaderEvent]:
     tool = {"id": text_in(item, "id"), "name": text_in(item, "tool") or kind}
     if phase == "started":
         return [("tool.started", {**tool, **kept_input({_TOOLS[kind]: item.get(_TOOLS[kind])})})]
@@ -184,7 +161,7 @@ def _tool(kind: str, item: dict[str, Any], phase: str) -> list[Said]:
     return [("tool.finished", {**tool, "error": text_in(item, "status") == "failed", **cut(output, _OUTPUT_LIMIT)})]
 
 
-def _usage(usage: dict[str, Any], before: int) -> Said:
+def _usage(usage: dict[str, Any], before: int) -> ReaderEvent:
     """Tokens of this run. Codex reports the total of the session, which includes the runs ``before``."""
     counts = [number_in(usage, key) for key in ("input_tokens", "output_tokens")]
     total = None if None in counts else sum(int(count or 0) for count in counts)
@@ -192,38 +169,21 @@ def _usage(usage: dict[str, Any], before: int) -> Said:
     return "usage", {"tokens": tokens, "cost_usd": None, "cost_basis": None, "estimate": False}
 
 
-def _turn_ended(result: str | None, error: str | None) -> Said:
+def _turn_ended(result: str | None, error: str | None) -> ReaderEvent:
     return "turn.ended", {"turn": 1, "result": result, "is_error": error is not None, "error": error, "idle": False}
-
-
-def last_said(state: State) -> list[Said]:
-    del state
-    return []
-
-
-def result_of(tail: Callable[[], bytes]) -> None:
-    """The result is the last message, which is in the events."""
-    del tail
 
 
 # --- Judging ------------------------------------------------------------------------------------------------
 
 
-def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
-    """How the run ended: by its completed or failed turn, else by its exit."""
-    if exit.error is not None:
-        return Status.FAILED, Reason.START_FAILED
+def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's own word for it
+    """By the completed or failed turn, else by the exit."""
     failed = state.get("failed")
-    if state.get("open") is False and failed is None:
+    if exit.error is None and failed is None and state.get("open") is False:
         return Status.DONE, Reason.EXIT
-    if failed is not None and not exit.stopped:
+    if exit.error is None and failed is not None and not exit.stopped:
         return Status.FAILED, Reason.RATE_LIMITED if _RATE_LIMIT.search(failed) else Reason.ERROR
-    if exit.stopped:
-        reason = stop_reason or Reason.STOPPED
-        return (Status.STOPPED if reason is Reason.STOPPED else Status.FAILED), reason
-    if exit.signal is not None:
-        return Status.FAILED, Reason.SIGNAL
-    return Status.FAILED, Reason.ERROR if exit.code == 0 else Reason.EXIT
+    return exit_verdict(exit, stop_reason, (Status.FAILED, Reason.ERROR))
 
 
 def is_transient(state: State) -> bool:
@@ -231,6 +191,15 @@ def is_transient(state: State) -> bool:
     return _TRANSIENT.search(state.get("failed") or "") is not None
 
 
-def unpriced(state: State) -> int:
-    del state
-    return 0
+provider = Provider(
+    name="codex",
+    program=PROGRAM,
+    longest_line=16 * 1024 * 1024,
+    launch=launch,
+    with_prompt=with_prompt,
+    reader=reader,
+    verdict=verdict,
+    is_transient=is_transient,
+    # The name of a transcript contains the second in which it was created, so its path cannot be derived.
+    sessions=Sessions(resume),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hocket.model import DEFAULT_MARKER
-from hocket.providers.base import Options
+from hocket.providers.base import LaunchRequest
 
 _LOOP = """\
 You are running unattended: do not stop to report progress or to ask whether to go on. \
@@ -19,9 +19,9 @@ You are working in a git worktree with a branch of its own. Later steps get only
 there, so commit your changes before you end."""
 
 
-def step_instructions(options: Options) -> str:
+def step_instructions(request: LaunchRequest) -> str:
     """The instructions for a loop and for a worktree, as far as they apply; empty if the user turned them off."""
-    if not options.contract:
+    if not request.contract:
         return ""
-    loop = [_LOOP.format(marker=options.marker or DEFAULT_MARKER)] if options.loop else []
-    return "\n\n".join([*loop, *([_OWN_BRANCH] if options.own_branch else [])])
+    loop = [_LOOP.format(marker=request.marker or DEFAULT_MARKER)] if request.loop else []
+    return "\n\n".join([*loop, *([_OWN_BRANCH] if request.own_branch else [])])

@@ -1,36 +1,34 @@
-"""What an operating system lets one program be given, checked before anything is started.
-
-How an agent's command line is put together is its provider's business; that it can be delivered is checked here.
-"""
+"""What a program can be given, by the rules of the operating system; checked before anything is started."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hocket.errors import UsageError
+from hocket.errors import PromptError, UsageError
 
 STDIN_PROMPT_LIMIT = 10 * 1024 * 1024
 ARGUMENT_LIMIT = 128 * 1024
-"""Bytes of any one argument or variable, with its final zero: what Linux accepts."""
+"""Bytes of one argument or variable, with its final zero: what Linux accepts."""
 TOTAL_LIMIT = 1024 * 1024
-"""Bytes of all arguments and variables together. Linux accepts 2 MiB by default; the rest is for what the
-engine adds and for machines with a smaller stack."""
+"""Bytes of all arguments and variables together. Linux accepts 2 MiB by default; the rest is for what is added later
+and for machines with a smaller stack."""
 _POINTER = 8
 
 
-def check_argument(agent: str, argument: str) -> None:
-    shown = f"argument {argument[:40]!r} for {agent}"
-    if "\0" in argument:
-        raise UsageError(f"the {shown} contains a NUL character")
-    if len(bytes_of(argument, f"the {shown}", UsageError)) >= ARGUMENT_LIMIT:
-        raise UsageError(f"the {shown} is longer than {ARGUMENT_LIMIT // 1024} KiB")
+def check_arguments(agent: str, arguments: Iterable[str]) -> None:
+    for argument in arguments:
+        shown = f"argument {argument[:40]!r} for {agent}"
+        if "\0" in argument:
+            raise UsageError(f"the {shown} contains a NUL character")
+        if len(encoded(argument, f"the {shown}", UsageError)) >= ARGUMENT_LIMIT:
+            raise UsageError(f"the {shown} is longer than {ARGUMENT_LIMIT // 1024} KiB")
 
 
 def check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) -> None:
     for name, value in env.items():
         if "\0" in name + value or "=" in name or not name:
             raise UsageError(f"the variable {name[:40]!r} for {agent} cannot be passed to a program")
-        if len(bytes_of(f"{name}={value}", f"the variable {name[:40]!r}", UsageError)) >= ARGUMENT_LIMIT:
+        if len(encoded(f"{name}={value}", f"the variable {name[:40]!r}", UsageError)) >= ARGUMENT_LIMIT:
             raise UsageError(f"the variable {name[:40]!r} for {agent} is longer than {ARGUMENT_LIMIT // 1024} KiB")
     texts = [*arguments, *(f"{name}={value}" for name, value in env.items())]
     total = sum(len(text.encode()) + 1 + _POINTER for text in texts)
@@ -41,9 +39,16 @@ def check_total(agent: str, arguments: Iterable[str], env: Mapping[str, str]) ->
         )
 
 
-def bytes_of(text: str, what: str, kind: type[UsageError]) -> bytes:
-    """The text as a program gets it, or an error of the kind asked for."""
+def check_prompt(agent: str, prompt: str, limit: int = STDIN_PROMPT_LIMIT, hint: str | None = None) -> str:
+    size = len(encoded(prompt, f"the prompt for {agent}", PromptError))
+    if size > limit:
+        raise PromptError(f"the prompt for {agent} has {size} bytes; the limit is {limit // 1024} KiB", hint)
+    return prompt
+
+
+def encoded(text: str, what: str, error: type[UsageError]) -> bytes:
+    """The text as a program gets it; raise the given error if it is not valid Unicode."""
     try:
         return text.encode()
-    except UnicodeEncodeError as error:
-        raise kind(f"{what} is not valid text (character {error.start})") from error
+    except UnicodeEncodeError as cause:
+        raise error(f"{what} is not valid text (character {cause.start})") from cause

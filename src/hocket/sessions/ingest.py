@@ -114,13 +114,12 @@ class Ingest:
 
     def _serve(self, leaf: Leaf, line: bytes) -> None:
         """Pass a request to our MCP tools on, before redaction: a prompt is handed over as it was written."""
-        wanted = leaf.connection.conversation.wanted(line) if leaf.connection is not None else None
-        if leaf.connection is not None and wanted is not None:
-            self._stream_mcp.take(leaf.connection, wanted)
+        if leaf.connection is not None and (request := leaf.connection.tools.request(line)) is not None:
+            self._stream_mcp.take(leaf.connection, request)
 
     def _skip_flood(self, leaf: Leaf, run: Run, record: files.Exit) -> list[Event]:
         """Skip the middle of a large output that was ended, with a notice."""
-        if leaf.provider.sessions is not None:
+        if leaf.provider.text_output is None:
             return []
         old = leaf.output.offsets
         out = near_the_end(leaf.output.out, old.out, record.out)
@@ -133,14 +132,14 @@ class Ingest:
 
     def _find_transcript(self, leaf: Leaf, run: Run, events: list[Event], *, ended: bool) -> None:
         """Add an event with the path of the transcript as soon as the file exists."""
-        sessions = leaf.provider.sessions
-        if sessions is None or not (ended or events):
+        transcripts = leaf.provider.sessions.transcripts if leaf.provider.sessions is not None else None
+        if transcripts is None or not (ended or events):
             return
         named = [event for event in events if event.type == "session"]
         if leaf.output.session is None or named:
             session = _after(run, named).session_id
             cwd = os.path.realpath(leaf.spec.cwd)
-            leaf.output.search(session, sessions.transcripts(leaf.spec.env, cwd, session) if session else ())
+            leaf.output.search(session, transcripts(leaf.spec.env, cwd, session) if session else ())
         found = leaf.output.find_transcript()
         if found is not None and found != _after(run, named).transcript:
             events.append(_event(leaf, "session", {"session_id": leaf.output.session, "transcript": found}))
@@ -152,9 +151,12 @@ class Ingest:
         events, offsets, _more = batch
         if leaf.forced and record.signal == signal.SIGKILL:
             record = record._replace(stopped=True)  # Its keeper could not know that it was.
-        events += [_event(leaf, kind, data) for kind, data in leaf.provider.last_said(offsets.reader)]
-        status, reason = leaf.provider.verdict(offsets.reader, record, run.stop_reason)
-        transient = (status, reason) == (Status.FAILED, Reason.ERROR) and leaf.provider.is_transient(offsets.reader)
+        provider, state = leaf.provider, offsets.reader
+        if provider.text_output is not None:
+            events += [_event(leaf, kind, data) for kind, data in provider.text_output.last_events(state)]
+        status, reason = provider.verdict(state, record, run.stop_reason)
+        failed = (status, reason) == (Status.FAILED, Reason.ERROR)
+        transient = failed and provider.is_transient is not None and provider.is_transient(state)
         may_continue = status is Status.DONE or reason is Reason.RATE_LIMITED or transient
         if may_continue and self._policy.is_over_budget(_after(run, events)):
             status, reason, transient = Status.FAILED, Reason.BUDGET, False
@@ -181,7 +183,7 @@ class Ingest:
 
     def _cli_error(self, leaf: Leaf, run: Run, events: list[Event], reason: Reason) -> dict[str, str]:
         """What a CLI reported about its own failure: in its events, else at the end of standard error."""
-        if leaf.provider.sessions is None:
+        if leaf.provider.text_output is not None:
             return {}
         reported = _after(run, events).error or leaf.output.last_error()
         if not reported.strip() and reason is Reason.ERROR:
@@ -203,11 +205,13 @@ class Ingest:
         if leaf.is_ending:
             return False
         # First, because it may fail for want of a descriptor and is tried again then.
-        final_result = leaf.provider.result_of(leaf.output.last_output)
+        text_output, pricing = leaf.provider.text_output, leaf.provider.pricing
+        final_result = text_output.result(leaf.output.last_output()) if text_output is not None else None
         leaf.is_ending = True
         while any(_ends_before(run, self._journal.live[leaf.id]) for run in self._journal.live.values()):
             await self._next_end.wait()
         offsets = offsets or leaf.output.offsets
+        unpriced = pricing.unpriced_tokens(offsets.reader) if pricing is not None else 0
         run = _after(self._journal.live[leaf.id], events)
         ended = _event(
             leaf,
@@ -219,7 +223,7 @@ class Ingest:
                 "result": run.result if final_result is None else final_result,
                 "cost_usd": run.cost_usd,
                 "tokens": run.tokens,
-                **cost_estimates.of(run, self._usd_per_mtok, leaf.provider.unpriced(offsets.reader)),
+                **cost_estimates.of(run, self._usd_per_mtok, unpriced),
                 **extra,
             },
         )

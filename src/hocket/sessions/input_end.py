@@ -6,15 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from hocket.providers import State
+from hocket.providers.base import State
 from hocket.sessions.leaf import Leaf
 from hocket.sessions.messages import Messages, takes_messages
 
 SETTLE_SECONDS = 3.0
 """How long an agent that has finished may take to start something by itself."""
-BACKGROUND_SECONDS = 600.0
-"""How long the input of an agent with only background commands left stays open for our tools: as long as the Claude
-CLI itself waits for such commands."""
 
 
 class InputEnd:
@@ -48,15 +45,15 @@ class InputEnd:
             return
         is_sure = leaf.is_settled or leaf.id not in self._messages.unread
         # Without messages it need not stay for its background commands, which it ends by itself.
-        is_alone = not takes_messages(leaf.spec) and conversation.is_left(state)
-        if (is_sure and conversation.is_over(state, settled=leaf.is_settled)) or (leaf.is_settled and is_alone):
+        is_alone = not takes_messages(leaf.spec) and conversation.is_only_background(state)
+        if (is_sure and conversation.is_finished(state, leaf.is_settled)) or (leaf.is_settled and is_alone):
             self._messages.end_input(leaf.place)
             leaf.is_input_closed = True
             self.forget(leaf)
-        elif leaf.settling is None and conversation.is_over(state, settled=True):
+        elif leaf.settling is None and conversation.is_finished(state, True):
             self._settle_after(SETTLE_SECONDS, leaf)
         elif leaf.settling is None and is_alone:
-            self._settle_after(BACKGROUND_SECONDS, leaf)
+            self._settle_after(conversation.background_seconds, leaf)
 
     def due(self) -> list[float]:
         """When each agent that is settling will have been silent for long enough, in wall time."""

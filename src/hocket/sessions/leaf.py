@@ -80,8 +80,8 @@ class Leaf:
         self.redactor = Redactor(secrets_of({**spec.env, "HOCKET_TOKEN": token}))
         self.reader = self.provider.reader(spec, self.redactor)
         self.output = LeafOutput(self.place, offsets, self.redactor)
-        conversation = self.provider.conversation
-        self.connection = McpConnection(run.id, self.place, conversation) if spec.served and conversation else None
+        own_tools = self.provider.own_tools
+        self.connection = McpConnection(run.id, self.place, own_tools) if spec.served and own_tools else None
         """The in-stream connection to our MCP server, if the run has one."""
         self.is_ending = False
         """Its end is being committed."""
@@ -132,5 +132,7 @@ class Leaf:
         return [timer for timer in every if timer is not None]
 
     def argv(self) -> tuple[str, ...]:
-        argv = self.spec.argv
-        return argv if self.allowance is None else self.provider.within(argv, self.allowance)
+        pricing = self.provider.pricing
+        if self.allowance is None or pricing is None:
+            return self.spec.argv
+        return pricing.bound(self.spec.argv, self.allowance)

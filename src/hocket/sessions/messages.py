@@ -22,7 +22,8 @@ import msgspec
 from hocket.errors import Conflict, LimitReached, UsageError
 from hocket.keeper import files
 from hocket.model import Event, Kind, Run, Spec, Status
-from hocket.providers import PROVIDERS, Conversation, Reply
+from hocket.providers import PROVIDERS
+from hocket.providers.base import Answer, Conversation
 from hocket.redaction import Redactor
 from hocket.sessions.journal import Journal
 from hocket.sessions.questions import last_answered
@@ -186,7 +187,7 @@ class Messages:
         """How questions of this run are handled: ``deny``, ``ask`` or ``fail``."""
         return _question_rule.decode(self._journal.read.spec(run.id)).on_question
 
-    async def answer(self, run: Run, question: str | None, reply: Reply, by: str, key: str) -> dict[str, Any]:
+    async def answer(self, run: Run, question: str | None, reply: Answer, by: str, key: str) -> dict[str, Any]:
         """Answer one open question. The first answer counts; repeating it with the same key is harmless."""
         run = self._asking(run, question, key)
         async with self._turn(run):
@@ -309,7 +310,7 @@ def _input_closed(run: Run) -> Conflict:
     )
 
 
-def _rule(asked: Mapping[str, Any], reply: Reply) -> dict[str, Any]:
+def _rule(asked: Mapping[str, Any], reply: Answer) -> dict[str, Any]:
     """The permission rule that an answer adds, if any."""
     if not reply.always:
         return {}

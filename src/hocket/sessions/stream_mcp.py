@@ -19,7 +19,7 @@ from hocket.mcp import protocol
 from hocket.mcp.protocol import ToolCall
 from hocket.mcp.tools import SERVER
 from hocket.model import Run
-from hocket.providers.base import Conversation, Wanted
+from hocket.providers.base import McpRequest, OwnTools
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.output_lines import read_lines
@@ -41,7 +41,7 @@ class McpConnection(NamedTuple):
 
     run: str
     place: str
-    conversation: Conversation
+    tools: OwnTools
 
 
 class StreamMcp:
@@ -70,43 +70,45 @@ class StreamMcp:
         self.leave()
         await self._tasks.close()
 
-    def take(self, line: McpConnection, wanted: Wanted) -> None:
+    def take(self, connection: McpConnection, request: McpRequest) -> None:
         """Answer a request now or later. A request that comes twice is answered once."""
-        if wanted.withdrawn:
-            self._cancel(line.run, lambda request, call: request == wanted.id)
-        elif wanted.server != SERVER:
-            self._reply(line, wanted.id, line.conversation.refusal(wanted.id, f"there is no server {wanted.server!r}"))
-        elif wanted.message is None:
-            self._reply(line, wanted.id, line.conversation.refusal(wanted.id, protocol.too_long().message))
+        if request.withdrawn:
+            self._cancel(connection.run, lambda identity, call: identity == request.id)
+        elif request.server != SERVER:
+            self._reply(
+                connection, request.id, connection.tools.refusal(request.id, f"there is no server {request.server!r}")
+            )
+        elif request.message is None:
+            self._reply(connection, request.id, connection.tools.refusal(request.id, protocol.too_long().message))
         else:
-            self._answer(line, wanted)
+            self._answer(connection, request)
 
-    def take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
+    def take_over(self, connection: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
         """Carry out calls that an earlier server had read, up to an offset of the output, and not answered."""
         if calls:
-            self._tasks.spawn(self._take_over(line, calls, end, longest))
+            self._tasks.spawn(self._take_over(connection, calls, end, longest))
 
     def forget(self, run: str) -> None:
         """Drop the calls of a run that has ended."""
-        self._cancel(run, lambda request, call: True)
+        self._cancel(run, lambda identity, call: True)
 
-    async def _take_over(self, line: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
-        found = await self._retry(line.run, partial(_unanswered, line, calls, end, longest))
-        for wanted in found or ():
-            self.take(line, wanted)
+    async def _take_over(self, connection: McpConnection, calls: Collection[str], end: int, longest: int) -> None:
+        found = await self._retry(connection.run, partial(_unanswered, connection, calls, end, longest))
+        for request in found or ():
+            self.take(connection, request)
 
-    def _answer(self, line: McpConnection, wanted: Wanted) -> None:
-        if (called_off := protocol.cancelled(wanted.message)) is not None:
-            self._cancel(line.run, lambda request, call: call.id == called_off)
-        answer = protocol.respond(wanted.message)
+    def _answer(self, connection: McpConnection, request: McpRequest) -> None:
+        if (called_off := protocol.cancelled(request.message)) is not None:
+            self._cancel(connection.run, lambda identity, call: call.id == called_off)
+        answer = protocol.respond(request.message)
         if not isinstance(answer, ToolCall):
-            self._reply(line, wanted.id, line.conversation.reply(wanted.id, answer or _EMPTY_REPLY))
+            self._reply(connection, request.id, connection.tools.reply(request.id, answer or _EMPTY_REPLY))
         elif self._leaving:
             self.left_a_call = True
-        elif (line.run, wanted.id) not in self._calls:
-            self._calls[line.run, wanted.id] = answer
+        elif (connection.run, request.id) not in self._calls:
+            self._calls[connection.run, request.id] = answer
             self._need_server(True)
-            self._tasks.spawn(self._serve(line, wanted.id, answer))
+            self._tasks.spawn(self._serve(connection, request.id, answer))
 
     def _cancel(self, run: str, is_meant: Callable[[str, ToolCall], bool]) -> None:
         """Cancel the wait for calls, not their work."""
@@ -114,29 +116,29 @@ class StreamMcp:
             if waiting == run and is_meant(request, call):
                 call.cancelled = True
 
-    async def _serve(self, line: McpConnection, request: str, call: ToolCall) -> None:
+    async def _serve(self, connection: McpConnection, request: str, call: ToolCall) -> None:
         try:
             carry_out = await self._carry_out
-            awaited = await self._retry(line.run, partial(_is_awaited, line.place, request))
-            run = self._journal.live.get(line.run)
+            awaited = await self._retry(connection.run, partial(_is_awaited, connection.place, request))
+            run = self._journal.live.get(connection.run)
             if run is None or not awaited:
                 return
-            answer = await carry_out(run, call, _key(line.run, request))
+            answer = await carry_out(run, call, _key(connection.run, request))
             if not call.cancelled and not self._leaving:
-                await self._write_patiently(line, request, line.conversation.reply(request, answer))
+                await self._write_patiently(connection, request, connection.tools.reply(request, answer))
         finally:
-            del self._calls[line.run, request]
+            del self._calls[connection.run, request]
             self._need_server(bool(self._calls))
 
-    def _reply(self, line: McpConnection, request: str, text: str) -> None:
+    def _reply(self, connection: McpConnection, request: str, text: str) -> None:
         """Write an answer at once, or retry in the background."""
         try:
-            _write(line.place, request, text)
+            _write(connection.place, request, text)
         except OSError:
-            self._tasks.spawn(self._write_patiently(line, request, text))
+            self._tasks.spawn(self._write_patiently(connection, request, text))
 
-    async def _write_patiently(self, line: McpConnection, request: str, text: str) -> None:
-        await self._retry(line.run, partial(_write, line.place, request, text))
+    async def _write_patiently(self, connection: McpConnection, request: str, text: str) -> None:
+        await self._retry(connection.run, partial(_write, connection.place, request, text))
 
     async def _retry(self, run: str, work: Callable[[], T]) -> T | None:
         """Retry file operations while the run is live: the disk may be full, or no descriptor left."""
@@ -171,13 +173,13 @@ def _key(run: str, request: str) -> str:
     return f"{run}:{hashlib.sha256(f'mcp {request}'.encode()).hexdigest()}"
 
 
-def _unanswered(line: McpConnection, calls: Collection[str], end: int, longest: int) -> list[Wanted]:
+def _unanswered(connection: McpConnection, calls: Collection[str], end: int, longest: int) -> list[McpRequest]:
     """The requests of these calls, read from the output, without an answer in the input."""
-    waiting = {request for request in calls if not files.has_input(line.place, _record(request))}
+    waiting = {request for request in calls if not files.has_input(connection.place, _record(request))}
     if not waiting:
         return []
-    found = map(line.conversation.wanted, _lines(os.path.join(line.place, files.OUT), end, longest))
-    return [wanted for wanted in found if wanted is not None and wanted.id in waiting and not wanted.withdrawn]
+    found = map(connection.tools.request, _lines(os.path.join(connection.place, files.OUT), end, longest))
+    return [one for one in found if one is not None and one.id in waiting and not one.withdrawn]
 
 
 def _lines(path: str, end: int, longest: int) -> Iterator[bytes]:

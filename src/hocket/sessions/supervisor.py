@@ -144,7 +144,7 @@ class Supervisor:
         self._placed.add(leaf.id)
         if leaf.connection is not None:
             read = leaf.output.offsets
-            calls = read.reader.get("calls") or ()
+            calls = leaf.connection.tools.pending(read.reader)
             self._stream_mcp.take_over(leaf.connection, calls, read.out, leaf.provider.longest_line)
         self._arm(leaf, run)
         if run.stop_reason is not None:

@@ -38,7 +38,8 @@ from hocket.model import (
     Vouched,
     stages,
 )
-from hocket.providers import PROVIDERS, Options
+from hocket.providers import PROVIDERS
+from hocket.providers.base import LaunchRequest
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import PROGRAM, Given, authorize, check_arguments, check_configuration
@@ -337,10 +338,10 @@ def _first(places: Iterable[object], name: str) -> Any:
     return next((value for place in places if (value := getattr(place, name)) is not None), None)
 
 
-def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> Options:
+def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -> LaunchRequest:
     """What holds for every step: the request's word, then the chain's, then the configuration's."""
     claude = config.claude
-    return Options(
+    return LaunchRequest(
         marker=_marker(request, chain, config),
         session=request.session,
         on_question=_on_question(request, chain) or claude.on_question or request.on_question_default or "ask",
@@ -394,7 +395,9 @@ class _Prompt(NamedTuple):
     blanks: tuple[str, ...] = ()
 
 
-def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, task: _Task, *, named: bool) -> Step:
+def _step(
+    wish: _Wish, request: StartRequest, find: _Finding, options: LaunchRequest, task: _Task, *, named: bool
+) -> Step:
     """The step that is wished for. Where there are others, an error says which one it is about."""
     try:
         if wish.agent not in find.config.agents:
@@ -402,7 +405,7 @@ def _step(wish: _Wish, request: StartRequest, find: _Finding, options: Options, 
         agent, isolation = find(wish.agent), None
         cwd = agent.cwd or request.directory
         if wish.isolated:
-            options = options._replace(own_branch=True)
+            options = replace(options, own_branch=True)
             agent = in_a_worktree(agent, find.approvals)
             place = find.repository(cwd)
             kept_off = agent.strangers if agent.trusted else None
@@ -423,7 +426,7 @@ def _spec(
     agent: Agent,
     request: StartRequest,
     find: _Finding,
-    options: Options,
+    options: LaunchRequest,
     task: _Task | None = None,
 ) -> Spec:
     config = find.config
@@ -441,11 +444,15 @@ def _spec(
     prompt = _prompt(wish, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         granted.agent,
-        (),
-        request.args,
-        prompt.text,
-        env,
-        options._replace(loop=wish.loop, servers=servers.servers, own=own),
+        replace(
+            options,
+            prompt=prompt.text,
+            args=tuple(request.args),
+            env=env,
+            loop=wish.loop,
+            servers=servers.servers,
+            own_server=own,
+        ),
     )
     if options.session and launch.stdin != "lines":
         raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")

@@ -140,7 +140,7 @@ def _session_again(read: Queries, run: Run, request: ResumeRequest) -> Spec:
         raise Conflict(f"run {run.number} has no session that could be resumed")
     record = read.spec(run.id)
     before = _told_what_is_missing(_leaf_spec.decode(_with_secrets(record, request)), record, request)
-    again = sessions.resumed(before, run.session_id, request.prompt or "")
+    again = sessions.resume(before, run.session_id, request.prompt or "")
     if request.session and again.stdin != "lines":
         raise Conflict(f"{run.agent} reads no messages, so its session cannot stay open", "resume it without --session")
     spent = before.session_tokens + (run.tokens or 0)

@@ -82,7 +82,7 @@ def begun(spec: Spec, task: str | None, previous: str, complaint: str | None = N
     if complaint is not None:
         prompt = f"{_filled(spec, values)}\n\n{_deliverable(complaint)}"
         try:
-            return PROVIDERS[spec.provider].prompted(spec, prompt)
+            return PROVIDERS[spec.provider].with_prompt(spec, prompt)
         except (PromptError, UsageError):
             pass  # What the gate said is a help; that there is no room for it must not end the work.
     return filled(spec, values)
@@ -91,7 +91,7 @@ def begun(spec: Spec, task: str | None, previous: str, complaint: str | None = N
 def filled(spec: Spec, values: Mapping[str, str]) -> Spec:
     """The spec with those of its blanks filled in that have a value."""
     prompt = _filled(spec, values)
-    return spec if prompt == (spec.prompt or "") else PROVIDERS[spec.provider].prompted(spec, prompt)
+    return spec if prompt == (spec.prompt or "") else PROVIDERS[spec.provider].with_prompt(spec, prompt)
 
 
 def _filled(spec: Spec, values: Mapping[str, str]) -> str:
@@ -135,7 +135,7 @@ def resumed(before: Spec, run: Run) -> Spec | None:
     if sessions is None or run.session_id is None:
         return None
     try:
-        again = sessions.resumed(before, run.session_id, f"{_INTERRUPTED[_interruption(run)]} {_GO_ON}")
+        again = sessions.resume(before, run.session_id, f"{_INTERRUPTED[_interruption(run)]} {_GO_ON}")
     except UsageError:
         return None
     return replace(again, resumed_from=run.id, session_tokens=before.session_tokens + (run.tokens or 0))

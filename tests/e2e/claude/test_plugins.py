@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ from hocket.catalog.file_probe import Look
 from hocket.catalog.plugins import definition
 from hocket.catalog.servers import resolve_servers, select
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition
-from hocket.providers import Options
-from hocket.providers.claude import launch
-from hocket.providers.claude.talk import message
+from hocket.providers.base import LaunchRequest
+from hocket.providers.claude.conversation import message
+from hocket.providers.claude.launch import launch
 
 pytestmark = pytest.mark.shared_server
 INITIALIZE = {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
@@ -130,10 +131,10 @@ def test_a_project_cannot_bring_a_marketplace_of_its_own(user: User) -> None:
 # --- Runs ---
 
 
-def started(cli: ClaudeSetup, user: User, agent: Agent, options: Options, run: Path) -> dict[str, Any]:
+def started(cli: ClaudeSetup, user: User, agent: Agent, options: LaunchRequest, run: Path) -> dict[str, Any]:
     """What a launch of ours makes the program say when it begins."""
     cli.use_script(says("fine"))
-    made = launch(agent, options=options, prompt="hello")
+    made = launch(agent, replace(options, prompt="hello"))
     for name, content in made.files.items():
         put(run / name, content)
     filled = [part.replace(RUN_DIRECTORY, str(run)).replace(SESSION, str(uuid.uuid4())) for part in made.argv[1:]]
@@ -148,7 +149,7 @@ def test_a_plugins_agent_runs_under_its_name_with_its_own_words(claude: ClaudeSe
     folder = user.offer("alpha", {"agents/s/one.md": head("one", tools="Read") + "Look into ${CLAUDE_PLUGIN_ROOT}.\n"})
     user.switch(ALPHA)
     made = definition(user.entries()["alpha:s:one"], str(user.project), user.env, trusts=False)
-    init = started(claude, user, agent_of(made), Options(), world / "run")
+    init = started(claude, user, agent_of(made), LaunchRequest(), world / "run")
     assert "alpha:s:one" in init["agents"]
     assert init["tools"] == ["Read"]
     assert f"You are one.\\nLook into {folder}." in claude.model.request_text()
@@ -192,7 +193,7 @@ def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
     found = resolve_servers(Look(), str(user.project), user.env, project_too=True)
     chosen = select(found.servers, allowed)
     made = Definition("rev", {"description": "d", "prompt": "You review."}, "/p/rev.md")
-    init = started(claude, user, agent_of(made, trusted=True), Options(servers=chosen.servers), world / "run")
+    init = started(claude, user, agent_of(made, trusted=True), LaunchRequest(servers=chosen.servers), world / "run")
     assert running(init) == (names, [f"mcp__{name}__ping" for name in names])
     assert chosen.unknown == (("nope",) if allowed else ())
 
@@ -212,9 +213,9 @@ def test_an_agents_own_hooks_and_servers_work_where_its_folders_do_not(
         "mcpServers": [{"own": server(world)}, "theirs"],
     }
     made = Definition("rev", fields, "/p/rev.md")
-    init = started(claude, user, agent_of(made), Options(), world / "run")
+    init = started(claude, user, agent_of(made), LaunchRequest(), world / "run")
     assert running(init)[0] == ["own"]
     assert ((world / "own_hook").exists(), (world / "their_hook").exists()) == (True, False)
     named = resolve_servers(Look(), str(user.project), user.env, project_too=True).servers
-    init = started(claude, user, agent_of(made), Options(servers=named), world / "again")
+    init = started(claude, user, agent_of(made), LaunchRequest(servers=named), world / "again")
     assert running(init)[0] == ["own", "theirs"]

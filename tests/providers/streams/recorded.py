@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hocket.model import Spec
-from hocket.providers import Said, State
-from hocket.providers.claude import reader
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude.reader import reader
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))
@@ -74,10 +74,12 @@ def result(content: str | None = "ok", *, is_error: Any = False, subtype: str = 
     return line("result", subtype=subtype, is_error=is_error, **said, **fields)
 
 
-def read_all(lines: Iterable[bytes], of: Spec | None = None, state: State | None = None) -> tuple[State, list[Said]]:
+def read_all(
+    lines: Iterable[bytes], of: Spec | None = None, state: State | None = None
+) -> tuple[State, list[ReaderEvent]]:
     read = reader(of or spec())
     state = {} if state is None else state
-    said: list[Said] = []
+    said: list[ReaderEvent] = []
     for each in lines:
         before = json.dumps(state)
         after, more = read(state, "out", each, None)
@@ -87,13 +89,13 @@ def read_all(lines: Iterable[bytes], of: Spec | None = None, state: State | None
     return state, said
 
 
-def said_by(lines: Iterable[bytes], of: Spec | None = None) -> list[Said]:
+def said_by(lines: Iterable[bytes], of: Spec | None = None) -> list[ReaderEvent]:
     return read_all(lines, of)[1]
 
 
-def of_type(said: Iterable[Said], *types: str) -> list[dict[str, Any]]:
+def of_type(said: Iterable[ReaderEvent], *types: str) -> list[dict[str, Any]]:
     return [data for kind, data in said if kind in types]
 
 
-def texts(said: Iterable[Said]) -> list[str]:
+def texts(said: Iterable[ReaderEvent]) -> list[str]:
     return [data["text"] for data in of_type(said, "text")]

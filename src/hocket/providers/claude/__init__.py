@@ -1,50 +1,28 @@
-"""Claude Code: started as a program, talked to in lines of JSON, and judged by what it says.
-
-``launch`` makes its command line, ``reader`` turns its lines into events, ``verdict`` says how it ended, ``talk`` is
-what is written to it. Its own spelling of things stays in ``words``.
-"""
+"""The Claude CLI: its command line, its JSON lines in both directions, and the verdict on a run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from hocket.providers.base import Conversation, OwnTools, Pricing, Program, Provider, Sessions
+from hocket.providers.claude import conversation, launch, mcp_requests, reader, transcript, usage, verdict
 
-from hocket.providers.base import Conversation, Program, Said, Sessions, State
-from hocket.providers.claude import talk
-from hocket.providers.claude.launch import launch, prompted, tools_of, within
-from hocket.providers.claude.reader import reader
-from hocket.providers.claude.usage import unpriced
-from hocket.providers.claude.verdict import is_transient, verdict
-
-__all__ = [
-    "conversation",
-    "is_transient",
-    "last_said",
-    "launch",
-    "longest_line",
-    "program",
-    "prompted",
-    "reader",
-    "result_of",
-    "sessions",
-    "tools_of",
-    "unpriced",
-    "verdict",
-    "within",
-]
-
-longest_line = 16 * 1024 * 1024
-program: Program | None = Program("claude", "the Claude CLI", "HOCKET_CLAUDE", "install Claude Code")
-conversation: Conversation | None = talk
-sessions: Sessions | None = talk
-
-
-def last_said(state: State) -> list[Said]:
-    """Its results have told everything; without one there is no end that could count."""
-    del state
-    return []
-
-
-def result_of(tail: Callable[[], bytes]) -> str | None:
-    """Its events have told it: the result of its last turn."""
-    del tail
-    return None
+provider = Provider(
+    name="claude",
+    program=Program("claude", "the Claude CLI", "HOCKET_CLAUDE", "install Claude Code"),
+    longest_line=16 * 1024 * 1024,
+    launch=launch.launch,
+    with_prompt=launch.with_prompt,
+    reader=reader.reader,
+    verdict=verdict.verdict,
+    is_transient=verdict.is_transient,
+    conversation=Conversation(
+        message=conversation.message,
+        answer=conversation.answer,
+        interrupt=conversation.interrupt,
+        is_finished=conversation.is_finished,
+        is_only_background=conversation.is_only_background,
+        background_seconds=600.0,  # as long as the CLI itself waits for them
+    ),
+    sessions=Sessions(launch.resume, transcript.transcripts),
+    pricing=Pricing(launch.bound, usage.unpriced_tokens),
+    own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
+)

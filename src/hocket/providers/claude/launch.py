@@ -1,20 +1,20 @@
-"""An agent becomes a command line of the Claude program. What that program says in return is read elsewhere."""
+"""The command line of the Claude CLI for an agent, its changes for another prompt, a resumed session and a budget."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from hocket.config import CROSS_SESSION
 from hocket.errors import BadDefinition, UsageError
-from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
-from hocket.providers.base import NOTHING, Launch, Options
-from hocket.providers.claude import launch_settings, words
-from hocket.providers.claude.prompt import checked_prompt
+from hocket.model import RUN_DIRECTORY, SESSION, Agent, Spec
+from hocket.providers.base import Launch, LaunchRequest
+from hocket.providers.claude import launch_settings, wire_names
+from hocket.providers.claude.conversation import CONTINUE, checked_prompt
 from hocket.providers.instructions import step_instructions
-from hocket.providers.limits import check_argument, check_total
+from hocket.providers.limits import check_arguments, check_total
 
 _DEFINITIONS = "agents.json"
 _SERVERS = "servers.json"
@@ -25,177 +25,134 @@ _STREAMS = (
 _ECHO = "--replay-user-messages"
 """The only way to learn of messages from other sessions: those that enter a running turn appear nowhere else."""
 _FORMATS = ("--input-format", "--output-format")
-_USERS_SETTINGS = ("--setting-sources", "user")
+_USER_SETTINGS_ONLY = ("--setting-sources", "user")
 _NO_OTHER_SERVERS = "--strict-mcp-config"
-_OURS = frozenset({"--agent", "--session-id"})
-"""With one of them the program would run another agent than we say, perhaps none, or one session under two runs."""
-_SAY = "hocket run AGENT"
-_LEAST_BUDGET = 0.000001
-"""The program takes no budget of nothing."""
-_QUESTIONS = {
-    "deny": ("--permission-prompts", "none"),
-    "ask": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
-    "fail": ("--permission-prompts", "host", "--permission-prompt-tool", "stdio"),
-}
+_RESERVED = frozenset({"--agent", "--session-id"})
+"""With one of them the CLI would run another agent, or one session under two runs."""
+_SMALLEST_BUDGET = 0.000001
+"""The CLI refuses a budget of zero."""
+_ASK = ("--permission-prompts", "host", "--permission-prompt-tool", "stdio")
+_QUESTIONS = {"deny": ("--permission-prompts", "none"), "ask": _ASK, "fail": _ASK}
 
 
-def launch(
-    agent: Agent,
-    step_args: Sequence[str] = (),
-    extra_args: Sequence[str] = (),
-    prompt: str | None = None,
-    env: Mapping[str, str] = NOTHING,
-    options: Options = Options(),  # noqa: B008 - a tuple, which nobody can change
-) -> Launch:
-    """The command line of one start. Users' own arguments come last, so that they win over ours."""
-    given, own_settings = launch_settings.split(agent.name, (*agent.args, *step_args, *extra_args))
-    settings = launch_settings.merged(agent.name, own_settings, options.cross_session, agent.strangers)
-    echo = (_ECHO,) if settings[words.CROSS_SESSION] != CROSS_SESSION[0] else ()
+def launch(agent: Agent, request: LaunchRequest) -> Launch:
+    """Arguments of the user come last, so that they override ours."""
+    given, own_settings = launch_settings.split(agent.name, (*agent.args, *request.args))
+    settings = launch_settings.merged(agent.name, own_settings, request.cross_session, agent.strangers)
+    echo = (_ECHO,) if settings[wire_names.CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
-        options = options._replace(own=None)  # Who changes how it speaks cannot have it speak with us.
-        echo = ()
-    work = (*_how_to_work(agent, options), launch_settings.FLAG, json.dumps(settings), *echo)
-    name = (agent.definition.name,) if agent.definition else ()
-    # What we add with a NUL in it stands for something of the run's own; nothing of anybody's else may look like it.
-    for argument in (agent.path, *work, *name, *given):
-        check_argument(agent.name, argument)
-    _check_flags(agent, {argument.partition("=")[0] for argument in given})
-    ours = (*_servers(options), "--session-id", SESSION, *work, *_definition(agent.definition))
-    argv = (agent.path, *_STREAMS, *ours, *given)
-    model = _model(agent, options)
-    added = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
-    check_total(agent.name, argv, {**env, **added})
-    served = options.own is not None
-    return Launch(argv, "lines", checked_prompt(agent.name, prompt), _files(agent, options), added, served)
+        request, echo = replace(request, own_server=None), ()  # Neither works in another format.
+    work = (*_behaviour(agent, request), launch_settings.FLAG, json.dumps(settings), *echo)
+    name = agent.definition.name if agent.definition else None
+    # Before stand-ins are added, which contain a NUL: no argument of the user may look like one.
+    check_arguments(agent.name, (agent.path, *work, *((name,) if name is not None else ()), *given))
+    if taken := sorted({argument.partition("=")[0] for argument in given} & _RESERVED):
+        raise UsageError(f"{agent.name}: {taken[0]} cannot be passed on: Hocket sets it", "hocket run AGENT")
+    definition = ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", name) if name is not None else ()
+    argv = (agent.path, *_STREAMS, *_servers(request), "--session-id", SESSION, *work, *definition, *given)
+    own_model = _named(agent.definition.fields.get("model")) if agent.definition else None
+    model = _named(agent.model) or own_model or _named(request.model)
+    env = {"AGENT_MODEL": model, "CLAUDE_RUNNER_MODEL": model} if model else {}
+    check_total(agent.name, argv, {**request.env, **env})
+    prompt = checked_prompt(agent.name, request.prompt)
+    return Launch(argv, "lines", prompt, _files(agent, request), env, request.own_server is not None)
 
 
-def _check_flags(agent: Agent, flags: Set[str]) -> None:
-    if taken := sorted(flags & _OURS):
-        raise UsageError(f"{agent.name}: {taken[0]} is not passed on: who runs, in which session, is ours to say", _SAY)
-
-
-def prompted(spec: Spec, prompt: str) -> Spec:
-    """The same start with another prompt."""
+def with_prompt(spec: Spec, prompt: str) -> Spec:
     return replace(spec, prompt=checked_prompt(spec.agent, prompt))
 
 
-def within(argv: Sequence[str], usd: float) -> tuple[str, ...]:
-    """The same command line with a bound on what it costs. In front, so that a user's own word wins over ours."""
-    return argv[0], "--max-budget-usd", f"{max(usd, _LEAST_BUDGET):.6f}", *argv[1:]
+def resume(spec: Spec, session: str, prompt: str) -> Spec:
+    """Continue a session in a new session; the old one is not changed."""
+    if SESSION not in spec.argv:
+        raise UsageError(f"{spec.agent} was not started with a session that can be resumed")
+    at = spec.argv.index(SESSION) - 1
+    before = spec.argv[: at - 3] if spec.argv[at - 3 : at - 2] == ("--resume",) else spec.argv[:at]
+    argv = (*before, "--resume", session, "--fork-session", *spec.argv[at:])
+    return replace(spec, argv=argv, prompt=checked_prompt(spec.agent, prompt, CONTINUE))
 
 
-def _how_to_work(agent: Agent, options: Options) -> tuple[str, ...]:
+def bound(argv: Sequence[str], usd: float) -> tuple[str, ...]:
+    """Limit the cost. In front, so that a limit of the user's overrides it."""
+    return argv[0], "--max-budget-usd", f"{max(usd, _SMALLEST_BUDGET):.6f}", *argv[1:]
+
+
+def _behaviour(agent: Agent, request: LaunchRequest) -> tuple[str, ...]:
+    if request.on_question not in _QUESTIONS:
+        raise UsageError(f"invalid on_question: {request.on_question!r}", f"choose {', '.join(_QUESTIONS)}")
+    fields = agent.definition.fields if agent.definition else {}
+    # For a definition's own model there is no flag: the CLI applies it by itself.
+    model = _named(agent.model) or (None if _named(fields.get("model")) else _named(request.model))
+    instructions = step_instructions(request)
     return (
         "--permission-mode",
-        _permission_mode(agent, options),
-        # These two take as many values as follow them, so what follows must be a flag of ours and no word of a user's.
-        *_tools(agent.allowed_tools or "", options.own.rules if options.own else ()),
-        *_questions(options.on_question),
-        *(() if agent.trusted else _USERS_SETTINGS),
-        *(() if agent.trusted or options.servers is not None else (_NO_OTHER_SERVERS,)),
-        *_model_flag(agent, options),
-        *_contract(options),
+        _permission_mode(agent.name, agent.permission_mode or fields.get(wire_names.PERMISSION_MODE), request),
+        # The flags for tools take all values that follow, so a flag of ours must follow and not a word of the user's.
+        *_tools(agent.allowed_tools or "", request.own_server.rules if request.own_server else ()),
+        *_QUESTIONS[request.on_question],
+        *(() if agent.trusted else _USER_SETTINGS_ONLY),
+        *(() if agent.trusted or request.servers is not None else (_NO_OTHER_SERVERS,)),
+        *(("--model", model) if model else ()),
+        *(("--append-system-prompt", instructions) if instructions else ()),
     )
 
 
-def _permission_mode(agent: Agent, options: Options) -> str:
-    own = agent.definition.fields.get(words.PERMISSION_MODE) if agent.definition else None
-    mode = agent.permission_mode or own or options.permission_mode
-    if not isinstance(mode, str) or mode not in words.PERMISSION_MODES:
-        known = ", ".join(sorted(words.PERMISSION_MODES))
-        raise UsageError(f"{mode!r} is no permission mode of {agent.name}", f"one of {known}")
+def _permission_mode(agent: str, own: object, request: LaunchRequest) -> str:
+    mode = own or request.permission_mode
+    if not isinstance(mode, str) or mode not in wire_names.PERMISSION_MODES:
+        known = ", ".join(sorted(wire_names.PERMISSION_MODES))
+        raise UsageError(f"invalid permission mode of {agent}: {mode!r}", f"choose {known}")
     return mode
-
-
-def _questions(on_question: str) -> tuple[str, ...]:
-    if on_question not in _QUESTIONS:
-        raise UsageError(f"{on_question!r} says nothing about questions", f"one of {', '.join(_QUESTIONS)}")
-    return _QUESTIONS[on_question]
-
-
-def _contract(options: Options) -> tuple[str, ...]:
-    text = step_instructions(options)
-    return ("--append-system-prompt", text) if text else ()
-
-
-# --- The model ----------------------------------------------------------------------------------------------
-
-
-def _model(agent: Agent, options: Options) -> str | None:
-    return _named(agent.model) or _own_model(agent) or _named(options.model)
-
-
-def _model_flag(agent: Agent, options: Options) -> tuple[str, ...]:
-    """None for a definition's own model, which the program applies by itself."""
-    model = _named(agent.model) or (None if _own_model(agent) else _named(options.model))
-    return ("--model", model) if model else ()
-
-
-def _own_model(agent: Agent) -> str | None:
-    return _named(agent.definition.fields.get("model")) if agent.definition else None
 
 
 def _named(model: object) -> str | None:
     return model if isinstance(model, str) and model not in ("", "inherit") else None
 
 
-# --- The definition -----------------------------------------------------------------------------------------
-
-
-def _definition(definition: Definition | None) -> tuple[str, ...]:
-    return ("--agents", f"{RUN_DIRECTORY}/{_DEFINITIONS}", "--agent", definition.name) if definition else ()
-
-
-def _files(agent: Agent, options: Options) -> Mapping[str, str]:
+def _files(agent: Agent, request: LaunchRequest) -> Mapping[str, str]:
     contents: dict[str, str] = {}
     if agent.definition:
         named = {agent.definition.name: dict(agent.definition.fields)}
         contents[_DEFINITIONS] = _as_json(named, agent.definition.path)
-    if options.servers is not None:
-        contents[_SERVERS] = _as_json({_SERVERS_KEY: options.servers}, f"what {agent.name} may have as servers")
+    if request.servers is not None:
+        contents[_SERVERS] = _as_json({_SERVERS_KEY: request.servers}, f"the list of MCP servers for {agent.name}")
     return contents
 
 
 def _as_json(value: Mapping[str, Any], what: str) -> str:
     try:
-        # Texts for anything that JSON has no word for: a date in the head of a file is the common case.
+        # Values without a JSON form become text: a date in the front matter of a file is the common case.
         return json.dumps(value, default=str, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadDefinition(f"{what} cannot be handed over: {error}") from error
+        raise BadDefinition(f"{what} cannot be written as JSON: {error}") from error
 
 
-# --- Servers ------------------------------------------------------------------------------------------------
+def _servers(request: LaunchRequest) -> tuple[str, ...]:
+    """Only the servers of a list, if there is one, and our own.
 
-
-def _servers(options: Options) -> tuple[str, ...]:
-    """The servers of a list, and no others; ours with them, or beside those that the program finds by itself.
-
-    A list may have keys and tokens in it, so it is in a file. Ours comes last, for the last of a name counts.
+    A list may contain keys, so it is in a file. Our server comes last: of two with one name the CLI takes the last.
     """
-    listed = (f"{RUN_DIRECTORY}/{_SERVERS}",) if options.servers is not None else ()
-    given = (*listed, *((_itself(options.own.name),) if options.own else ()))
-    if not given:
+    listed = (f"{RUN_DIRECTORY}/{_SERVERS}",) if request.servers is not None else ()
+    own = request.own_server
+    # The type "sdk" is a server without a process or an address: whatever reads the CLI's output.
+    in_stream = (json.dumps({_SERVERS_KEY: {own.name: {"type": "sdk", "name": own.name}}}),) if own else ()
+    if not listed and not in_stream:
         return ()
-    # The flag takes as many values as follow it, so a flag has to.
-    return "--mcp-config", *given, *((_NO_OTHER_SERVERS,) if listed else ())
-
-
-def _itself(name: str) -> str:
-    """Whoever reads the program's output is that server: no process, no address."""
-    return json.dumps({_SERVERS_KEY: {name: {"type": "sdk", "name": name}}})
+    # The flag takes all values that follow, so a flag must follow.
+    return "--mcp-config", *listed, *in_stream, *((_NO_OTHER_SERVERS,) if listed else ())
 
 
 # --- Tools --------------------------------------------------------------------------------------------------
 
 
 def tools_of(allowed: str) -> tuple[str, ...]:
-    """The tools that a list of permissions is about: without qualifiers, each once, in the order they appear."""
+    """The tools in a list of permissions: without qualifiers, each once, in order."""
     names = (entry.partition("(")[0].strip() for entry in permissions_of(allowed))
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def permissions_of(allowed: str) -> tuple[str, ...]:
-    """The entries of a list, which spaces and commas separate, but not those inside parentheses."""
+    """The entries of a list, which spaces and commas separate, except inside parentheses."""
     entries, depth = [""], 0
     for character in allowed:
         depth = max(0, depth + (character == "(") - (character == ")"))
@@ -207,11 +164,10 @@ def permissions_of(allowed: str) -> tuple[str, ...]:
 
 
 def _tools(allowed: str, own: Sequence[str]) -> tuple[str, ...]:
-    """One argument each. The program splits at commas outside parentheses too, so qualifiers arrive whole.
+    """The CLI splits at commas outside parentheses too, so qualifiers arrive whole.
 
-    Only the program's own tools are restricted by the first; those of servers, ours among them, are all offered.
+    ``--tools`` restricts only the CLI's own tools; those of MCP servers are all offered.
     """
-    entries = permissions_of(allowed)
-    known = ("--tools", ",".join(tools_of(allowed))) if entries else ()
-    permitted = (*entries, *own)
-    return (*known, *((words.ALLOWED_TOOLS_FLAG, ",".join(permitted)) if permitted else ()))
+    known = ("--tools", ",".join(tools_of(allowed))) if permissions_of(allowed) else ()
+    permitted = ",".join((*permissions_of(allowed), *own))
+    return (*known, *((wire_names.ALLOWED_TOOLS_FLAG, permitted) if permitted else ()))

@@ -11,7 +11,7 @@ from typing import Any
 
 from hocket.config import CROSS_SESSION
 from hocket.errors import UsageError
-from hocket.providers.claude import words
+from hocket.providers.claude import wire_names
 
 FLAG = "--settings"
 
@@ -37,17 +37,17 @@ def split(agent: str, arguments: Sequence[str]) -> tuple[tuple[str, ...], str | 
 def merged(agent: str, given: str | None, cross_session: str, disabled_servers: Sequence[str]) -> dict[str, Any]:
     """Hocket's settings and the user's. The user's win, but for servers that must stay off."""
     own = _parsed(agent, given) if given and given.strip() else {}
-    settings = {words.CROSS_SESSION: cross_session, **own}
-    if settings[words.CROSS_SESSION] not in CROSS_SESSION:
+    settings = {wire_names.CROSS_SESSION: cross_session, **own}
+    if settings[wire_names.CROSS_SESSION] not in CROSS_SESSION:
         raise UsageError(
-            f"{agent}: invalid {words.CROSS_SESSION} in {FLAG}: {settings[words.CROSS_SESSION]!r}",
+            f"{agent}: invalid {wire_names.CROSS_SESSION} in {FLAG}: {settings[wire_names.CROSS_SESSION]!r}",
             f"choose {', '.join(CROSS_SESSION)}",
         )
     if disabled_servers:
-        listed = own.get(words.DISABLED_SERVERS, [])
+        listed = own.get(wire_names.DISABLED_SERVERS, [])
         if not isinstance(listed, list):
-            raise UsageError(f"{agent}: {words.DISABLED_SERVERS} in {FLAG} must be a list; got {listed!r}")
-        settings[words.DISABLED_SERVERS] = [*listed, *(name for name in disabled_servers if name not in listed)]
+            raise UsageError(f"{agent}: {wire_names.DISABLED_SERVERS} in {FLAG} must be a list; got {listed!r}")
+        settings[wire_names.DISABLED_SERVERS] = [*listed, *(name for name in disabled_servers if name not in listed)]
     return settings
 
 

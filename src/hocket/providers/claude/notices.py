@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.base import Said, State
-from hocket.providers.claude import words
-from hocket.providers.claude.members import who, who_is
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude import wire_names
+from hocket.providers.claude.subagents import who, who_is
 from hocket.providers.json_values import cut, dict_in, number_in, text_in
 
 _REJECTED = "rejected"
@@ -31,11 +31,11 @@ _FIRST_IN_MILLISECONDS = 1e11
 """As seconds, this is the year 5138; as thousandths of them it is 1973."""
 
 
-def notice(kind: str, text: str, **more: Any) -> Said:
+def notice(kind: str, text: str, **more: Any) -> ReaderEvent:
     return "notice", {"kind": kind, **cut(text), **more}
 
 
-def retry(state: State, line: dict[str, Any]) -> list[Said]:
+def retry(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     """The model could not be reached; the program tries again by itself."""
     error = text_in(line, "error") or "unknown"
     text = f"the model answered with an error ({error}); trying again"
@@ -52,7 +52,7 @@ def retry(state: State, line: dict[str, Any]) -> list[Said]:
     return [notice("retry", text, **attempt)]
 
 
-def too_old(line: bytes) -> list[Said]:
+def too_old(line: bytes) -> list[ReaderEvent]:
     """The program refuses what we tell it: its own words are no help to somebody who has typed none of it."""
     if not line.startswith(_COMPLAINTS):
         return []
@@ -61,7 +61,7 @@ def too_old(line: bytes) -> list[Said]:
     ]
 
 
-def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:
+def rate_limit(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     info = dict_in(line, "rate_limit_info") or line
     status = text_in(info, "status")
     if not status:
@@ -69,13 +69,13 @@ def rate_limit(state: State, line: dict[str, Any]) -> list[Said] | None:
     state["limited"] = status == _REJECTED
     if status == "allowed":
         return []
-    limit = text_in(info, words.LIMIT_TYPE)
+    limit = text_in(info, wire_names.LIMIT_TYPE)
     text = f"usage limit: {status}" + (f" ({limit})" if limit else "")
-    resets_at = wall_time(number_in(info, words.RESETS_AT))
+    resets_at = wall_time(number_in(info, wire_names.RESETS_AT))
     return [("rate_limited", {"status": status, "resets_at": resets_at, "text": text})]
 
 
-def limit_in_words(state: State, text: str) -> list[Said]:
+def limit_in_words(state: State, text: str) -> list[ReaderEvent]:
     """A usage limit of which only an error's text tells, with its end behind a bar: so said older programs."""
     words_of_it, bar, end = text.strip().rpartition("|")
     if not bar or not words_of_it.endswith(_LIMIT_REACHED) or not (end.isascii() and end.isdigit() and len(end) < 15):
@@ -97,7 +97,7 @@ def wall_time(number: float | None) -> float | None:
     return number / 1000 if number >= _FIRST_IN_MILLISECONDS else number
 
 
-def denied(state: State, line: dict[str, Any]) -> list[Said]:
+def denied(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     tool = text_in(line, "tool_name")
     text = text_in(line, "decision_reason") or text_in(line, "message")
     about = {"tool": tool, "id": text_in(line, "tool_use_id"), "reason": cut(text)["text"], **_denied_to(state, line)}
@@ -109,30 +109,30 @@ def _denied_to(state: State, line: dict[str, Any]) -> dict[str, Any]:
     return who_is(state, member["tool"] or "", member["agent"] or "") if member else who(state, line)
 
 
-def compaction(state: State, line: dict[str, Any]) -> list[Said]:
+def compaction(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     del state
     before = number_in(dict_in(line, "compact_metadata"), "pre_tokens")
     return [notice("compaction", "the conversation was made shorter to go on", tokens_before=before)]
 
 
-def status(state: State, line: dict[str, Any]) -> list[Said]:
+def status(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     """What the program is busy with. Only one of these is news; the others come with every request."""
     del state
     compacting = text_in(line, "status") == "compacting"
     return [notice("compaction", "the conversation is being made shorter")] if compacting else []
 
 
-def informational(state: State, line: dict[str, Any]) -> list[Said] | None:
+def informational(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     text = text_in(line, "content")
     return [notice("info", text, level=text_in(line, "level") or None, **who(state, line))] if text else None
 
 
-def refusal(state: State, line: dict[str, Any]) -> list[Said]:
+def refusal(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     text = text_in(line, "content") or text_in(line, "message") or "the model refused"
     return [notice("refusal", text, **who(state, line))]
 
 
-def hook(state: State, line: dict[str, Any]) -> list[Said] | None:
+def hook(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     """Somebody's hook has ended; only a failing one is news."""
     del state
     code = number_in(line, "exit_code")

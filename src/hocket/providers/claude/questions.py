@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hocket.providers.base import Said, State
-from hocket.providers.claude import serving, words
-from hocket.providers.claude.members import who_is
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude import mcp_requests, wire_names
+from hocket.providers.claude.subagents import who_is
 from hocket.providers.json_values import cut, dict_in, kept_input, list_in, text_in, with_newest
 from hocket.redaction import MASK
 
@@ -24,15 +24,15 @@ _SENTENCES: dict[str, tuple[str, str]] = {
 }
 
 
-def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
-    """A request of the program's to whoever drives it."""
-    if serving.is_wanted(line):
-        return serving.noted(state, line)
+def asked(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
+    if mcp_requests.is_request(line):
+        mcp_requests.note(state, line)
+        return []
     request, identity = dict_in(line, "request"), text_in(line, "request_id")
     tool = text_in(request, "tool_name")
     if text_in(request, "subtype") != "can_use_tool" or not identity or not tool:
         return None
-    choice = tool == words.ASK_USER
+    choice = tool == wire_names.ASK_USER
     question = {
         "id": identity,
         "kind": "choice" if choice else "permission",
@@ -48,12 +48,12 @@ def asked(state: State, line: dict[str, Any]) -> list[Said] | None:
     return [("question", question)]
 
 
-def withdrawn(state: State, line: dict[str, Any]) -> list[Said] | None:
+def withdrawn(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     """The program no longer wants to know."""
     identity = text_in(line, "request_id")
     if not identity:
         return None
-    if serving.withdrawn(state, identity):
+    if mcp_requests.withdraw(state, identity):
         return []
     state["asked"] = {other: tool for other, tool in (state.get("asked") or {}).items() if other != identity}
     return [("answer", {"id": identity, "allow": False, "text": "withdrawn", "by": "agent"})]
@@ -61,7 +61,7 @@ def withdrawn(state: State, line: dict[str, Any]) -> list[Said] | None:
 
 def settle(state: State, tool: str) -> None:
     """A tool that has ended, one way or the other, waits for no answer."""
-    serving.settle(state, tool)
+    mcp_requests.settle(state, tool)
     if open_ones := state.get("asked"):
         state["asked"] = {identity: waiting for identity, waiting in open_ones.items() if waiting != tool}
 
@@ -87,11 +87,11 @@ def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
     """
     for one in suggestions:
         rules = list_in(one, "rules")
-        if text_in(one, "type") != words.ADD_RULES or text_in(one, "behavior") != "allow" or not rules:
+        if text_in(one, "type") != wire_names.ADD_RULES or text_in(one, "behavior") != "allow" or not rules:
             continue
-        tools = [text_in(rule, words.RULE_TOOL) for rule in rules]
+        tools = [text_in(rule, wire_names.RULE_TOOL) for rule in rules]
         if all(tools):
-            contents = [text_in(rule, words.RULE_CONTENT) for rule in rules]
+            contents = [text_in(rule, wire_names.RULE_CONTENT) for rule in rules]
             told = [f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True)]
             if not any(MASK in rule for rule in told):
                 return ", ".join(told), {**one, "destination": "session"}
@@ -125,7 +125,7 @@ def _choices(tool: str, request: dict[str, Any]) -> str:
 def _options(request: dict[str, Any]) -> dict[str, Any]:
     """What to choose from, where one thing is asked and one of them answers it."""
     questions = list_in(dict_in(request, "input"), "questions")
-    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(words.SEVERAL):
+    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(wire_names.SEVERAL):
         return {}
     labels = [text_in(option, "label") for option in list_in(questions[0], "options")]
     return {"options": labels} if labels and all(labels) else {}

@@ -20,19 +20,28 @@ from collections.abc import Callable
 from typing import Any
 
 from hocket.model import Spec
-from hocket.providers.base import Reader, Said, State
-from hocket.providers.claude import members, notices, questions, session_messages, streamed, tools, usage, words
-from hocket.providers.claude.saying import Voice, message_key
+from hocket.providers.base import Reader, ReaderEvent, State
+from hocket.providers.claude import (
+    notices,
+    partial_messages,
+    questions,
+    session_messages,
+    subagents,
+    tools,
+    usage,
+    wire_names,
+)
+from hocket.providers.claude.text_blocks import TextBlocks, message_key
 from hocket.providers.claude.transcript import likeliest
 from hocket.providers.json_values import cut, decoded, dict_in, list_in, number_in, text_in, with_newest
-from hocket.providers.raw_output import raw_event
+from hocket.providers.raw_events import raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
 _SYNTHETIC = "<synthetic>"
 _PART = "stream_event"
 _ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
 
-Handler = Callable[[State, dict[str, Any]], list[Said] | None]
+Handler = Callable[[State, dict[str, Any]], list[ReaderEvent] | None]
 """Takes a state of its own to change and a decoded line. None: this line is not understood."""
 
 
@@ -41,19 +50,19 @@ def reader(spec: Spec, redactor: Redactor = NO_SECRETS) -> Reader:
     return _Reading(spec, redactor).read
 
 
-def _nothing(state: State, line: dict[str, Any]) -> list[Said]:
+def _nothing(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     """Comes often and says nothing that another line does not say better."""
     del state, line
     return []
 
 
 def _member(status: str) -> Handler:
-    return lambda state, line: members.task(state, line, status)
+    return lambda state, line: subagents.task(state, line, status)
 
 
 _SYSTEM: dict[str, Handler] = {
     "api_retry": notices.retry,
-    "background_tasks_changed": members.listed,
+    "background_tasks_changed": subagents.listed,
     "compact_boundary": notices.compaction,
     "hook_response": notices.hook,
     "informational": notices.informational,
@@ -74,7 +83,7 @@ class _Reading:
     def __init__(self, spec: Spec, redactor: Redactor) -> None:
         self._spec = spec
         self._redactor = redactor
-        self._voice = Voice(spec, redactor)
+        self._voice = TextBlocks(spec, redactor)
         self._types: dict[str, Handler] = {
             "assistant": self._assistant,
             "command_lifecycle": _nothing,
@@ -90,24 +99,24 @@ class _Reading:
             "user": self._user,
         }
 
-    def read(self, state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[Said]]:
+    def read(self, state: State, stream: str, line: bytes, whole_size: int | None) -> tuple[State, list[ReaderEvent]]:
         if stream != "out" or whole_size is not None:
             masked = self._redactor.line(line, cut=whole_size is not None)
             raw = raw_event(stream, masked, whole_size=whole_size)
             return state, [raw, *(notices.too_old(line) if stream == "err" else ())]
-        if line.startswith(streamed.BEGINNING):
-            part = streamed.part_of(line)
+        if line.startswith(partial_messages.BEGINNING):
+            part = partial_messages.part_of(line)
             if part is not None:
                 return self._part(state, part)
         return self._decoded(state, line)
 
-    def _part(self, state: State, part: streamed.Part) -> tuple[State, list[Said]]:
-        if state.get("open") and "id" in state and not streamed.says_something(part):
+    def _part(self, state: State, part: partial_messages.Part) -> tuple[State, list[ReaderEvent]]:
+        if state.get("open") and "id" in state and not partial_messages.says_something(part):
             return state, []
         own = self._begun(state)
         return own, self._said_in_part(own, part)
 
-    def _decoded(self, state: State, line: bytes) -> tuple[State, list[Said]]:
+    def _decoded(self, state: State, line: bytes) -> tuple[State, list[ReaderEvent]]:
         masked = self._redactor.line(line)
         value = decoded(masked)
         if value is None:
@@ -127,28 +136,28 @@ class _Reading:
 
     # --- Parts of messages ---
 
-    def _stream_event(self, state: State, line: dict[str, Any]) -> list[Said] | None:
-        part = streamed.converted(line)
+    def _stream_event(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
+        part = partial_messages.converted(line)
         return None if part is None else self._said_in_part(state, part)
 
-    def _said_in_part(self, state: State, part: streamed.Part) -> list[Said]:
+    def _said_in_part(self, state: State, part: partial_messages.Part) -> list[ReaderEvent]:
         speaker = part.parent_tool_use_id or ""
         said = self._session(state, part.session_id or "", {})
         if not speaker and part.event.type in _ACTIVE:
             said += _turn_starts(state)
-        if streamed.says_something(part):
-            who = members.who_is(state, speaker) if speaker else {}
-            said += streamed.streamed(self._voice, state, part, who)
+        if partial_messages.says_something(part):
+            who = subagents.who_is(state, speaker) if speaker else {}
+            said += partial_messages.streamed(self._voice, state, part, who)
         return said
 
     # --- Whole messages ---
 
-    def _assistant(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+    def _assistant(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
         message = dict_in(line, "message")
         blocks = list_in(message, "content")
         if not blocks:
             return None
-        who = members.who(state, line)
+        who = subagents.who(state, line)
         said = self._session(state, text_in(line, "session_id"), {})
         if text_in(message, "model") == _SYNTHETIC:
             return said + [_in_its_place(line, text, who) for text in _texts(blocks)]
@@ -161,7 +170,7 @@ class _Reading:
             state["told"] = with_newest(told, key, told.get(key, 0) + 1, most=32)
         return said
 
-    def _block(self, state: State, key: str, block: Any, who: dict[str, Any]) -> list[Said]:
+    def _block(self, state: State, key: str, block: Any, who: dict[str, Any]) -> list[ReaderEvent]:
         kind = text_in(block, "type")
         if kind == "text":
             return self._voice.whole(state, key, text_in(block, "text"), who)
@@ -174,18 +183,18 @@ class _Reading:
             return [tools.finished(state, block, who)]
         return [("raw", {"stream": "stdout", **cut(str(block)), "type": kind or "assistant", **who})]
 
-    def _user(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+    def _user(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
         """What tools brought back. Prompts come back this way as well: nobody's words, so they stay raw."""
         if session_messages.is_echo(line):
             return session_messages.received(line)
         blocks = list_in(dict_in(line, "message"), "content")
-        who = members.who(state, line)
+        who = subagents.who(state, line)
         results = [block for block in blocks if text_in(block, "type") == "tool_result"]
         return [tools.finished(state, block, who) for block in results] or None
 
     # --- Turns ---
 
-    def _system(self, state: State, line: dict[str, Any]) -> list[Said] | None:
+    def _system(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
         subtype = text_in(line, "subtype")
         if subtype == "init":
             said = self._session(state, text_in(line, "session_id"), line)
@@ -200,7 +209,7 @@ class _Reading:
         handler = _SYSTEM.get(subtype)
         return handler(state, line) if handler else None
 
-    def _session(self, state: State, session: str, line: dict[str, Any]) -> list[Said]:
+    def _session(self, state: State, session: str, line: dict[str, Any]) -> list[ReaderEvent]:
         """Which session this is, told once: by its first line, or by any other where that one is missing.
 
         Told again only where the conversation was cleared: what is said from then on is another session's.
@@ -215,13 +224,13 @@ class _Reading:
             "model": text_in(line, "model") or None,
             "cwd": cwd,
             "version": text_in(line, "claude_code_version") or None,
-            "permission_mode": text_in(line, words.PERMISSION_MODE) or None,
+            "permission_mode": text_in(line, wire_names.PERMISSION_MODE) or None,
             "tools": [tool for tool in list_in(line, "tools") if isinstance(tool, str)],
             **({"instead_of": left} if left else {}),
         }
         return [("session", data)]
 
-    def _result(self, state: State, line: dict[str, Any]) -> list[Said]:
+    def _result(self, state: State, line: dict[str, Any]) -> list[ReaderEvent]:
         said = self._session(state, text_in(line, "session_id"), {})
         said += _turn_starts(state)
         said += self._voice.flush(state, "", {})
@@ -246,7 +255,7 @@ class _Reading:
             "is_error": is_error,
             "subtype": text_in(line, "subtype") or None,
             "error": cut(_why(line, text))["text"] if is_error else None,
-            "idle": self._spec.session and not members.agents_at_work(state),
+            "idle": self._spec.session and not subagents.agents_at_work(state),
             "duration_ms": number_in(line, "duration_ms"),
             "num_turns": number_in(line, "num_turns"),
             "denials": [_denial(denial) for denial in list_in(line, "permission_denials")[:100]],
@@ -254,14 +263,14 @@ class _Reading:
         }
 
 
-def _cleared(state: State, _line: dict[str, Any]) -> list[Said]:
+def _cleared(state: State, _line: dict[str, Any]) -> list[ReaderEvent]:
     """Somebody typed ``/clear``. Lines that come late may still be the old session's."""
     state["left"] = state.pop("id", None)
     usage.count_anew(state)
     return [notices.notice("cleared", "the conversation begins anew")]
 
 
-def _turn_starts(state: State) -> list[Said]:
+def _turn_starts(state: State) -> list[ReaderEvent]:
     """Said at most once before the turn's end: its first line tells it, or whatever comes in place of that."""
     if state.get("open"):
         return []
@@ -282,7 +291,7 @@ def _turn_ends(state: State, line: dict[str, Any], trouble: str | None, is_error
         "limited": state.get("limited", False),
     }
     # An ended turn waits for nothing. Only an agent in the background may still have a question.
-    if not members.agents_at_work(state):
+    if not subagents.agents_at_work(state):
         questions.settle_all(state)
 
 
@@ -297,7 +306,7 @@ def _denial(denial: Any) -> dict[str, Any]:
     return {"tool": text_in(denial, "tool_name") or None, "id": text_in(denial, "tool_use_id") or None}
 
 
-def _in_its_place(line: dict[str, Any], text: str, who: dict[str, Any]) -> Said:
+def _in_its_place(line: dict[str, Any], text: str, who: dict[str, Any]) -> ReaderEvent:
     """What the program says and no model did: mostly how a request failed, sometimes that it knows no such command."""
     error = text_in(line, "error") or None
     if error is None and line.get("is_api_error_message") is not True:

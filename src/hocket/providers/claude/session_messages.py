@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.base import Said, State
+from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.notices import notice
 from hocket.providers.json_values import cut, dict_in, list_in, number_in, text_in
 
@@ -20,7 +20,7 @@ def is_echo(line: dict[str, Any]) -> bool:
     return line.get("isReplay") is True
 
 
-def received(line: dict[str, Any]) -> list[Said]:
+def received(line: dict[str, Any]) -> list[ReaderEvent]:
     """The event of an echoed message that another session sent. What we sent ourselves is recorded already.
 
     Helpers inside this session write to it in the same way; they are told of as members.
@@ -33,7 +33,7 @@ def received(line: dict[str, Any]) -> list[Said]:
     return [("input", {**message, "sender": sender})]
 
 
-def held(state: State, line: dict[str, Any]) -> list[Said]:
+def held(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     """A message that waits for an approval which a run without a terminal cannot get, or what became of it."""
     del state
     sender = _sender(text_in(line, "from"), text_in(line, "from_name"), None)

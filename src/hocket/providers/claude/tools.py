@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.base import Said, State
+from hocket.providers.base import ReaderEvent, State
 from hocket.providers.claude.questions import settle
 from hocket.providers.json_values import cut, dict_in, kept_input, text_in, with_newest
 
 _OUTPUT_LIMIT = 16 * 1024
 
 
-def started(state: State, block: dict[str, Any], who: dict[str, Any]) -> Said:
+def started(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderEvent:
     identity, name = text_in(block, "id"), text_in(block, "name")
     state["tools"] = with_newest(state.get("tools") or {}, identity, name)
     return "tool.started", {"id": identity, "name": name, **kept_input(dict_in(block, "input")), **who}
 
 
-def finished(state: State, block: dict[str, Any], who: dict[str, Any]) -> Said:
+def finished(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderEvent:
     identity, tools = text_in(block, "tool_use_id"), state.get("tools") or {}
     settle(state, identity)
     data = {

@@ -28,7 +28,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from hocket.model import Reason, Status
-from hocket.providers.base import Exit, State
+from hocket.providers.base import ProcessExit, State
+from hocket.providers.exit_verdict import Verdict, exit_verdict
 
 _CUT_SHORT = "error_during_execution"
 _BUDGET = "error_max_budget_usd"
@@ -41,15 +42,12 @@ _SERVER_ERRORS = 500
 _BROKEN_CONNECTIONS = frozenset({"connection_failed", "no_response", "stream_idle_timeout", "computer_slept"})
 
 
-def verdict(state: State, exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
-    """How the run ended, and why."""
-    if exit.error is not None:
-        return Status.FAILED, Reason.START_FAILED
+def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verdict:  # noqa: A002 - the keeper's own word for it
     from_outside = exit.stopped or exit.signal is not None or exit.code in _OF_SIGNALS
-    cut_short = (from_outside and state.get("session")) or (exit.stopped and _is_cut_short(state))
-    if not cut_short and is_finished(state, from_outside=from_outside):
+    is_cut_short = (from_outside and state.get("session")) or (exit.stopped and _was_interrupted(state))
+    if exit.error is None and not is_cut_short and is_done(state, from_outside=from_outside):
         return _by_result(state["result"])
-    return _by_exit(exit, stop_reason)
+    return exit_verdict(exit, stop_reason, (Status.FAILED, Reason.ERROR))
 
 
 def is_transient(state: State) -> bool:
@@ -63,7 +61,7 @@ def is_transient(state: State) -> bool:
     )
 
 
-def is_finished(state: State, *, from_outside: bool) -> bool:
+def is_done(state: State, *, from_outside: bool) -> bool:
     """Whether all that was asked for has been done or given up."""
     if not state.get("result") or state.get("open") or state.get("asked") or state.get("owed"):
         return False
@@ -73,22 +71,13 @@ def is_finished(state: State, *, from_outside: bool) -> bool:
     return all(is_command for is_command in tasks.values())
 
 
-def _is_cut_short(state: State) -> bool:
+def _was_interrupted(state: State) -> bool:
     return bool(state.get("result", {}).get("subtype") == _CUT_SHORT)
 
 
-def _by_result(result: Mapping[str, Any]) -> tuple[Status, Reason]:
+def _by_result(result: Mapping[str, Any]) -> Verdict:
     if not result["is_error"]:
         return Status.DONE, Reason.EXIT
     if result["limited"] or result["api_status"] == _TOO_MANY_REQUESTS:
         return Status.FAILED, Reason.RATE_LIMITED
     return Status.FAILED, Reason.BUDGET if result["subtype"] == _BUDGET else Reason.ERROR
-
-
-def _by_exit(exit: Exit, stop_reason: Reason | None) -> tuple[Status, Reason]:  # noqa: A002 - the keeper's own word for it
-    if exit.stopped:
-        reason = stop_reason or Reason.STOPPED
-        return (Status.STOPPED if reason is Reason.STOPPED else Status.FAILED), reason
-    if exit.signal is not None:
-        return Status.FAILED, Reason.SIGNAL
-    return Status.FAILED, Reason.ERROR if exit.code == 0 else Reason.EXIT

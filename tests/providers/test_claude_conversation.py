@@ -12,9 +12,10 @@ from providers.streams.recorded import SESSION_ID, init, line, read_all, result,
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import SESSION, Agent, Spec
-from hocket.providers import Conversation, Reply
-from hocket.providers.claude import launch, talk
-from hocket.providers.claude.prompt import GO_ON
+from hocket.providers.base import Answer, LaunchRequest
+from hocket.providers.claude import conversation
+from hocket.providers.claude.conversation import CONTINUE
+from hocket.providers.claude.launch import launch, resume
 from hocket.providers.claude.questions import rule_in
 from hocket.providers.claude.transcript import folder_name, transcripts
 
@@ -28,8 +29,8 @@ def written(text: str) -> Any:
     return json.loads(text)
 
 
-def response(question: dict[str, Any], reply: Reply) -> Any:
-    value = written(talk.answer(question, reply))
+def response(question: dict[str, Any], reply: Answer) -> Any:
+    value = written(conversation.answer(question, reply))
     assert value["type"] == "control_response"
     assert {key: value["response"][key] for key in ("subtype", "request_id")} == {
         "subtype": "success",
@@ -42,39 +43,34 @@ def choice(*questions: dict[str, Any]) -> dict[str, Any]:
     return {"id": "q1", "kind": "choice", "input": {"questions": list(questions)}}
 
 
-def test_the_module_is_a_conversation() -> None:
-    conversation: Conversation = talk
-    assert conversation.message("x")
-
-
 @pytest.mark.req("S2-57")
 @given(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip))
 def test_a_message_is_one_line_whatever_it_says(text: str) -> None:
-    assert written(talk.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
+    assert written(conversation.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
 
 
 def test_half_a_character_is_no_message_and_no_answer_and_neither_is_nothing() -> None:
     with pytest.raises(PromptError):
-        talk.message("\ud800")
+        conversation.message("\ud800")
     with pytest.raises(PromptError):
-        talk.message(" \n")
+        conversation.message(" \n")
     with pytest.raises(UsageError):
-        talk.answer({"id": "q"}, Reply(False, "\ud800"))
+        conversation.answer({"id": "q"}, Answer(False, "\ud800"))
 
 
 def test_leave_is_given_for_the_input_that_was_asked_about() -> None:
     asked = {"id": "q1", "kind": "permission", "input": {"command": "ls"}}
-    assert response(asked, Reply(True)) == {"behavior": "allow", "updatedInput": {"command": "ls"}}
+    assert response(asked, Answer(True)) == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
 
 def test_an_input_too_large_to_keep_is_allowed_as_it_was() -> None:
     asked = {"id": "q1", "kind": "permission", "input": None, "input_text": "{"}
-    assert response(asked, Reply(True)) == {"behavior": "allow"}
+    assert response(asked, Answer(True)) == {"behavior": "allow"}
 
 
 def test_a_denial_says_why() -> None:
-    assert response({"id": "q1"}, Reply(False, "not there")) == {"behavior": "deny", "message": "not there"}
-    assert response({"id": "q1"}, Reply(False))["message"]
+    assert response({"id": "q1"}, Answer(False, "not there")) == {"behavior": "deny", "message": "not there"}
+    assert response({"id": "q1"}, Answer(False))["message"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,7 @@ def test_a_denial_says_why() -> None:
 def test_a_choice_is_answered_by_question(
     questions: tuple[dict[str, Any], ...], text: str, answers: dict[str, str]
 ) -> None:
-    given_back = response(choice(*questions), Reply(True, text))["updatedInput"]
+    given_back = response(choice(*questions), Answer(True, text))["updatedInput"]
     assert given_back == {"questions": list(questions), "answers": answers}
 
 
@@ -102,11 +98,11 @@ def test_a_choice_is_answered_by_question(
 def test_an_answer_to_a_malformed_choice_is_still_one(questions: Any) -> None:
     for malformed in (questions, [{"question": "Which?", "options": questions}]):
         asked = {"id": "q1", "kind": "choice", "input": {"questions": malformed}}
-        assert response(asked, Reply(True, "1"))["behavior"] == "allow"
+        assert response(asked, Answer(True, "1"))["behavior"] == "allow"
 
 
 def test_an_interrupt_names_its_request() -> None:
-    assert written(talk.interrupt("r7")) == {
+    assert written(conversation.interrupt("r7")) == {
         "type": "control_request",
         "request_id": "r7",
         "request": {"subtype": "interrupt"},
@@ -146,41 +142,44 @@ def test_it_is_over_when_a_result_was_the_last_thing_that_happened(
     lines: list[bytes], over: bool, over_when_settled: bool
 ) -> None:
     state = read_all(lines)[0]
-    assert talk.is_over(state, settled=False) is over
-    assert talk.is_over(state, settled=True) is over_when_settled
+    assert conversation.is_finished(state, False) is over
+    assert conversation.is_finished(state, True) is over_when_settled
 
 
 def test_a_recorded_run_with_a_background_agent_is_over_at_its_last_line_only() -> None:
     """Not between the agent's end and the lead's next turn, in which the lead may ask something."""
     lines = stream("background")
     states = [read_all(lines[:count])[0] for count in range(len(lines) + 1)]
-    assert [count for count, state in enumerate(states) if talk.is_over(state, settled=False)] == [len(lines)]
+    assert [count for count, state in enumerate(states) if conversation.is_finished(state, False)] == [len(lines)]
 
 
 # --- Going on ---
 
 
-def test_a_resumed_run_goes_on_in_a_session_of_its_own() -> None:
-    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"), [], ["--resume", "mine"])
+def test_resumed_run_has_a_session_of_its_own() -> None:
+    made = launch(
+        Agent("claude", "claude", "/bin/claude", "PATH"),
+        LaunchRequest(args=("--resume", "mine")),
+    )
     first = Spec("claude", "claude", made.argv, "/p", {}, prompt="one")
-    second = talk.resumed(first, "OLD", "two")
-    third = talk.resumed(second, "NEWER", " \n")
+    second = resume(first, "OLD", "two")
+    third = resume(second, "NEWER", " \n")
     at = first.argv.index("--session-id")
     for run, session in ((second, "OLD"), (third, "NEWER")):
         forked = ("--resume", session, "--fork-session", "--session-id", SESSION)
         assert run.argv == (*first.argv[:at], *forked, *first.argv[at + 2 :])
-    assert (second.prompt, third.prompt) == ("two", GO_ON)
+    assert (second.prompt, third.prompt) == ("two", CONTINUE)
 
 
-def test_what_had_no_session_cannot_be_resumed() -> None:
+def test_run_without_session_cannot_be_resumed() -> None:
     with pytest.raises(UsageError):
-        talk.resumed(spec(), "OLD", "go on")
+        resume(spec(), "OLD", "go on")
 
 
-def test_a_prompt_for_a_resumed_run_must_be_deliverable() -> None:
-    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"))
+def test_prompt_of_resumed_run_must_be_valid_text() -> None:
+    made = launch(Agent("claude", "claude", "/bin/claude", "PATH"), LaunchRequest())
     with pytest.raises(PromptError):
-        talk.resumed(Spec("claude", "claude", made.argv, "/p", {}), "OLD", "\ud800")
+        resume(Spec("claude", "claude", made.argv, "/p", {}), "OLD", "\ud800")
 
 
 # --- Transcripts ---
@@ -255,10 +254,10 @@ def permission(*suggestions: Any) -> dict[str, Any]:
 
 def test_always_makes_the_rule_that_was_suggested_for_this_session_alone() -> None:
     other = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    given = response(permission(other, ADDS), Reply(True, None, always=True))
+    given = response(permission(other, ADDS), Answer(True, None, always=True))
     assert given["updatedPermissions"] == [{**ADDS, "destination": "session"}]
-    assert "updatedPermissions" not in response(permission(ADDS), Reply(True))
-    assert response(permission(ADDS), Reply(False, None, always=True))["behavior"] == "deny"
+    assert "updatedPermissions" not in response(permission(ADDS), Answer(True))
+    assert response(permission(ADDS), Answer(False, None, always=True))["behavior"] == "deny"
 
 
 @pytest.mark.parametrize(

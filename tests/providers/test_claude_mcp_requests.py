@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from providers.streams.recorded import assistant, init, line, read_all, result, system, text, tool_result
 
-from hocket.providers.base import Wanted
-from hocket.providers.claude import talk
+from hocket.providers.base import McpRequest
+from hocket.providers.claude import mcp_requests
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 
@@ -31,17 +31,19 @@ def cancels(request: str, id: int) -> bytes:
 
 
 def test_a_message_for_a_server_is_recognised() -> None:
-    assert talk.wanted(asks("q1", PING)) == Wanted("q1", "hocket", PING)
-    assert talk.wanted(asks("q1", PING, "theirs")) == Wanted("q1", "theirs", PING)
+    assert mcp_requests.request(asks("q1", PING)) == McpRequest("q1", "hocket", PING)
+    assert mcp_requests.request(asks("q1", PING, "theirs")) == McpRequest("q1", "theirs", PING)
 
 
 def test_a_request_that_is_taken_back_is_recognised() -> None:
-    assert talk.wanted(line("control_cancel_request", request_id="q1")) == Wanted("q1", "", None, withdrawn=True)
+    assert mcp_requests.request(line("control_cancel_request", request_id="q1")) == McpRequest(
+        "q1", "", None, withdrawn=True
+    )
 
 
 def test_of_a_line_that_was_too_long_it_is_known_whom_a_refusal_is_for() -> None:
     compact = json.dumps(json.loads(calls("q1", 1, "t")), separators=(",", ":")).encode()
-    assert talk.wanted(compact[:-20]) == Wanted("q1", "hocket", None)
+    assert mcp_requests.request(compact[:-20]) == McpRequest("q1", "hocket", None)
 
 
 @pytest.mark.parametrize(
@@ -56,17 +58,17 @@ def test_of_a_line_that_was_too_long_it_is_known_whom_a_refusal_is_for() -> None
     ],
 )
 def test_no_other_line_is_taken_for_one(other: bytes) -> None:
-    assert talk.wanted(other) is None
+    assert mcp_requests.request(other) is None
 
 
 @given(st.binary())
 def test_nothing_is_too_odd_to_be_looked_at(rubbish: bytes) -> None:
-    assert talk.wanted(b'{"mcp_message"' + rubbish) is None
+    assert mcp_requests.request(b'{"mcp_message"' + rubbish) is None
 
 
 def test_a_broken_line_that_is_no_text_either_can_be_refused() -> None:
     broken = b'{"request_id":"\xff","request":{"subtype":"mcp_message","server_name":"\xfe","message":{'
-    assert talk.wanted(broken) == Wanted("\ufffd", "\ufffd", None)
+    assert mcp_requests.request(broken) == McpRequest("\ufffd", "\ufffd", None)
 
 
 def test_what_is_said_to_a_server_is_told_to_nobody() -> None:
@@ -101,7 +103,7 @@ def test_what_is_kept_in_mind_of_a_call_is_small() -> None:
 
 def test_answers_and_refusals_are_lines_that_name_what_they_are_for() -> None:
     half = {"jsonrpc": "2.0", "id": 1, "result": {"text": "half a \ud83d"}}
-    said, refused = talk.reply("q1", half), talk.refusal("q2", "there is none")
+    said, refused = mcp_requests.reply("q1", half), mcp_requests.refusal("q2", "there is none")
     assert all(one.endswith("\n") and one.count("\n") == 1 and one.isascii() for one in (said, refused))
     assert json.loads(said) == {
         "type": "control_response",

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from hocket.providers.base import Said, State
-from hocket.providers.claude.saying import Voice, block_key, message_key
+from hocket.providers.base import ReaderEvent, State
+from hocket.providers.claude.text_blocks import TextBlocks, block_key, message_key
 from hocket.providers.claude.usage import estimate
 from hocket.providers.json_values import with_newest
 
@@ -75,7 +75,7 @@ def says_something(part: Part) -> bool:
     return event.type in _OF_A_MESSAGE
 
 
-def streamed(voice: Voice, state: State, part: Part, who: dict[str, Any]) -> list[Said]:
+def streamed(voice: TextBlocks, state: State, part: Part, who: dict[str, Any]) -> list[ReaderEvent]:
     """The events of one part. The state is the caller's own copy."""
     event, speaker = part.event, part.parent_tool_use_id or ""
     if event.type == "content_block_delta" and event.delta is not None:
@@ -92,8 +92,8 @@ def streamed(voice: Voice, state: State, part: Part, who: dict[str, Any]) -> lis
     return []
 
 
-def _message_ends(state: State, event: Event, speaker: str, who: dict[str, Any]) -> list[Said]:
-    said: list[Said] = []
+def _message_ends(state: State, event: Event, speaker: str, who: dict[str, Any]) -> list[ReaderEvent]:
+    said: list[ReaderEvent] = []
     if event.delta is not None and event.delta.stop_reason == "refusal":
         said.append(("notice", {"kind": "refusal", "text": "The model's safeguards stopped this response.", **who}))
     if event.usage is not None and not speaker:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hocket.chain.parse import bare_marker, marker_alone, may_matter, next_marker
 from hocket.model import RESULT_LIMIT, Spec
-from hocket.providers.base import Said, State
+from hocket.providers.base import ReaderEvent, State
 from hocket.providers.json_values import cut, with_newest
 from hocket.redaction import Redactor
 
@@ -27,7 +27,7 @@ _LONGEST_KEPT = RESULT_LIMIT // 4
 """Characters of a line that are kept back; with up to four bytes each, what is said then fits into one event."""
 
 
-class Voice:
+class TextBlocks:
     """Turns texts into events, for one run. It has no memory of its own: that is the state it is handed."""
 
     def __init__(self, spec: Spec, redactor: Redactor) -> None:
@@ -36,7 +36,7 @@ class Voice:
         # Looking for the marker's text first keeps ordinary lines free of any further work.
         self._needle = bare_marker(spec.marker) if spec.loop else ""
 
-    def part(self, state: State, key: str, text: str, who: Mapping[str, Any]) -> list[Said]:
+    def part(self, state: State, key: str, text: str, who: Mapping[str, Any]) -> list[ReaderEvent]:
         """One more piece of a block, whose key ``block_key`` makes."""
         blocks = state.get("blocks") or {}
         sent, checksum, kept, headless, complete, held = self._known(blocks.get(key, _NEW))
@@ -55,7 +55,7 @@ class Voice:
         state["blocks"] = with_newest(blocks, key, block, _MOST_BLOCKS)
         return self.lines(state, now, who, headless=headless, block=key)
 
-    def whole(self, state: State, message: str, text: str, who: Mapping[str, Any]) -> list[Said]:
+    def whole(self, state: State, message: str, text: str, who: Mapping[str, Any]) -> list[ReaderEvent]:
         """A complete block of a message (by its key): only what its parts have not said yet."""
         blocks = state.get("blocks") or {}
         key = _key_of(state, blocks, message, text)
@@ -68,7 +68,7 @@ class Voice:
         said = self.lines(state, rest, who, headless=begun and headless, block=key if begun else "")
         return said + self._end_of_block(state, who)
 
-    def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[Said]:
+    def flush(self, state: State, speaker: str, who: Mapping[str, Any]) -> list[ReaderEvent]:
         """What was kept back of this speaker's blocks, whose message has ended without being told whole."""
         blocks = state.get("blocks")
         if not blocks:
@@ -92,21 +92,21 @@ class Voice:
 
     def lines(
         self, state: State, text: str, who: Mapping[str, Any], *, headless: bool = False, block: str = ""
-    ) -> list[Said]:
+    ) -> list[ReaderEvent]:
         """Events for whole lines. Put together again, they are the text: an empty line is said as well."""
         if not text:
             return []
         text = text.removesuffix("\n")
-        said: list[Said] = [("text", {**cut(text), **who})]
+        said: list[ReaderEvent] = [("text", {**cut(text), **who})]
         if not who:
             said += self._marker(state, text, headless, block)
         return said
 
-    def result(self, state: State, text: str) -> list[Said]:
+    def result(self, state: State, text: str) -> list[ReaderEvent]:
         """A turn's result, which repeats what was said or says something else: only the marker can be new in it."""
         return self._marker(state, text, False, "") + self._end_of_block(state, {})
 
-    def _marker(self, state: State, text: str, headless: bool, block: str) -> list[Said]:
+    def _marker(self, state: State, text: str, headless: bool, block: str) -> list[ReaderEvent]:
         """The first line that says the marker and nothing else, once in a run."""
         if not self._needle or state.get("marker"):
             return []
@@ -122,7 +122,7 @@ class Voice:
         state["fence"] = None if fence is None else [block, fence]
         return []
 
-    def _end_of_block(self, state: State, who: Mapping[str, Any]) -> list[Said]:
+    def _end_of_block(self, state: State, who: Mapping[str, Any]) -> list[ReaderEvent]:
         """A block of code ends at the latest with the text that it is in."""
         if who or not state.get("fence"):
             return []
@@ -132,7 +132,7 @@ class Voice:
         return [] if found is None else _found(state, found)
 
 
-def _found(state: State, line: str) -> list[Said]:
+def _found(state: State, line: str) -> list[ReaderEvent]:
     state["marker"], state["fence"] = True, None
     return [("marker", {"line": line})]
 

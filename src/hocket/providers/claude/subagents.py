@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hocket.providers.base import Said, State
+from hocket.providers.base import ReaderEvent, State
 from hocket.providers.json_values import cut, dict_in, list_in, text_in, with_newest
 
 _COMMANDS = frozenset({"local_bash", "local_command", "monitor_mcp", "monitor_ws"})
@@ -29,7 +29,7 @@ def agents_at_work(state: State) -> bool:
     return not all((state.get("tasks") or {}).values())
 
 
-def listed(state: State, line: dict[str, Any]) -> list[Said] | None:
+def listed(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     """The whole list of what is in the background, each time it changes."""
     if not isinstance(line.get("tasks"), list):
         return None
@@ -40,7 +40,7 @@ def listed(state: State, line: dict[str, Any]) -> list[Said] | None:
     return []
 
 
-def task(state: State, line: dict[str, Any], status: str) -> list[Said] | None:
+def task(state: State, line: dict[str, Any], status: str) -> list[ReaderEvent] | None:
     """One member's news, or one command's."""
     identity = text_in(line, "task_id")
     if not identity:
