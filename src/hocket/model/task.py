@@ -180,7 +180,7 @@ class Order(Protocol):
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change: ...
 
 
-def there(task: Task | None, name: str) -> Task:
+def require_task(task: Task | None, name: str) -> Task:
     """The task itself, or an error that says that there is none."""
     if task is None:
         raise NotFound(f"there is no task {name!r}", "`hocket task list` lists them")
@@ -226,7 +226,7 @@ class SetStatus:
     message: str | None = None
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         if self.status not in TRANSITIONS[task.status]:
             allowed = ", ".join(sorted(TRANSITIONS[task.status])) or "nothing"
             raise Conflict(f"a task that is {task.status} cannot become {self.status}", f"it can become: {allowed}")
@@ -246,7 +246,7 @@ class Plan:
     planning: Planning
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         before = task.planning or Planning()
         said = {name: value for name in Planning.__slots__ if (value := getattr(self.planning, name)) is not None}
         after = replace(before, **said)
@@ -261,7 +261,7 @@ class Attach:
     attachment: Attachment
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         if any(one.name == self.attachment.name for one in task.attachments):
             raise Conflict(f"the task has an attachment {self.attachment.name!r} already", "choose another name")
         told = {"name": self.attachment.name, "size": self.attachment.size}
@@ -278,7 +278,7 @@ class Enqueue:
     item: Queued
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         if task.status.is_over:
             raise Conflict(f"the task is {task.status}; nothing more is done for it")
         if any(one.id == self.item.id for one in task.queue):
@@ -303,7 +303,7 @@ class Unqueue:
     """Under which whoever took it finds it again, should the answer be lost."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         if self.item is None and not task.queue:
             raise Conflict("nothing is queued for this task")
         item = task.queue[0].id if self.item is None else self.item
@@ -346,7 +346,7 @@ class Begin:
     """How the working directory stands, where somebody has looked already."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         check_free(task, open_, self.caller)
         number, seen = task.handoffs + 1, self.evidence
         record = Handoff(self.id, task.id, number, self.run, self.agent, self.depth, now, evidence=seen)
@@ -381,7 +381,7 @@ class Note:
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         found = [replace(one, evidence=self.evidence) for one in open_ if one.id == self.handoff]
-        return Change(there(task, self.task), (), noted=tuple(found))
+        return Change(require_task(task, self.task), (), noted=tuple(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +395,7 @@ class Close:
     reason: Reason | None = Reason.SINGLE_RUN
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
-        task = there(task, self.task)
+        task = require_task(task, self.task)
         record = next((one for one in open_ if one.id == self.handoff), None)
         if record is None:
             raise Conflict("that hand-off is closed already")

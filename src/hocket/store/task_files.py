@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from hocket.model import Event
-from hocket.model.task import COMPLETED, STARTED, STATUS, Handoff, Past, Task, TaskStatus, there
+from hocket.model.task import COMPLETED, STARTED, STATUS, Handoff, Past, Task, TaskStatus, require_task
 from hocket.store import Committed, Queries, Store
 
 log = logging.getLogger("hocket")
@@ -156,7 +156,7 @@ class TaskFiles:
 
 
 def _whole(name: str, read: Queries) -> Entry:
-    task = there(read.task(name), name)
+    task = require_task(read.task(name), name)
     records = [_with_prompt(one, read) for one in read.handoffs(name)]
     return Entry(task, records, list(read.events_of_type(name, CHANGED)), anew=True)
 

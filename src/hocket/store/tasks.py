@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hocket.errors import AmbiguousRun
-from hocket.model.task import Handoff, Task, TaskStatus, there
+from hocket.model.task import Handoff, Task, TaskStatus, require_task
 from hocket.store.runs import LATEST, RunQueries
 from hocket.store.task_changes import OPEN, handoff_decoder, task_decoder
 
@@ -39,7 +39,7 @@ class TaskQueries(RunQueries):
             found = [task for task in found if task.id == ref] or found
         if len(found) > 1:
             raise AmbiguousRun(f"{ref!r} fits more than one task", "Give more of the id, or the number")
-        return there(found[0] if found else None, ref)
+        return require_task(found[0] if found else None, ref)
 
     def task_by_request(self, key: str) -> Task | None:
         found = self._tasks("SELECT state FROM tasks WHERE request_key = ?", (key,))
