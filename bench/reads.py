@@ -37,7 +37,6 @@ from hocket.model.task import Handoff, Task, TaskStatus
 from hocket.sessions.limits import Limits
 from hocket.sessions.run_identity import directory
 from hocket.store import open_store
-from hocket.tasks.service import Tasks
 
 RUNS, EVENTS = 100_000, 1_000_000
 ITERATIONS = 10_000
@@ -229,8 +228,8 @@ async def measure(name: str, work: Callable[[], Awaitable[Any]]) -> Figure:
 class Routes:
     """The application of a server, called without a socket."""
 
-    def __init__(self, engine: Engine, tasks: Tasks) -> None:
-        self._app = Guard(build(engine, tasks, dict, lambda: None), Door(None, "token"), engine.run_of_token)
+    def __init__(self, engine: Engine) -> None:
+        self._app = Guard(build(engine, dict, lambda: None), Door(None, "token"), engine.run_of_token)
 
     async def get(self, path: str) -> None:
         route, _, query = path.partition("?")
@@ -266,8 +265,8 @@ GETS = (
 )  # fmt: skip
 
 
-async def reads(engine: Engine, tasks: Tasks) -> AsyncIterator[Figure]:
-    routes = Routes(engine, tasks)
+async def reads(engine: Engine) -> AsyncIterator[Figure]:
+    routes, tasks = Routes(engine), engine.tasks
     since = time.time() - 3600
     for path in GETS:
         yield await measure(f"GET {path}", partial(routes.get, path.format(since=since)))
@@ -309,8 +308,6 @@ async def measure_all(home: Path) -> list[Figure]:
     store = open_store(home / "hocket.db")
     engine = Engine(home, str(home / "sock"), b"secret", store, Limits())
     engine.open()
-    tasks = Tasks(engine)
-    tasks.open()
     whole = f"{time.perf_counter() - begin:.1f} s in all"
     found = [Figure("opening", time.thread_time() - cpu, "s", READY_S, note=whole)]
     gc.freeze()
@@ -319,9 +316,8 @@ async def measure_all(home: Path) -> list[Figure]:
         await asyncio.sleep(2)
     found.append(Figure("the first seconds after opening", stalls[0], "ms", STALL_MS))
     try:
-        found += [figure async for figure in reads(engine, tasks)]
+        found += [figure async for figure in reads(engine)]
     finally:
-        await tasks.close()
         await engine.close()
     return found
 

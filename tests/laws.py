@@ -33,12 +33,6 @@ RANKS = {
 """A module imports only from rooms below its own. The package itself is its version, free to all."""
 
 
-TO_BE_MENDED = {
-    ("hocket.tasks.service", "engine"),
-}  # fmt: skip
-"""Imports against the ranks that are still to go, as (module, package)."""
-
-
 @dataclass(frozen=True)
 class Module:
     """One parsed file, and the names that its imports gave to things."""
@@ -161,7 +155,6 @@ def layers(module: Module) -> list[str]:
         f"{module.name} (rank {RANKS[module.room]}) imports {target}"
         for target in sorted(imports(module))
         if (room := _room_of(target)) and room != module.room and RANKS.get(room, 99) >= RANKS[module.room]
-        if (module.name, room) not in TO_BE_MENDED
     )
 
 

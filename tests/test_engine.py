@@ -20,6 +20,7 @@ from hocket.keeper.zygote import Zygote
 from hocket.model import Kind, Reason, Run, Status
 from hocket.sessions import supervisor
 from hocket.sessions.run_identity import run_token
+from hocket.sessions.stops import stop_event
 
 SLEEPER = "import signal; signal.pause()"
 HALF_A_SENTENCE = """
@@ -235,7 +236,7 @@ def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
             parent = await kitchen.running(await kitchen.start("sleeper"))
             child = await kitchen.running(await kitchen.start("sleeper", parent))
             other = await kitchen.running(await kitchen.start("sleeper"))
-            await kitchen.engine.order(ending=parent)
+            await kitchen.engine._journal.write([stop_event(parent, Reason.STOPPED)], durable=True)
         async with kitchen_at(home, project) as kitchen:
             assert [(await kitchen.wait(run)).reason for run in (parent, child)] == [Reason.STOPPED] * 2
             assert kitchen.engine.find(other.id).status is Status.RUNNING

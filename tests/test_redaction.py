@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hocket.redaction import MASK, NO_SECRETS, Held, Redactor
+from hocket.redaction import MASK, NO_SECRETS, Held, Redactor, secrets_of
 
 KEY = "sk-live-0123456789abcdef"
 QUOTED = 'p"ss\\w/rd-ünïcode-☃-0123'
@@ -189,3 +189,25 @@ def test_a_tail_does_not_begin_with_a_part_of_a_secret(limit: int) -> None:
 def test_a_tail_of_all_there_is_is_all_there_is() -> None:
     assert ONE.tail(f"ä {KEY}\n".encode(), 1000) == f"ä {MASK}\n".encode()
     assert ONE.tail(b"", 1000) == b""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ANTHROPIC_API_KEY", "HOCKET_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "npm_config__auth_TOKEN"),
+        *("GITHUB_PAT", "ANTHROPIC_AUTH_TOKEN", "KEY", "token"),
+    ],
+)
+def test_keys_and_tokens_are_secrets(name: str) -> None:
+    assert secrets_of({name: KEY, "PATH": "/usr/bin:/bin:/usr/local/bin"}) == {name: KEY}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("ANTHROPIC_API_KEY", "short"), ("SSH_KEY", "/home/me/.ssh/id_ed25519"), ("KEYBOARD_LAYOUT", KEY)),
+        *(("MONKEY", KEY), ("SECRET", "two words are no secret"), ("TOKENIZERS_PARALLELISM", KEY)),
+    ],
+)
+def test_other_values_are_none(name: str, value: str) -> None:
+    assert secrets_of({name: value}) == {}

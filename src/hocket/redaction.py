@@ -12,12 +12,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, AnyStr
 
+from hocket.model import BoundChain, Spec
+from hocket.secret_files import secret_part
+
 MASK = "[redacted]"
 
 Held = Sequence[Any]
 """The end of a text that may be the beginning of a secret, as a JSON value: the secret's name, the number of its
 spelling, how many of its characters are held, and how many of these are already part of a mask."""
 
+_MIN_LENGTH = 16
+"""Shorter values would be found inside ordinary words."""
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^\s,:{}\[\]"]+', re.DOTALL)
 """A string, a number or a literal of a JSON text."""
 _PART_OF_CHARACTER = re.compile(r"[\udc80-\udcff]{1,3}$")
@@ -193,3 +198,23 @@ def _occurrences(text: AnyStr, secret: AnyStr) -> Iterator[int]:
 
 
 NO_SECRETS = Redactor({})
+
+
+def secrets_of(env: Mapping[str, str]) -> dict[str, str]:
+    """The values of an environment to mask, by the names of their variables."""
+    return {name: value for name, value in sorted(secret_part(env).items()) if _is_secret(value)}
+
+
+def _is_secret(value: str) -> bool:
+    return len(value) >= _MIN_LENGTH and not value.startswith(("/", "~", "unix:")) and not any(map(str.isspace, value))
+
+
+def masked_prompt(bound: Spec | BoundChain) -> str | None:
+    """The prompt of a run or chain with the secrets of its agents masked."""
+    text = bound.prompt if isinstance(bound, Spec) else bound.task
+    if not text:
+        return None
+    env = dict(bound.env)
+    for step in bound.steps if isinstance(bound, BoundChain) else ():
+        env |= step.spec.env
+    return Redactor(secrets_of(env)).text(text)

@@ -123,7 +123,7 @@ def test_fifty_starts_at_once_fill_the_places_exactly_and_the_refused_leave_noth
             for child in born:
                 await kitchen.running(child)
             assert len(list((home / "runs").glob("*/*"))) == 9
-            assert kitchen.engine._expected == {}
+            assert kitchen.engine._starter.reserved_directories == set()
             # A place that has become free can be taken again, and only that one.
             await kitchen.engine.stop(born[0])
             again = await kitchen.start("sleeper", parent=parent)

@@ -17,7 +17,8 @@ from world import Bin, Hocket
 
 from hocket.errors import LimitReached
 from hocket.model import Event, Reason, Run, Status, fold
-from hocket.store import NewRun
+from hocket.sessions.stops import Stops, stopped_in
+from hocket.store import Committed, NewRun
 from hocket.workflows.budgets import Budgets, Spent, excess
 
 SPEAKING = """
@@ -76,11 +77,15 @@ class Ledger:
     def __init__(self, desk: Desk) -> None:
         self.journal = desk.journal
         self.ends: list[tuple[set[str], Reason]] = []
-        self.budgets = Budgets(desk.journal, self._end)
+        self.budgets = Budgets(desk.journal, Stops(Path(), desk.journal))
         self.budgets.open()
+        self.journal.listen(self._note_stops)
 
-    async def _end(self, runs: list[Run], reason: Reason) -> None:
-        self.ends.append(({run.id for run in runs}, reason))
+    def _note_stops(self, committed: Committed) -> None:
+        if stopped := set(stopped_in(committed)):
+            (reason,) = {committed.runs[run_id].stop_reason for run_id in stopped}
+            assert reason is not None
+            self.ends.append((stopped, reason))
 
     async def born(self, run: str, number: int, parent: str | None = None, **bounds: Any) -> Run:
         kind = "leaf" if "leaf" in run else "chain"
@@ -205,8 +210,9 @@ def test_the_next_server_knows_what_was_spent(tmp_path: Path) -> None:
         async with ledger_at(tmp_path / "db") as ledger:
             leaf = ledger.journal.live["rleaf2"]
             assert ledger.budgets.left(leaf) == 2.0
+            await ledger.budgets.close()
             await ledger.used("rleaf2", 3.0)
-            await until(lambda: ledger.ends, "the end")
+            assert ledger.ends == []
         async with ledger_at(tmp_path / "db") as ledger:
             await until(lambda: ledger.ends, "the end, which nobody recorded")
             assert ledger.ends == [({"r0", "rleaf2"}, Reason.BUDGET)]

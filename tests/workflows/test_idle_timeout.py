@@ -13,10 +13,11 @@ from store.stories import created, ended, said
 from workflows.engine_fixture import Desk, desk_at, kitchen_at, stop_all, until
 from world import Bin
 
-from hocket.model import Event, Reason, Run, Status
+from hocket.model import Event, Reason, Status
 from hocket.model.task import Create, Task
-from hocket.store import NewRun
-from hocket.workflows.idle_timeout import Silence
+from hocket.sessions.stops import Stops, stopped_in
+from hocket.store import Committed, NewRun
+from hocket.workflows.idle_timeout import IdleTimeouts
 
 SLEEPER = "import signal; signal.pause()"
 SPEAKER = """
@@ -35,12 +36,14 @@ class Listening:
         self.journal = desk.journal
         self.ends: dict[str, float] = {}
         self.reasons: set[Reason] = set()
-        self.silence = Silence(desk.journal, self._end)
+        self.silence = IdleTimeouts(desk.journal, Stops(Path(), desk.journal))
         self.silence.open()
+        self.journal.listen(self._note_stops)
 
-    async def _end(self, run: Run, reason: Reason) -> None:
-        self.ends[run.id] = time.monotonic()
-        self.reasons.add(reason)
+    def _note_stops(self, committed: Committed) -> None:
+        for run_id in stopped_in(committed):
+            self.ends[run_id] = time.monotonic()
+            self.reasons |= {run.stop_reason for run in committed.runs.values() if run.stop_reason is not None}
 
     async def born(self, run: str, number: int, parent: str | None = None, **more: Any) -> None:
         event = created(run, number, parent)

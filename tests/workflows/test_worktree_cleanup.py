@@ -20,10 +20,10 @@ def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project
         async with kitchen_at(home, project) as kitchen:
             await kitchen.wait(await kitchen.chain("failing", isolation="worktree"))
             (path,) = worktrees(project)
-            unborn = kitchen.engine._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
+            unborn = kitchen.engine._starter._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
             (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
             assert (left.why, left.removed) == ("somebody works in it", False)
-            del kitchen.engine._expected[unborn]
+            del kitchen.engine._starter._reserved[unborn]
             (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
             assert left.removed
 

@@ -46,14 +46,14 @@ SLICE = 100
 Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 
-def build(engine: Engine, wanted: Tasks, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
+def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
     """The app of one server."""
     told = [*operations(), *inbox.operations(), *catalog.operations(), *tasks.operations(), *mcp.operations()]
     described = Description(told)
     app = Starlette(routes=[*routes(told), Route("/openapi.json", described.show)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     app.state.engine = engine
-    app.state.tasks = wanted
+    app.state.tasks = engine.tasks
     app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
     app.state.health = health
     app.state.stop = stop

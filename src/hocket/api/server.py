@@ -38,7 +38,6 @@ from hocket.sessions.disk_reserve import Reserve
 from hocket.sessions.home import DATABASE, PORT, SECRET, TOKEN, describe_holder, lay_out_program, secret_of
 from hocket.sessions.limits import Limits
 from hocket.store import open_store
-from hocket.tasks.service import Tasks
 
 DEFAULT_PORT = 7420
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -105,12 +104,10 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     inside = _bind_unix(unix_path)  # Before there are threads: it needs another umask for a moment.
     engine = Engine(home, unix_path, secret, store, limits)
     engine.open()
-    tasks = Tasks(engine)
-    tasks.open()
     leaving = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leaving.set)
-    app = build(engine, tasks, _health(home, address, engine), leaving.set)
+    app = build(engine, _health(home, address, engine), leaving.set)
     engine.stream_mcp.open(in_stream(app))
     outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     describe_holder(lock, socket=unix_path, url=address.url)
@@ -121,7 +118,6 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     await _listen(app, doors, engine, leaving)
     for task in watching:
         task.cancel()
-    await tasks.close()
     await engine.close()
 
 

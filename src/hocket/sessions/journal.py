@@ -28,6 +28,8 @@ class Journal:
         self._listeners: list[Listener] = []
         self._loop = loop
         self._waiting: dict[int, asyncio.Future[Committed]] = {}
+        self._ends: dict[str, list[asyncio.Future[Run]]] = {}
+        """Callers that wait for the end of a run."""
         self._store = store
         self._seq = store.read.last_seq()
         """The last event that is applied to ``live``."""
@@ -65,6 +67,20 @@ class Journal:
     def run(self, run_id: str) -> Run | None:
         """The run as committed, live or long ended."""
         return self.live.get(run_id) or self.read.run(run_id)
+
+    async def wait_for_end(self, run: Run) -> Run:
+        """The run as it ended."""
+        now = self.run(run.id) or run
+        if now.ended:
+            return now
+        future: asyncio.Future[Run] = self._loop.create_future()
+        self._ends.setdefault(run.id, []).append(future)
+        return await future
+
+    def cancel_waits(self) -> None:
+        """Cancel all callers of ``wait_for_end``."""
+        for future in (future for waiting in self._ends.values() for future in waiting):
+            future.cancel()
 
     def above(self, run: Run) -> list[Run]:
         """The run and its ancestors, ended ones as well."""
@@ -119,5 +135,9 @@ class Journal:
                     self.live[run.id] = run
             for listener in self._listeners:
                 listener(outcome)
+            for run in outcome.runs.values():
+                for end in self._ends.pop(run.id, ()) if run.ended else ():
+                    if not end.done():
+                        end.set_result(run)
             if not future.done():
                 future.set_result(outcome)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hocket import config
+from hocket.keeper import files
 from hocket.keeper.escalation import Identity, identify
 from hocket.keeper.zygote import Zygote, ZygoteGone
 
@@ -29,8 +31,11 @@ class Keepers:
     def open(self) -> None:
         self._zygote.start()
 
-    def start(self, place: str, secrets: Mapping[str, str]) -> Identity | None:
-        """Fork a keeper for a run directory. Blocks; called from one thread."""
+    def start(
+        self, place: str, spec: Mapping[str, Any], contents: Mapping[str, bytes], secrets: Mapping[str, str]
+    ) -> Identity | None:
+        """Write a run directory and fork its keeper. Blocks; called from one thread."""
+        files.create(place, spec, contents)
         try:
             pid = self._zygote.fork(place, FORK_TIMEOUT, secrets)
         except ZygoteGone:

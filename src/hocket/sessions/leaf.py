@@ -11,10 +11,9 @@ from hocket.keeper import files
 from hocket.keeper.escalation import Identity
 from hocket.model import RESULT_LIMIT, Run, Spec
 from hocket.providers import PROVIDERS
-from hocket.redaction import Redactor
+from hocket.redaction import Redactor, secrets_of
 from hocket.sessions.messages import ends_at_once
 from hocket.sessions.output_lines import read_tail
-from hocket.sessions.secrets import secrets_of
 from hocket.sessions.stream_mcp import McpConnection
 from hocket.store import Offsets
 

@@ -16,8 +16,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from hocket import secret_files
 from hocket.errors import DiskLow, StoreError
+from hocket.model import Run
 from hocket.model.task import REFUSED, UNQUEUED, TaskStatus
 from hocket.secret_files import Values
 from hocket.sessions.journal import Journal
@@ -110,6 +113,15 @@ class SecretStore:
             return values[position] if position < len(values) else None
 
         return secret_files.reveal(record, value_of)
+
+    def record(self, run: Run) -> bytes:
+        """What a run was started with, including the values of its secret variables while its tree is live."""
+        return self.reveal(run.root, self._journal.read.spec(run.id))
+
+    def environment(self, run: Run) -> dict[str, str]:
+        """The environment that a run was started with, before Hocket's additions."""
+        env: dict[str, str] = msgspec.json.decode(self.record(run))["env"]
+        return env
 
     def release(self, owner: str) -> None:
         """Remove an owner's values, unless something needs them still."""

@@ -13,7 +13,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -27,7 +27,8 @@ from hocket.keeper import files, process_tree
 from hocket.keeper.escalation import find_agent, find_keeper, is_at_work
 from hocket.keeper.machine_restart import ended_by_restart
 from hocket.keeper.platform import signal_process
-from hocket.model import Event, Reason, Run, Spec, Status
+from hocket.model import Reason, Run, Spec, Status
+from hocket.redaction import masked_prompt
 from hocket.secret_files import public_part, secret_part
 from hocket.sessions import clock
 from hocket.sessions.background import BackgroundTasks
@@ -44,9 +45,9 @@ from hocket.sessions.output_watcher import OutputWatcher
 from hocket.sessions.run_identity import directory, filled, run_token
 from hocket.sessions.run_policy import RunPolicy
 from hocket.sessions.secret_store import SecretStore
-from hocket.sessions.secrets import masked_prompt
+from hocket.sessions.stops import Stops, stopped_in
 from hocket.sessions.stream_mcp import StreamMcp
-from hocket.store import Offsets
+from hocket.store import Committed, Offsets
 
 log = logging.getLogger("hocket")
 
@@ -72,6 +73,7 @@ class Supervisor:
         stream_mcp: StreamMcp,
         keepers: Keepers,
         policy: RunPolicy,
+        stops: Stops,
         limits: Limits,
     ) -> None:
         self._home = home
@@ -83,6 +85,7 @@ class Supervisor:
         self._stream_mcp = stream_mcp
         self._keepers = keepers
         self._policy = policy
+        self._stops = stops
         self._places = limits.leaves
         self._ingest = Ingest(journal, messages, stream_mcp, policy, limits.usd_per_mtok)
         self._input_end = InputEnd(messages, keepers.need_server, self._touch)
@@ -100,6 +103,7 @@ class Supervisor:
     def open(self) -> None:
         self._keepers.open()
         self._watcher.open()
+        self._journal.listen(self._on_commit)
         self._scan = self._loop.call_later(SCAN_EVERY, self._scan_all)
 
     def need_server(self, what_for: str, needed: bool) -> None:
@@ -125,9 +129,12 @@ class Supervisor:
         times = [back_at, *self._input_end.due(), time.time() if self._stream_mcp.left_a_call else None]
         self._keepers.close(min((at for at in times if at is not None), default=None))
 
-    def begin(self, run: Run, spec: Spec) -> None:
+    def start(self, run: Run, spec: Spec) -> None:
         """Start a run that was just created, as soon as there is a place."""
-        self._enqueue(self._leaf(run, spec, Offsets()))
+        leaf = self._leaves[run.id] = self._leaf(run, spec, Offsets())
+        self._queue.append(leaf)
+        for placed in self._take_places():
+            self._spawn(self._launch(placed))
 
     def _leaf(self, run: Run, spec: Spec, offsets: Offsets) -> Leaf:
         leaf = Leaf(run, spec, directory(self._home, run), offsets, run_token(self._secret, run.id))
@@ -136,10 +143,10 @@ class Supervisor:
 
     def adopt(self, run: Run, spec: Spec) -> None:
         """Take over a run from an earlier server."""
-        leaf = self._leaf(run, spec, self._journal.read.offsets(run.id))
-        if run.status is Status.STARTING and files.state(leaf.place) == "unstarted":
-            self._enqueue(leaf)
+        if run.status is Status.STARTING and files.state(str(directory(self._home, run))) == "unstarted":
+            self.start(run, spec)
             return
+        leaf = self._leaf(run, spec, self._journal.read.offsets(run.id))
         self._leaves[leaf.id] = leaf
         self._placed.add(leaf.id)
         if leaf.connection is not None:
@@ -169,18 +176,16 @@ class Supervisor:
         self._watch(leaf)
         self._suspect(leaf)
 
-    def stop(self, run_id: str) -> None:
-        """Carry out a stop that is already recorded in the run."""
-        leaf = self._leaves.get(run_id)
-        if leaf is None:
-            return
-        if leaf in self._queue:
-            self._queue.remove(leaf)
-            self._placed.add(leaf.id)
-            self._spawn(self._launch(leaf))
-        else:
-            self._force(leaf)
-            self._touch(leaf)
+    def _on_commit(self, committed: Committed) -> None:
+        """Carry out the stops that a commit records."""
+        for leaf in [self._leaves[run_id] for run_id in stopped_in(committed) if run_id in self._leaves]:
+            if leaf in self._queue:
+                self._queue.remove(leaf)
+                self._placed.add(leaf.id)
+                self._spawn(self._launch(leaf))
+            else:
+                self._force(leaf)
+                self._touch(leaf)
 
     def _force(self, leaf: Leaf) -> None:
         """Make sure that a stop is carried out even if the keeper does not respond."""
@@ -198,16 +203,12 @@ class Supervisor:
 
     # Starting
 
-    def _enqueue(self, leaf: Leaf) -> None:
-        self._leaves[leaf.id] = leaf
-        self._queue.append(leaf)
-        self._fill_places()
-
-    def _fill_places(self) -> None:
+    def _take_places(self) -> Iterator[Leaf]:
+        """The first leaves of the queue for which there is a place, which they have from now on."""
         while self._queue and len(self._placed) < self._places and not self._closing:
             leaf = self._queue.popleft()
             self._placed.add(leaf.id)
-            self._spawn(self._launch(leaf))
+            yield leaf
 
     async def _launch(self, leaf: Leaf) -> None:
         run = self._journal.live.get(leaf.id)
@@ -226,13 +227,17 @@ class Supervisor:
         leaf.is_launching = True
         # Per process: a CLI counts from zero even if it resumes a session.
         leaf.allowance = self._policy.allowance(run)
+        env, contents = self._environment(leaf), _initial_files(leaf.spec)
+        start = partial(self._keepers.start, leaf.place, self._keeper_spec(leaf, env), contents, secret_part(env))
         try:
-            await self._loop.run_in_executor(self._starter, self._start_keeper, leaf)
+            leaf.keeper = await self._loop.run_in_executor(self._starter, start)
         except OSError as error:
             leaf.is_launching = False
             await self._not_started(leaf, error)
         else:
-            leaf.is_launching = False
+            leaf.is_launching, leaf.has_keeper = False, True
+            self._watch(leaf)
+            self._touch(leaf)
 
     async def _not_started(self, leaf: Leaf, error: OSError) -> None:
         if error.errno in _TRANSIENT or (leaf.attempts < START_ATTEMPTS and error.errno != errno.ENOSPC):
@@ -264,17 +269,6 @@ class Supervisor:
         else:
             self._watch(leaf)
             self._suspect(leaf)
-
-    def _start_keeper(self, leaf: Leaf) -> None:
-        """Write the run directory and fork a keeper. Runs in the starter thread."""
-        contents = {name: content.encode() for name, content in leaf.spec.files.items()} | first_input(leaf.spec)
-        if leaf.spec.stdin == "file":
-            contents[files.PROMPT] = (leaf.spec.prompt or "").encode()
-        env = self._environment(leaf)
-        files.create(leaf.place, self._keeper_spec(leaf, env), contents)
-        self._watch(leaf)
-        leaf.keeper = self._keepers.start(leaf.place, secret_part(env))
-        leaf.has_keeper = True
 
     def _environment(self, leaf: Leaf) -> dict[str, str]:
         """The agent's environment: the caller's, our variables, and our own command last on PATH."""
@@ -391,7 +385,7 @@ class Supervisor:
         record = await self._read_exit(leaf)
         is_flood = sum(leaf.output.sizes()) > leaf.spec.max_output
         if is_flood and record is None and run.stop_reason is None:
-            await self.ask_to_stop([run], Reason.LIMIT)
+            await self._stops.request([run], Reason.LIMIT)
             run = self._journal.live[leaf.id]
         batch = self._ingest.read(leaf, run, record, is_flood=is_flood)
         if batch.offsets != leaf.output.offsets:
@@ -420,7 +414,7 @@ class Supervisor:
         """Check a leaf that has not ended: unanswered questions, a stop, a keeper that may be gone."""
         run = self._journal.live[leaf.id]
         if run.stop_reason is None and run.open_questions and leaf.spec.on_question == "fail":
-            await self.ask_to_stop([run], Reason.NO_ANSWER)
+            await self._stops.request([run], Reason.NO_ANSWER)
             run = self._journal.live[leaf.id]
         if run.stop_reason is not None:
             self._signal_stop(leaf)
@@ -500,7 +494,8 @@ class Supervisor:
         if leaf.forcing is not None:
             leaf.forcing.cancel()
         self._watcher.unwatch(leaf.id)
-        self._fill_places()
+        for placed in self._take_places():
+            self._spawn(self._launch(placed))
 
     def _arm(self, leaf: Leaf, run: Run) -> None:
         """Set the time limit, which counts monotonic time from the start across servers."""
@@ -516,37 +511,15 @@ class Supervisor:
         if run is None:
             return
         try:
-            await self.ask_to_stop([run], Reason.TIMEOUT)
+            await self._stops.request([run], Reason.TIMEOUT)
         except HocketError:
             leaf.deadline = self._loop.call_later(RETRY_AFTER, self._time_out, leaf)  # It was not recorded.
 
-    async def ask_to_stop_below(self, top: str, reason: Reason) -> list[Run]:
-        """Stop a run and all below it, including runs created while the stop was being recorded."""
-        asked: dict[str, Run] = {}
-        while new := [run for run in self._journal.live_below(top) if run.id not in asked]:
-            asked |= {run.id: run for run in new}
-            await self.ask_to_stop(new, reason)
-        return list(asked.values())
 
-    async def ask_to_stop(self, runs: list[Run], reason: Reason) -> None:
-        """Record a stop, so that it outlives this server, then carry it out."""
-        asked = [run for run in runs if run.stop_reason is None]
-        now = time.time()
-        events = [Event(0, now, run.id, run.root, "input", {"kind": "stop", "reason": reason}) for run in asked]
-        if events:
-            await self._journal.write(events, durable=True)
-        for run in runs:
-            self.stop(run.id)
-
-    async def insist_on_stop(self, runs: list[Run], reason: Reason) -> None:
-        """Like ``ask_to_stop``, retried until it is recorded or the runs have ended."""
-        while left := [now for run in runs if (now := self._journal.live.get(run.id)) is not None]:
-            try:
-                await self.ask_to_stop(left, reason)
-            except HocketError:
-                await asyncio.sleep(RETRY_AFTER)
-            else:
-                return
+def _initial_files(spec: Spec) -> dict[str, bytes]:
+    """The files of a run directory that the agent reads."""
+    contents = {name: content.encode() for name, content in spec.files.items()} | first_input(spec)
+    return contents | ({files.PROMPT: (spec.prompt or "").encode()} if spec.stdin == "file" else {})
 
 
 def _why_lost(place: str) -> str:

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from hocket.engine import Assignment, Engine
 from hocket.errors import (
     AgentNotFound,
     Conflict,
@@ -36,7 +35,7 @@ from hocket.errors import (
     ValidationError,
 )
 from hocket.input_limits import MAX_ATTACHMENT
-from hocket.model import Run, Status
+from hocket.model import Reason, Run, Status
 from hocket.model.task import (
     Attach,
     Attachment,
@@ -59,11 +58,12 @@ from hocket.model.task import (
     next_queued,
 )
 from hocket.secret_files import public_part
-from hocket.sessions.background import BackgroundTasks as Background
-from hocket.sessions.background import Once
-from hocket.sessions.journal import RETRY_AFTER
+from hocket.sessions.background import BackgroundTasks, Once
+from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.run_identity import new_id
-from hocket.store import Committed
+from hocket.sessions.secret_store import SecretStore
+from hocket.sessions.stops import Stops, stop_event
+from hocket.store import Committed, Store
 from hocket.store.task_files import FOLDER, TaskFiles
 from hocket.tasks.cycles import HINT, Open, Round, is_cycle, is_to_and_fro, may_be_to_and_fro
 from hocket.trust.approvals import is_trusted
@@ -71,6 +71,8 @@ from hocket.workflows.bind import check_directory
 from hocket.workflows.directory_state import UNREADABLE, Evidence, look
 from hocket.workflows.git import Git
 from hocket.workflows.request import HandoffRequest, ResumeRequest, StartRequest
+from hocket.workflows.resume import Resumer
+from hocket.workflows.start import Assignment, Starter
 
 T = TypeVar("T")
 
@@ -100,11 +102,25 @@ class Given(NamedTuple):
 class Tasks:
     """One per server."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.read = engine.read
-        self._background = Background()
-        self._task_files = TaskFiles(engine.home, engine.store)
+    def __init__(
+        self,
+        home: Path,
+        store: Store,
+        journal: Journal,
+        secrets: SecretStore,
+        starter: Starter,
+        resumer: Resumer,
+        stops: Stops,
+    ) -> None:
+        self._home = home
+        self._journal = journal
+        self._secrets = secrets
+        self._starter = starter
+        self._resumer = resumer
+        self._stops = stops
+        self.read = journal.read
+        self._background = BackgroundTasks()
+        self._task_files = TaskFiles(home, store)
         self._creating, self._taking = Once(), Once()
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
@@ -112,8 +128,8 @@ class Tasks:
 
     def open(self) -> None:
         """Go on with what was queued when the server before this one went."""
-        self._engine.listen(self._on_commit)
-        self._engine.listen(self._task_files.note)
+        self._journal.listen(self._on_commit)
+        self._journal.listen(self._task_files.note)
         self._background.spawn(self._task_files.catch_up())
         for task in self.read.queued_tasks():
             self._look_at_queue(task)
@@ -136,7 +152,7 @@ class Tasks:
         if caller.task == task.id:
             return True
         owner = self.read.run(task.owner) if task.owner else None
-        return owner is not None and any(one.id == caller.id for one in self._engine.above(owner))
+        return owner is not None and any(one.id == caller.id for one in self._journal.above(owner))
 
     async def listed(self, caller: Run | None, status: TaskStatus | None, before: int | None, limit: int) -> list[Task]:
         """The newest first; for a run those that it reaches."""
@@ -211,7 +227,10 @@ class Tasks:
         return await self._ordered(Plan(task.id, planning))
 
     async def _ordered(self, order: Order, key: str | None = None) -> Task:
-        return (await self._engine.order(order, key=key)).tasks[order.task]
+        return (await self._write(order, key=key)).tasks[order.task]
+
+    async def _write(self, order: Order, *, key: str | None = None, durable: bool = True) -> Committed:
+        return await self._journal.write([], orders=[order], order_key=key, durable=durable)
 
     # Handing off
 
@@ -231,7 +250,7 @@ class Tasks:
             await self._check(task, agent, caller, seen_from)
             seen = await self._check_rounds(request, caller, seen_from)
             assignment = Assignment(task.id, _id("h"), caller.id if caller else None, first, seen)
-            run = await self._naming(agent, self._engine.start(request, key, caller, assignment))
+            run = await self._naming(agent, self._starter.start(request, key, caller, assignment))
         except Conflict:
             # It may be this very request that has the task by now.
             if key is None or (known := self.read.by_request(key)) is None:
@@ -246,14 +265,14 @@ class Tasks:
         key: str | None,
     ) -> Run:
         """Go on with a run that has ended. One that was a hand-off gets its task once more, by a record of its own."""
-        going_on = partial(self._engine.resume, run, request, key)
+        going_on = partial(self._resumer.resume, run, request, key)
         task = self.read.task(run.task) if run.task and run.handoff else None
         if task is None or (key is not None and self.read.by_request(key) is not None):
             return await going_on()
         check_free(task, self.read.open_handoffs(task.id), None)
         self._check_lingering(task, None)
         resumed = await going_on(assignment=Assignment(task.id, _id("h")))
-        self._begun(task, resumed, Sight(resumed.cwd, self._engine.environment(resumed)))
+        self._begun(task, resumed, Sight(resumed.cwd, self._secrets.environment(resumed)))
         return resumed
 
     def _begun(self, task: Task | None, run: Run, seen_from: Sight) -> Given:
@@ -282,12 +301,12 @@ class Tasks:
         seen_from = self._sight(request, caller)
         seen = await self._check_rounds(request, caller, seen_from)
         assignment = Assignment(task.id, _id("h"), owner, (Create(task),), seen)
-        run = await self._naming(handoff.agent, self._engine.start(request, key, caller, assignment))
+        run = await self._naming(handoff.agent, self._starter.start(request, key, caller, assignment))
         return self._begun(None, run, seen_from)
 
     def _sight(self, request: StartRequest, caller: Run | None) -> Sight:
         """Never in an environment that an agent sends: which git is run is not for it to choose."""
-        return Sight(request.directory, self._engine.environment(caller) if caller else request.environment)
+        return Sight(request.directory, self._secrets.environment(caller) if caller else request.environment)
 
     async def _check(self, task: Task, agent: str, caller: Run | None, seen_from: Sight) -> None:
         """Raise unless the task is free for this caller, and goes on by this."""
@@ -316,14 +335,14 @@ class Tasks:
         return _kept(now)
 
     async def _look(self, seen_from: Sight) -> Evidence:
-        trusts = partial(is_trusted, home=str(self._engine.home), environ=seen_from.env)
+        trusts = partial(is_trusted, home=str(self._home), environ=seen_from.env)
         git = Git(seen_from.env, seen_from.cwd, trusts)
         return await asyncio.get_running_loop().run_in_executor(self._looking, look, seen_from.cwd, git)
 
     async def _note(self, record: Handoff, seen_from: Sight) -> None:
         """How things stood when an agent began, for the case that the task comes back to it."""
         seen = await self._look(seen_from)
-        await self._engine.order(Note(record.task, record.id, _kept(seen)), durable=False)
+        await self._write(Note(record.task, record.id, _kept(seen)), durable=False)
 
     def _known(self, task: Task | None, run: Run) -> Given:
         record = self.read.handoff(run.handoff) if run.handoff else None
@@ -334,7 +353,7 @@ class Tasks:
 
     def _check_lingering(self, task: Task, caller: Run | None) -> None:
         """An agent that gave its result itself, and has not gone yet, is still at work."""
-        for run in self._engine.live():
+        for run in self._journal.live.values():
             is_caller = caller is not None and run.id == caller.id
             if run.task != task.id or run.handoff is None or is_caller:
                 continue
@@ -343,7 +362,7 @@ class Tasks:
                 raise Conflict(f"{run.agent} (run {run.number}) has not ended yet", f"hocket wait {run.number}")
 
     def _completed(self, request: StartRequest, caller: Run | None) -> StartRequest:
-        found = self._engine.completed(request, caller)
+        found = self._starter.complete_request(request, caller)
         if found.cwd is None:
             raise UsageError("this task has no working directory", "make it with `cwd`, an absolute path")
         return found
@@ -360,10 +379,11 @@ class Tasks:
         record = open_[-1]
         close = Close(task.id, record.id, output)
         run = self.read.run(record.run) if caller is None and record.run else None
-        after = (await self._engine.order(close, ending=run)).tasks[task.id]
+        ending = [stop_event(run, Reason.STOPPED)] if run is not None and not run.ended else []
+        after = (await self._journal.write(ending, orders=[close], durable=True)).tasks[task.id]
         if run is not None:
             # Nobody waits for it any more, and the next agent must not find it at work.
-            await self._engine.stop(run)
+            await self._stops.stop(run)
         return after
 
     def handoff(self, task: Task, ref: str) -> Handoff:
@@ -393,10 +413,10 @@ class Tasks:
         if handoff is not None and handoff.agent is not None:
             # Better now than when its turn comes, and nobody is there to be told.
             request = self._completed(handoff, None)
-            env = await self._naming(handoff.agent, self._engine.check(request))
+            env = await self._naming(handoff.agent, self._starter.check(request))
             item = replace(item, agent=handoff.agent, cwd=request.cwd, env=public_part(env))
         if not (key and self.read.task_change(task.id, item.id)):
-            async with self._engine.secrets.holding(item.id, [env]):
+            async with self._secrets.holding(item.id, [env]):
                 await self._ordered(Enqueue(task.id, item))
         return item
 
@@ -406,7 +426,7 @@ class Tasks:
         return await self._taking(mark and f"{task.id} {mark}", lambda: self._take(task, item, mark), self._taken)
 
     async def _take(self, task: Task, item: str | None, mark: str | None) -> Queued:
-        return _taken_out((await self._engine.order(Unqueue(task.id, item, mark))).events[0].data)
+        return _taken_out((await self._write(Unqueue(task.id, item, mark))).events[0].data)
 
     def _taken(self, name: str) -> Queued | None:
         """What was taken out of a task's queue under this mark."""
@@ -441,7 +461,7 @@ class Tasks:
         if task is None or item is None or item.agent is None:
             return False
         try:
-            env = None if item.env is None else {**item.env, **self._engine.secrets.values(item.id)}
+            env = None if item.env is None else {**item.env, **self._secrets.values(item.id)}
             handoff = HandoffRequest(item.agent, item.prompt, item.cwd, env=env)
             await self.hand_off(task, handoff.start(task.cwd), None, None, item)
         except (DiskLow, StoreError):
@@ -450,7 +470,7 @@ class Tasks:
             return False  # Somebody was faster; the end of that is told as well.
         except HocketError as error:
             with suppress(NotFound):  # it may have been taken out meanwhile
-                await self._engine.order(Refuse(task_id, item.id, error.message))
+                await self._write(Refuse(task_id, item.id, error.message))
         else:
             return False
         return True
@@ -481,7 +501,7 @@ class Tasks:
         return self._folder(task) / found.sha256
 
     def _folder(self, task: Task) -> Path:
-        return self._engine.home.joinpath(*FOLDER, task.id)
+        return self._home.joinpath(*FOLDER, task.id)
 
 
 def _check_circle(open_: Sequence[Handoff], agent: str, now: Evidence) -> None:

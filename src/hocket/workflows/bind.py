@@ -25,6 +25,7 @@ from hocket.config.reading import PromptLevel, choose_prompt, read_prompt
 from hocket.config.settings import ChainConfig, Config, StepConfig, approve_command, is_wider, suggestion
 from hocket.errors import BadDirectory, ConfigError, ProgramNotFound, PromptError, UsageError
 from hocket.input_limits import NOT_TEXT, odd_text
+from hocket.mcp.tools import SERVER, rules
 from hocket.model import (
     RUN_DIRECTORY,
     SESSION,
@@ -39,14 +40,13 @@ from hocket.model import (
     stages,
 )
 from hocket.providers import PROVIDERS
-from hocket.providers.base import LaunchRequest
+from hocket.providers.base import LaunchRequest, OwnServer
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import PROGRAM, Given, authorize, check_arguments, check_configuration
 from hocket.trust.delegation import Ceiling, Granted, Wanted
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
-from hocket.workflows.offer import own_server
 from hocket.workflows.request import StartRequest
 from hocket.workflows.step_prompts import filled
 from hocket.workflows.worktrees import find_repository
@@ -485,6 +485,14 @@ def _spec(
         vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
         leave=granted.leave,
     )
+
+
+def own_server(agent: Agent, config: Config) -> OwnServer | None:
+    """Our own MCP server, unless the configuration disables it or the definition lists others only."""
+    listed = agent.definition.allowed_servers if agent.definition else None
+    if not config.claude.mcp or (listed is not None and SERVER not in listed):
+        return None
+    return OwnServer(SERVER, rules())
 
 
 def _lists(agent: Agent) -> dict[str, str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from hocket.catalog.resolve import EXECUTABLE
@@ -19,15 +18,13 @@ from hocket.errors import HocketError, LimitReached
 from hocket.model import Bounds, Event, Kind, Reason, Run
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.stops import Stops
 from hocket.store import Committed
 
 _DUST = 1e-9
 """Sums of prices in binary are never quite what they should be."""
 _SPENDERS = (Kind.LEAF, Kind.LEAD)
 """Only these spend; what inner runs report is the sum of theirs."""
-
-End = Callable[[list[Run], Reason], Awaitable[None]]
-"""Ends runs for a reason, and returns when that is recorded."""
 
 
 class Coming(NamedTuple):
@@ -105,9 +102,9 @@ def _spent_by(run: Run) -> Spent:
 class Budgets:
     """The bounds of all live runs of this server."""
 
-    def __init__(self, journal: Journal, end: End) -> None:
+    def __init__(self, journal: Journal, stops: Stops) -> None:
         self._journal = journal
-        self._end = end
+        self._stops = stops
         self._purses: dict[str, _Purse] = {}
         self._payers: dict[str, tuple[_Purse, ...]] = {}
         """The purses that a live run spends from; runs without any are not here."""
@@ -250,7 +247,7 @@ class Budgets:
         try:
             await self._tell(purse, why)
             live = self._journal.live
-            await self._end([live[run_id] for run_id in purse.live if run_id in live], Reason.BUDGET)
+            await self._stops.request([live[run_id] for run_id in purse.live if run_id in live], Reason.BUDGET)
         except HocketError:
             # It could not be recorded: a full disk, most likely. Nothing that was spent becomes less of it.
             self._loop.call_later(RETRY_AFTER, self._reopen, purse)

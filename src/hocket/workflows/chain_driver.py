@@ -10,12 +10,11 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,15 +25,16 @@ from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, Ste
 from hocket.sessions import clock
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.secret_store import SecretStore
+from hocket.sessions.stops import Stops, stopped_in
 from hocket.sessions.supervisor import Supervisor
+from hocket.store import Committed
 from hocket.workflows import chain_worktrees, directory_state, gates, step_prompts
 from hocket.workflows.budgets import Spent, is_capped
 from hocket.workflows.chain_state import Course, hash_of, recalled, told_of
 from hocket.workflows.isolation import has_restrictions, placed
 from hocket.workflows.live_chains import LiveChains
-from hocket.workflows.resume import Home, check_home
-from hocket.workflows.run_batch import Births
-from hocket.workflows.worktree_cleanup import Leftovers
+from hocket.workflows.start import RunBatch, Starter
 from hocket.workflows.worktrees import Beginning, Standing
 
 LONGEST_NAP = 60.0
@@ -44,24 +44,7 @@ _STUMBLED = "chain %s cannot go on for now"
 
 log = logging.getLogger("hocket")
 _spec_of = msgspec.json.Decoder(Spec)
-
-
-class Bear(Protocol):
-    """Prepares a run; the engine's own."""
-
-    def __call__(
-        self,
-        births: Births,
-        kind: Kind,
-        spec: Spec,
-        parent: Run,
-        depth: int,
-        *,
-        step: int,
-        stage: int,
-        iteration: int | None = None,
-        error: str | None = None,
-    ) -> Run: ...
+_chain_spec = msgspec.json.Decoder(BoundChain)
 
 
 class Next(NamedTuple):
@@ -73,55 +56,58 @@ class Next(NamedTuple):
     inner: Mapping[tuple[Kind, int], str]
 
 
-class Opening(NamedTuple):
-    """A chain that is about to come into being, and its first iteration if that does with it."""
-
-    course: Course
-    first: Next | None
-
-
 class Chains:
     """All live chains of this server."""
 
     def __init__(
         self,
         journal: Journal,
-        bear: Bear,
-        bring_forth: Callable[[Births], Awaitable[dict[str, Run]]],
+        secrets: SecretStore,
+        starter: Starter,
         supervisor: Supervisor,
+        stops: Stops,
         live: LiveChains,
-        home: Path,
+        trees: chain_worktrees.Trees,
     ) -> None:
         self._journal = journal
-        self._bear = bear
-        self._bring_forth = bring_forth
+        self._secrets = secrets
+        self._starter = starter
         self._supervisor = supervisor
+        self._stops = stops
         self._live = live
         self._tasks = BackgroundTasks()
         self._gates = gates.Gates()
-        self._trees = chain_worktrees.Trees(str(home))
+        self._trees = trees
         self._looks = ThreadPoolExecutor(4, "hocket-look")
         self._loop = asyncio.get_running_loop()
         self._closing = False
 
-    def prepare(self, run: Run, chain: BoundChain, births: Births) -> Opening:
-        """For a chain that is to come into being: with its first iteration, where nothing has to be seen to before."""
-        course = Course(run, chain)
-        decision = decide.decide(chain, course.history, time.time())
-        if not isinstance(decision, Start) or _lacks_something(course, decision.step):
-            return Opening(course, None)
-        return Opening(course, self._next(course, run, decision, births))
+    def open(self) -> None:
+        """Take over the live chains of an earlier server, and every chain that is created from now on."""
+        for run in [run for run in self._journal.live.values() if run.kind is Kind.CHAIN]:
+            self._adopt(run)
+        self._journal.listen(self._on_commit)
 
-    def begin(self, opening: Opening, born: Mapping[str, Run]) -> None:
-        """Set it going, once all of that is true."""
-        course, first = opening
-        self._live.by_run[course.id] = course
-        self._supervisor.need_server("chains", True)
-        self._tasks.spawn(self._advance(course, first and (first, born)))
+    def _on_commit(self, committed: Committed) -> None:
+        for event in committed.events:
+            if event.type == "run.created" and (run := committed.runs[event.run]).kind is Kind.CHAIN:
+                self._live.by_run[run.id] = course = Course(run, self._chain(run))
+                self._supervisor.need_server("chains", True)
+                self._tasks.spawn(self._advance(course))
+        if stopped := set(stopped_in(committed)):
+            for course in self._live.by_run.values():
+                if steps := course.members_of(stopped):
+                    self._tasks.spawn(self._break_off(course, steps))
+        for run in committed.runs.values():
+            if run.ended:
+                self._child_ended(run)
 
-    def adopt(self, run: Run, chain: BoundChain) -> None:
+    def _chain(self, run: Run) -> BoundChain:
+        return _chain_spec.decode(self._secrets.record(run))
+
+    def _adopt(self, run: Run) -> None:
         """Read what happened, and go on from there. Nothing is replayed."""
-        course = self._live.by_run[run.id] = recalled(run, chain, self._journal.read)
+        course = self._live.by_run[run.id] = recalled(run, self._chain(run), self._journal.read)
         live = (runs[-1] for runs, past in zip(course.runs, course.history, strict=True) if past.live)
         self._live.by_child.update(dict.fromkeys(live, course))
         self._arm(course, run)
@@ -150,23 +136,8 @@ class Chains:
             await asyncio.sleep(_pause(course))
         await self._advance(course)
 
-    async def restore_home(self, home: Home, before: Spec) -> None:
-        """Have the worktree of an ended step there again, for its agent's session to go on in."""
-        step, tree = home
-        prepared = await self._trees.restore(f"restore-{os.path.basename(tree.path)}", step, tree)
-        check_home(home, before, prepared.spec)
-
-    def leftovers(self, home: str, coming: Callable[[], Collection[str]]) -> Leftovers:
-        """The worktrees that chains have left. ``coming`` gives the folders of runs that are being created."""
-        return Leftovers(home, self._journal.read, self._trees, lambda: {*self._folders_in_use(), *coming()})
-
-    def _folders_in_use(self) -> set[str]:
-        """Where somebody works, and every worktree that a live chain may still want to look into."""
-        trees_known = (tree.path for course in self._live.by_run.values() for tree in course.all_trees())
-        return {*trees_known, *(run.cwd for run in self._journal.live.values())}
-
-    def child_ended(self, run: Run) -> None:
-        """Told of every run that ended; those of our chains move them on."""
+    def _child_ended(self, run: Run) -> None:
+        """Move on the chain of a run that ended, if it has one."""
         course, top = self._live.by_child.pop(run.id, None), self._live.by_run.get(run.root)
         if top is not None and top is not course and run.kind is Kind.LEAF:
             top.note_nested(run)
@@ -177,13 +148,6 @@ class Chains:
         if (ended := self._live.by_run.pop(run.id, None)) is not None:
             self._supervisor.need_server("chains", bool(self._live.by_run))
             _hush(ended)
-
-    def stopping(self, runs: Iterable[Run]) -> None:
-        """Told after a stop was recorded: a chain between two iterations has nobody else to tell it."""
-        asked = {run.id for run in runs}
-        for course in self._live.by_run.values():
-            if steps := course.members_of(asked):
-                self._tasks.spawn(self._break_off(course, steps))
 
     def answered(self, run_id: str, question: str, *, allow: bool) -> None:
         """Told of every answer that was recorded; a chain may be waiting for it."""
@@ -209,11 +173,8 @@ class Chains:
 
     # Going on
 
-    async def _advance(self, course: Course, first: tuple[Next, Mapping[str, Run]] | None = None) -> None:
+    async def _advance(self, course: Course) -> None:
         try:
-            if first is not None:
-                async with course.turn:
-                    await self._set_going(course, *first)
             await self._go_on(course)
             course.stumbles = 0
         except HocketError:
@@ -298,27 +259,28 @@ class Chains:
     # Starting
 
     async def _start(self, course: Course, root: Run, start: Start) -> None:
-        births = Births()
-        coming = self._next(course, root, start, births)
-        await self._set_going(course, coming, await self._bring_forth(births))
+        batch = RunBatch()
+        coming = self._next(course, root, start, batch)
+        self._set_going(course, coming, await self._starter.commit_runs(batch))
 
-    def _next(self, course: Course, root: Run, start: Start, births: Births) -> Next:
+    def _next(self, course: Course, root: Run, start: Start, batch: RunBatch) -> Next:
         """What comes into being with an iteration, in the order in which it becomes true."""
         step = course.chain.steps[start.step]
         inner: dict[tuple[Kind, int], str] = {}
         if root.parked_until is not None:
-            births.events.append(_event(root, "unparked", {}))
-        parent = _started(root, births)
+            batch.events.append(_event(root, "unparked", {}))
+        parent = _started(root, batch)
         if (first := course.group_of(start.step)) is not None:
-            parent = self._inner(course, Kind.GROUP, first, parent, births, inner)
+            parent = self._inner(course, Kind.GROUP, first, parent, batch, inner)
         spec, error = self._spec(course, start)
         if step.loop:
-            parent = self._inner(course, Kind.LOOP, start.step, parent, births, inner, spec.prompt)
+            parent = self._inner(course, Kind.LOOP, start.step, parent, batch, inner, spec.prompt)
         if start.step in course.evidence and not course.history[start.step].started:
-            births.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
+            batch.events.append(_event(parent, "progress", _baseline(start.step, course.evidence[start.step])))
         iteration = start.iteration if step.loop else None
-        where = {"step": start.step, "stage": stage_number(course.chain.steps, start.step)}
-        leaf = self._bear(births, Kind.LEAF, spec, parent, root.depth, **where, iteration=iteration, error=error)
+        stage = stage_number(course.chain.steps, start.step)
+        place = {"step": start.step, "stage": stage, "iteration": iteration}
+        leaf = self._starter.stage_run(batch, Kind.LEAF, spec, parent, root.depth, place, error=error)
         return Next(start.step, spec, leaf.id, inner)
 
     def _inner(
@@ -327,21 +289,22 @@ class Chains:
         kind: Kind,
         step: int,
         parent: Run,
-        births: Births,
+        batch: RunBatch,
         inner: dict[tuple[Kind, int], str],
         prompt: str | None = None,
     ) -> Run:
         """The run of a loop or of a group, a new one if there is none yet; ``prompt`` is a loop's first one."""
         known = _inner_runs(course, kind).get(step)
         if known is not None:
-            return _started(self._journal.live[known], births)
+            return _started(self._journal.live[known], batch)
         spec = _group_spec(course, step) if kind is Kind.GROUP else _loop_spec(course, step)
         stage = stage_number(course.chain.steps, step)
-        run = self._bear(births, kind, replace(spec, prompt=prompt), parent, parent.depth, step=step, stage=stage)
+        spec, place = replace(spec, prompt=prompt), {"step": step, "stage": stage}
+        run = self._starter.stage_run(batch, kind, spec, parent, parent.depth, place)
         inner[kind, step] = run.id
-        return _started(run, births)
+        return _started(run, batch)
 
-    async def _set_going(self, course: Course, coming: Next, born: Mapping[str, Run]) -> None:
+    def _set_going(self, course: Course, coming: Next, born: Mapping[str, Run]) -> None:
         """Begin an iteration that has just come into being."""
         for (kind, step), run_id in coming.inner.items():
             _inner_runs(course, kind)[step] = run_id
@@ -351,10 +314,10 @@ class Chains:
         if leaf.ended:
             return
         self._live.by_child[leaf.id] = course
-        self._supervisor.begin(leaf, coming.spec)
+        self._supervisor.start(leaf, coming.spec)
         if (reason := self._told(course, coming.step)) is not None:
             # The stop came while this iteration was being created, and did not see it.
-            self._tasks.spawn(self._supervisor.insist_on_stop([leaf], reason))
+            self._tasks.spawn(self._stops.insist([leaf], reason))
 
     def _spec(self, course: Course, start: Start) -> tuple[Spec, str | None]:
         """What to start, or why that cannot be."""
@@ -613,23 +576,21 @@ class Chains:
 
     async def _time_out(self, course: Course) -> None:
         try:
-            runs = await self._supervisor.ask_to_stop_below(course.id, Reason.TIMEOUT)
+            await self._stops.request_below(course.id, Reason.TIMEOUT)
         except HocketError:
             self._set_deadline(course, RETRY_AFTER)  # It could not be recorded, so it has not happened.
-        else:
-            self.stopping(runs)
 
 
 def _event(run: Run, kind: str, data: dict[str, Any]) -> Event:
     return Event(0, time.time(), run.id, run.root, kind, data)
 
 
-def _started(run: Run, births: Births) -> Run:
+def _started(run: Run, batch: RunBatch) -> Run:
     """A run that has begun, at the latest with what comes into being now."""
     if run.status is not Status.STARTING:
         return run
-    births.events.append(_event(run, "run.started", clock.reading()))
-    return apply(run, births.events[-1])
+    batch.events.append(_event(run, "run.started", clock.reading()))
+    return apply(run, batch.events[-1])
 
 
 def _inner_runs(course: Course, kind: Kind) -> dict[int, str]:
@@ -651,11 +612,6 @@ def _hush(course: Course) -> None:
 def _lacks_a_baseline(course: Course, step: int) -> bool:
     asked = course.chain.steps[step].loop and course.chain.steps[step].bounds.no_progress is not None
     return asked and not course.history[step].started and step not in course.evidence
-
-
-def _lacks_something(course: Course, step: int) -> bool:
-    """Whether a step needs more than to be started."""
-    return _lacks_a_place(course, step) or _lacks_a_baseline(course, step)
 
 
 def _lacks_a_place(course: Course, step: int) -> bool:

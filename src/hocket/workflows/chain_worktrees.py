@@ -43,6 +43,8 @@ class Trees:
         # Of their own: what ends a checkout must not wait behind checkouts.
         self._sweeps = ThreadPoolExecutor(1, "hocket-tree-sweep")
         self._locks: dict[str, asyncio.Lock] = {}
+        self.reuse = asyncio.Lock()
+        """Held while a run is resumed and while worktrees are pruned."""
         self._busy: set[str] = set()
 
     def git(self, step: Step, cookie: str | None = None) -> Git:

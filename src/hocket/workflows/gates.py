@@ -13,8 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from hocket.keeper import process_tree, programs
-from hocket.redaction import Redactor
-from hocket.sessions.secrets import secrets_of
+from hocket.redaction import Redactor, secrets_of
 
 TIMEOUT = 600.0
 OUTPUT = 64 * 1024

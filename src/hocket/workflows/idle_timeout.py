@@ -7,16 +7,13 @@ in which an agent waits for somebody (an answer, another message) does not count
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from hocket.errors import HocketError
 from hocket.model import Kind, Reason, Run, Status
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
+from hocket.sessions.stops import Stops
 from hocket.store import Committed
-
-EndBelow = Callable[[Run, Reason], Awaitable[object]]
-"""Ends a run and everything below it for a reason, and returns when that is recorded."""
 
 
 class _Watch:
@@ -30,12 +27,12 @@ class _Watch:
         self.timer: asyncio.TimerHandle | None = None
 
 
-class Silence:
+class IdleTimeouts:
     """All live leaves that must not be silent for long."""
 
-    def __init__(self, journal: Journal, end_below: EndBelow) -> None:
+    def __init__(self, journal: Journal, stops: Stops) -> None:
         self._journal = journal
-        self._end_below = end_below
+        self._stops = stops
         self._watches: dict[str, _Watch] = {}
         self._heard: dict[str, float] = {}
         """When each live run said something last. Whose silence that breaks is found out when somebody's time is up."""
@@ -114,6 +111,6 @@ class Silence:
 
     async def _give_up(self, watch: _Watch, run: Run) -> None:
         try:
-            await self._end_below(run, Reason.IDLE_TIMEOUT)
+            await self._stops.request_below(run.id, Reason.IDLE_TIMEOUT)
         except HocketError:
             self._set(watch, RETRY_AFTER)  # It could not be recorded, so it has not happened.

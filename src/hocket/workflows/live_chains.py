@@ -27,6 +27,10 @@ class LiveChains:
         self.by_run: dict[str, Course] = {}
         self.by_child: dict[str, Course] = {}
 
+    def worktree_paths(self) -> set[str]:
+        """Every worktree that a live chain may still use."""
+        return {tree.path for course in self.by_run.values() for tree in course.all_trees()}
+
     def ending_with(self, leaf: Run) -> list[Event]:
         """The ends of a chain and its inner runs, if the end of this leaf finishes it and nothing else is to do."""
         course = self.by_child.get(leaf.id)

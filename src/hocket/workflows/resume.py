@@ -10,25 +10,32 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
 
 from hocket.chain.parse import parse, render
+from hocket.config import caller_environment
 from hocket.errors import ChainSyntaxError, Conflict, NotTrusted, UsageError
 from hocket.model import BoundChain, Kind, Run, Spec, Status, Step, Worktree, stages
 from hocket.providers import PROVIDERS
 from hocket.providers.limits import check_total
 from hocket.secret_files import reveal, secret_names
+from hocket.sessions.journal import Journal
+from hocket.sessions.limits import Limits, check_disk
 from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
 from hocket.trust.check import check_again, check_strangers
 from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
 from hocket.workflows.chain_state import tree_of
-from hocket.workflows.isolation import approved_anew, around_anew, folder, has_restrictions, place_of_worktrees
+from hocket.workflows.chain_worktrees import Trees
+from hocket.workflows.isolation import approved_anew, around_anew, folder, has_restrictions, place_of_worktrees, placed
 from hocket.workflows.request import ResumeRequest
+from hocket.workflows.start import Assignment, Starter
 from hocket.workflows.step_prompts import stage_result
 
 ResultOf = Callable[[str], str | None]
@@ -36,6 +43,47 @@ ResultOf = Callable[[str], str | None]
 
 _leaf_spec = msgspec.json.Decoder(Spec)
 _chain_spec = msgspec.json.Decoder(BoundChain)
+
+
+class Resumer:
+    """Continues ended runs in new ones. One per server."""
+
+    def __init__(self, home: Path, journal: Journal, starter: Starter, trees: Trees, limits: Limits) -> None:
+        self._home = home
+        self._journal = journal
+        self._starter = starter
+        self._trees = trees
+        self._limits = limits
+
+    async def resume(
+        self, run: Run, request: ResumeRequest, key: str | None = None, assignment: Assignment | None = None
+    ) -> Run:
+        """Continue an ended run in a new one: its session, or the rest of a chain."""
+        if request.env is None:
+            request = msgspec.structs.replace(request, env=caller_environment())
+
+        async def create() -> Run:
+            check_disk(self._home, self._limits)
+            async with self._trees.reuse:  # One at a time, so that no run is resumed twice at once.
+                found = await self._journal.read_aside(partial(bound, run=run, request=request))
+                found = await self._starter.run_in_folder(found.cwd, vouched_for, found, str(self._home))
+                if isinstance(found, Spec):
+                    await self._restore_directory(found)
+                return await self._starter.start_bound(found, key, assignment=assignment)
+
+        return await self._starter.once(key, create)
+
+    async def _restore_directory(self, spec: Spec) -> None:
+        """Have the directory of a session there: the worktree of a step may have been removed since."""
+        home = await self._journal.read_aside(partial(home_of, spec=spec))
+        if home is not None:
+            home = await self._starter.run_in_folder(spec.cwd, home_now, home, spec, str(self._home))
+        if home is not None and home.is_lost():
+            prepared = await self._trees.restore(f"restore-{os.path.basename(home.tree.path)}", home.step, home.tree)
+            check_home(home, spec, prepared.spec)
+        elif home is not None:
+            check_home(home, spec, await self._starter.run_in_folder(spec.cwd, placed, home.step, home.tree))
+        check_directory(spec.cwd)
 
 
 def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:

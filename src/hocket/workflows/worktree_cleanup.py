@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +19,13 @@ import msgspec
 
 from hocket.errors import HocketError, NotFound
 from hocket.model import BoundChain, Kind, Run, Worktree
-from hocket.store import Queries
+from hocket.sessions.journal import Journal
 from hocket.workflows import worktrees
 from hocket.workflows.chain_state import tree_of
 from hocket.workflows.chain_worktrees import Trees
 from hocket.workflows.git import Git
+from hocket.workflows.live_chains import LiveChains
+from hocket.workflows.start import Starter
 from hocket.workflows.worktrees import Holding, Removal
 
 _NOT_LOOKED_AT = Holding()
@@ -68,14 +70,16 @@ class Leftover:
         }
 
 
-class Leftovers:
-    """The worktrees of one home. ``in_use`` gives the folders that somebody works in, or may at any moment."""
+class WorktreeCleanup:
+    """Lists and prunes the worktrees of one home."""
 
-    def __init__(self, home: str, read: Queries, trees: Trees, in_use: Callable[[], Collection[str]]) -> None:
+    def __init__(self, home: str, journal: Journal, trees: Trees, chains: LiveChains, starter: Starter) -> None:
         self._home = home
-        self._read = read
+        self._journal = journal
+        self._read = journal.read
         self._trees = trees
-        self._in_use = in_use
+        self._chains = chains
+        self._starter = starter
 
     async def listed(self) -> list[Leftover]:
         """All of them, the oldest first."""
@@ -84,8 +88,14 @@ class Leftovers:
 
     async def prune(self, runs: Collection[str], older: float, *, dry: bool) -> list[Leftover]:
         """Take away what holds nothing: of these runs, or of all, whose chains have ended so many seconds ago."""
-        chosen = [one for one in await self.listed() if not runs or one.run.id in runs or one.last.id in runs]
-        return [await self._pruned(one, older, dry) for one in chosen]
+        async with self._trees.reuse:
+            chosen = [one for one in await self.listed() if not runs or one.run.id in runs or one.last.id in runs]
+            return [await self._pruned(one, older, dry) for one in chosen]
+
+    def _directories_in_use(self) -> set[str]:
+        """The working directories of live runs and of runs being created, and all worktrees of live chains."""
+        live = {run.cwd for run in self._journal.live.values()}
+        return live | self._starter.reserved_directories | self._chains.worktree_paths()
 
     def _found(self, names: Collection[str]) -> Iterator[Leftover]:
         numbers = {int(found[1]) for name in names if (found := _NUMBER.match(name))}
@@ -119,7 +129,7 @@ class Leftovers:
         if not one.last.ended:
             return f"run {one.last.number} has not ended"
         # In a thread: somebody may work on a disk that does not answer.
-        if await self._trees.ask(_is_any_inside, self._in_use(), one.tree.path):
+        if await self._trees.ask(_is_any_inside, self._directories_in_use(), one.tree.path):
             return "somebody works in it"
         return None
 

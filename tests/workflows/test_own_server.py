@@ -12,8 +12,7 @@ import pytest
 from hocket.config.settings import ClaudeConfig, Config
 from hocket.mcp.tools import rules
 from hocket.model import Agent, Definition, Spec
-from hocket.workflows.bind import bind
-from hocket.workflows.offer import own_server
+from hocket.workflows.bind import bind, own_server
 from hocket.workflows.request import StartRequest
 
 AGENT = Agent("rev", "claude", "/bin/claude", "project")

@@ -1,0 +1,301 @@
+"""Starting runs: bind a request, check the limits, and create the runs in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from hocket.catalog.cache import Catalogs, Definitions
+from hocket.catalog.resolve import Sight
+from hocket.config import caller_environment
+from hocket.config.loading import load
+from hocket.errors import Conflict
+from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
+from hocket.model.task import Begin, Order
+from hocket.redaction import masked_prompt
+from hocket.sessions.background import Once
+from hocket.sessions.folder_threads import FolderThreads
+from hocket.sessions.journal import Journal
+from hocket.sessions.limits import Limits, check_children, check_disk, depth_below, width
+from hocket.sessions.messages import Messages
+from hocket.sessions.run_identity import new_id
+from hocket.sessions.secret_store import SecretStore
+from hocket.sessions.stops import Stops
+from hocket.sessions.supervisor import Supervisor
+from hocket.store import NewRun
+from hocket.trust import delegation
+from hocket.trust.approvals import Approvals
+from hocket.trust.delegation import Ceiling
+from hocket.workflows.bind import bind, describe
+from hocket.workflows.budgets import Budgets
+from hocket.workflows.request import StartRequest
+
+T = TypeVar("T")
+
+_chain_spec = msgspec.json.Decoder(BoundChain)
+
+
+class Assignment(NamedTuple):
+    """The hand-off that a run is started for."""
+
+    task: str
+    handoff: str
+    """The id of its record, which is created together with the run."""
+    caller: str | None = None
+    """The run that hands the task on, if a run does."""
+    orders: tuple[Order, ...] = ()
+    """Changes to the task that are made in the same transaction, before the hand-off."""
+    evidence: str | None = None
+    """The state of the working directory, if it was examined already."""
+
+
+@dataclass(slots=True)
+class RunBatch:
+    """Runs that are created in one transaction, or not at all."""
+
+    events: list[Event] = field(default_factory=list)
+    new: dict[str, NewRun] = field(default_factory=dict)
+    orders: list[Order] = field(default_factory=list)
+
+
+class _Reservation(NamedTuple):
+    """The places of a run that is being created."""
+
+    parent: str | None
+    cwd: str
+    width: int
+
+
+class Starter:
+    """The only way to create a run, so that every rule is checked in one place. One per server."""
+
+    def __init__(
+        self,
+        home: Path,
+        journal: Journal,
+        secrets: SecretStore,
+        messages: Messages,
+        supervisor: Supervisor,
+        stops: Stops,
+        budgets: Budgets,
+        limits: Limits,
+    ) -> None:
+        self.catalogs = Catalogs(str(home))
+        self._definitions = Definitions()
+        self._folders = FolderThreads()
+        self._home = home
+        self._journal = journal
+        self._secrets = secrets
+        self._messages = messages
+        self._supervisor = supervisor
+        self._stops = stops
+        self._budgets = budgets
+        self._limits = limits
+        self._once = Once()
+        self._number = journal.read.last_number()
+        self._reserved: dict[str, _Reservation] = {}
+        """Runs that are being created: they count for the limits before they are committed."""
+
+    def open(self) -> None:
+        self._folders.open()
+
+    def close(self) -> None:
+        self._folders.close()
+
+    @property
+    def reserved_directories(self) -> set[str]:
+        """The working directories of runs that are being created."""
+        return {one.cwd for one in self._reserved.values()}
+
+    async def start(
+        self,
+        request: StartRequest,
+        key: str | None = None,
+        parent: Run | None = None,
+        assignment: Assignment | None = None,
+    ) -> Run:
+        """Create a run and start it. The same ``key`` gives the same run."""
+
+        async def create() -> Run:
+            check_disk(self._home, self._limits)
+            return await self.start_bound(await self.bind(request, parent), key, parent, assignment)
+
+        return await self.once(key, create)
+
+    async def once(self, key: str | None, create: Callable[[], Coroutine[Any, Any, Run]]) -> Run:
+        """The run that an earlier request with the same key created, else the one that ``create`` returns."""
+        return await self._once(key, create, self._journal.read.by_request)
+
+    async def start_bound(
+        self,
+        bound: Spec | BoundChain,
+        key: str | None = None,
+        parent: Run | None = None,
+        assignment: Assignment | None = None,
+    ) -> Run:
+        """Create the run of a single agent or of a chain. The chain driver takes over a chain once it is committed."""
+        depth = depth_below(parent, self._limits)
+        kind = Kind.LEAF if isinstance(bound, Spec) else Kind.CHAIN
+        run_id = self._reserve(parent, bound)
+        try:
+            async with self._secrets.holding(parent.root if parent else run_id, environments_of(bound)):
+                batch = RunBatch()
+                self.stage_run(batch, kind, bound, parent, depth, key=key, run_id=run_id, assignment=assignment)
+                run = (await self.commit_runs(batch))[run_id]
+        finally:
+            del self._reserved[run_id]
+        if isinstance(bound, Spec):
+            self._supervisor.start(run, bound)
+        if parent is not None and self._is_stopping(parent):
+            # The stop of the parent was recorded while this run was being created, and did not include it.
+            await self._stops.request_below(run.id, Reason.STOPPED)
+        return run
+
+    # Binding
+
+    async def plan(self, request: StartRequest, parent: Run | None = None) -> list[dict[str, Any]]:
+        """What a start would run, step by step; raises what the start would raise."""
+        return describe(await self.bind(request, parent))
+
+    async def check(self, request: StartRequest) -> Mapping[str, str]:
+        """Raise unless the operator could start this now; return the environment that the agent would get."""
+        return (await self.run_in_folder(request.directory, self._bind, request, delegation.NONE)).env
+
+    def complete_request(self, request: StartRequest, parent: Run | None) -> StartRequest:
+        """The request with its working directory and environment filled in."""
+        env = request.env
+        if env is None:
+            env = self._secrets.environment(parent) if parent else caller_environment()
+        return msgspec.structs.replace(request, env=env, cwd=request.cwd or (parent.cwd if parent else None))
+
+    async def bind(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
+        """Resolve everything that a request names; raise if the run that asks may not have it."""
+        request = self.complete_request(request, parent)
+        ceiling = delegation.NONE
+        if parent is not None:
+            if self._is_stopping(parent):
+                raise Conflict(f"run {parent.number} is being stopped and cannot start another run")
+            depth_below(parent, self._limits)
+            if request.on_question is None and (inherited := self._messages.on_question(parent)) != "ask":
+                request = msgspec.structs.replace(request, on_question=inherited)
+            ceiling = delegation.above(self._journal.above(parent), self._secrets.record, time.monotonic())
+        bound = await self.run_in_folder(request.directory, self._bind, request, ceiling)
+        return delegation.in_time(bound, ceiling, time.monotonic())
+
+    def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
+        if ceiling.caller is not None:
+            # An agent chooses neither the programs that names stand for nor the settings that count.
+            request = msgspec.structs.replace(request, env=ceiling.caller.env)
+        config = load(request.directory, str(self._home), request.environment)
+        catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
+        return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
+
+    async def run_in_folder(self, folder: str, function: Callable[..., T], *args: Any) -> T:
+        """Call a function that reads files of a folder, in a thread."""
+        return await self._folders.run(folder, function, *args)
+
+    def _is_stopping(self, run: Run) -> bool:
+        now = self._journal.run(run.id)
+        return now is not None and now.stop_reason is not None
+
+    # Creating
+
+    def _reserve(self, parent: Run | None, bound: Spec | BoundChain) -> str:
+        """The id of a new run. Its places are checked and taken at once, so that no race exceeds a limit."""
+        run_id, wanted = new_id(), width(bound)
+        if parent is not None:
+            live = {run.id: self._width(run) for run in self._journal.live.values() if run.parent == parent.id}
+            reserved = {child: one.width for child, one in self._reserved.items() if one.parent == parent.id}
+            check_children(parent, sum((live | reserved).values()), wanted, self._limits)
+        self._reserved[run_id] = _Reservation(parent.id if parent else None, bound.cwd, wanted)
+        return run_id
+
+    def _width(self, run: Run) -> int:
+        return width(_chain_spec.decode(self._journal.read.spec(run.id))) if run.kind is Kind.CHAIN else 1
+
+    def stage_run(
+        self,
+        batch: RunBatch,
+        kind: Kind,
+        spec: Spec | BoundChain,
+        parent: Run | None,
+        depth: int,
+        place: Mapping[str, int | None] | None = None,
+        *,
+        key: str | None = None,
+        run_id: str | None = None,
+        error: str | None = None,
+        assignment: Assignment | None = None,
+    ) -> Run:
+        """Add a run to a batch; return it as it will be once the batch is committed.
+
+        ``place`` is where a run of a chain belongs: ``step``, ``stage`` and ``iteration``.
+        With an ``error`` the run ends in the same transaction, so that no later server starts it.
+        """
+        if parent is None or parent.id not in batch.new:
+            self._budgets.check(parent)
+        self._number += 1
+        run_id = run_id or new_id()
+        agent = spec.agent if isinstance(spec, Spec) else spec.name
+        data: dict[str, Any] = {
+            "number": self._number,
+            "kind": kind,
+            "agent": agent,
+            "provider": spec.provider if isinstance(spec, Spec) and kind is Kind.LEAF else None,
+            "parent": parent.id if parent else None,
+            "depth": depth,
+            "cwd": spec.cwd,
+            "prompt": masked_prompt(spec),
+            **dict.fromkeys(("step", "stage", "iteration")),
+            **(place or {}),
+            "on_question": spec.on_question,
+            "resumed_from": spec.resumed_from,
+            **_task_fields(assignment, parent),
+            "source": spec.source if isinstance(spec, Spec) else None,
+            "definition": spec.definition if isinstance(spec, Spec) else None,
+            **_bounds(spec, kind),
+        }
+        if isinstance(spec, BoundChain):
+            data["steps"] = [
+                {"agent": one.agent, "iterations": one.iterations, "loop": one.loop, "group": one.group}
+                for one in spec.steps
+            ]
+        now, root = time.time(), parent.root if parent else run_id
+        events = [Event(0, now, run_id, root, "run.created", data)]
+        notices = spec.notices if isinstance(spec, Spec) else ()
+        events += [Event(0, now, run_id, root, "notice", {"kind": "start", "text": text}) for text in notices]
+        if error is not None:
+            end = {"status": Status.FAILED, "reason": Reason.START_FAILED, "error": error}
+            events.append(Event(0, now, run_id, root, "run.ended", end))
+        batch.events += events
+        batch.new[run_id] = NewRun(self._secrets.conceal(root, msgspec.json.encode(spec)), key)
+        if assignment is not None:
+            task, handoff, caller, orders, evidence = assignment
+            batch.orders += [*orders, Begin(task, handoff, run_id, agent, depth, caller, evidence)]
+        return fold(events)
+
+    async def commit_runs(self, batch: RunBatch) -> dict[str, Run]:
+        """Create the runs of a batch in one durable transaction."""
+        committed = await self._journal.write(batch.events, new=batch.new, orders=batch.orders, durable=True)
+        return committed.runs
+
+
+def _task_fields(assignment: Assignment | None, parent: Run | None) -> dict[str, Any]:
+    """The task of a run: the one that it was handed, else that of its parent."""
+    if assignment is not None:
+        return {"task": assignment.task, "handoff": assignment.handoff}
+    return {"task": parent.task} if parent is not None and parent.task else {}
+
+
+def _bounds(spec: Spec | BoundChain, kind: Kind) -> dict[str, Any]:
+    """The budgets of a run, and the idle timeout of a single agent."""
+    bounds = spec.bounds if isinstance(spec, BoundChain) else spec
+    found = {"budget_usd": bounds.budget_usd, "budget_tokens": bounds.budget_tokens}
+    found |= {"idle_timeout": bounds.idle_timeout if kind is Kind.LEAF else None}
+    return {name: value for name, value in found.items() if value is not None}
