@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from workflows.engine_fixture import SECRET, Kitchen, kitchen_at, stop_all, until
+from workflows.engine_fixture import SECRET, EngineRunner, engine_runner, stop_all, until
 from world import Bin, processes_of
 
 from hocket.errors import Conflict, Forbidden, Unauthorized, UnknownAgent
@@ -45,18 +45,18 @@ def test_a_run_goes_from_start_to_end(home: Path, project: Path, agent: Bin) -> 
     agent("greeter", "import sys; print('hello', *sys.argv[1:]); print('oops', file=sys.stderr); sys.exit(3)")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("greeter", prompt="you there")
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("greeter", prompt="you there")
             assert (run.status, run.kind, run.depth, run.root, run.number) == (Status.STARTING, Kind.LEAF, 0, run.id, 1)
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.EXIT, 3)
             assert ended.result == "hello you there\n"
-            told = await kitchen.events(run)
+            told = await runner.events(run)
             assert [event["type"] for event in told][:2] == ["run.created", "run.started"]
             assert sorted(event["type"] for event in told[2:-1]) == ["raw", "text"]
             assert told[-1]["type"] == "run.ended"
-            assert kitchen.engine.live() == []
-            assert kitchen.engine.count == 0
+            assert runner.engine.live() == []
+            assert runner.engine.count == 0
 
     asyncio.run(scene())
 
@@ -65,18 +65,18 @@ def test_steady_output_is_read_to_the_last_line(home: Path, project: Path, agent
     agent("talker", "import time\nfor i in range(200):\n    print(i, flush=True)\n    time.sleep(0.005)")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("talker")
-            await kitchen.wait(run)
-            said = [event for event in await kitchen.events(run) if event["type"] == "text"]
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("talker")
+            await runner.wait(run)
+            said = [event for event in await runner.events(run) if event["type"] == "text"]
             assert [int(event["data"]["text"]) for event in said] == list(range(200))
             assert len({event["ts"] for event in said}) > 5, "it was not read while it was written"
 
     asyncio.run(scene())
 
 
-def says(kitchen: Kitchen, run: Run, text: str) -> bool:
-    return kitchen.engine.hub.last.get(run.id) == text
+def says(runner: EngineRunner, run: Run, text: str) -> bool:
+    return runner.engine.hub.last.get(run.id) == text
 
 
 def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
@@ -90,23 +90,23 @@ def test_when_the_kernel_has_forgotten_what_happened_everybody_is_looked_at(
     monkeypatch.setattr(Inotify, "read", lambda self: [(-1, 0, "") for _ in read(self)[:1]])
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("talker")
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("talker")
             for number in range(5):
                 await asyncio.to_thread((project / "door").write_text, str(number))
-                await until(partial(says, kitchen, run, str(number)), "its word")
+                await until(partial(says, runner, run, str(number)), "its word")
             await asyncio.to_thread((project / "door").write_text, "")
-            assert (await kitchen.wait(run)).status is Status.DONE
+            assert (await runner.wait(run)).status is Status.DONE
 
     asyncio.run(scene())
 
 
 def test_what_cannot_start_leaves_nothing(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             with pytest.raises(UnknownAgent):
-                await kitchen.start("no-such-program")
-            assert kitchen.engine.read.recent(10) == []
+                await runner.start("no-such-program")
+            assert runner.engine.read.recent(10) == []
             assert not (home / "runs").exists()
 
     asyncio.run(scene())
@@ -116,13 +116,13 @@ def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path
     agent("once", LEDGER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            runs = await asyncio.gather(*(kitchen.start("once", key="k") for _ in range(100)))
+        async with engine_runner(home, project) as runner:
+            runs = await asyncio.gather(*(runner.start("once", key="k") for _ in range(100)))
             assert len({run.id for run in runs}) == 1
-            await kitchen.wait(runs[0])
-        async with kitchen_at(home, project) as kitchen:
-            assert (await kitchen.start("once", key="k")).id == runs[0].id
-            assert len(kitchen.engine.read.recent(10)) == 1
+            await runner.wait(runs[0])
+        async with engine_runner(home, project) as runner:
+            assert (await runner.start("once", key="k")).id == runs[0].id
+            assert len(runner.engine.read.recent(10)) == 1
         assert (project / "ledger").read_bytes() == b"x"
 
     asyncio.run(scene())
@@ -130,11 +130,11 @@ def test_one_key_gives_one_run_now_and_after_a_restart(home: Path, project: Path
 
 def test_a_key_whose_start_was_refused_can_be_used_again(home: Path, project: Path, agent: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            refused = await asyncio.gather(*(kitchen.start("later", key="k") for _ in range(3)), return_exceptions=True)
+        async with engine_runner(home, project) as runner:
+            refused = await asyncio.gather(*(runner.start("later", key="k") for _ in range(3)), return_exceptions=True)
             assert [type(error) for error in refused] == [UnknownAgent] * 3
             agent("later", "print('now')")
-            assert (await kitchen.wait(await kitchen.start("later", key="k"))).result == "now\n"
+            assert (await runner.wait(await runner.start("later", key="k"))).result == "now\n"
 
     asyncio.run(scene())
 
@@ -144,14 +144,14 @@ def test_another_engine_takes_over_what_lives_and_reads_all_of_it(home: Path, pr
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("teller")
-            await until(lambda: kitchen.engine.hub.last.get(run.id) == "first", "the first word")
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("teller")
+            await until(lambda: runner.engine.hub.last.get(run.id) == "first", "the first word")
         (project / "door").write_text("")
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert (ended.status, ended.exit_code, ended.result) == (Status.DONE, 0, "first\nsecond\n")
-            texts = [e["data"]["text"] for e in await kitchen.events(run) if e["type"] == "text"]
+            texts = [e["data"]["text"] for e in await runner.events(run) if e["type"] == "text"]
             assert texts == ["first", "second"]
 
     asyncio.run(scene())
@@ -164,19 +164,19 @@ def test_lines_that_say_nothing_are_read_again_by_the_next_engine(home: Path, pr
         os.mkfifo(project / door)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("claude", prompt="go")
-            await until(lambda: kitchen.engine.find(run.id).session_id, "its session")
-            committed = kitchen.engine.read.offsets(run.id).out
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("claude", prompt="go")
+            await until(lambda: runner.engine.find(run.id).session_id, "its session")
+            committed = runner.engine.read.offsets(run.id).out
             (project / "first").write_text("")
-            leaf = kitchen.engine._supervisor._leaves[run.id]
+            leaf = runner.engine._supervisor._leaves[run.id]
             await until(lambda: leaf.output.offsets.out > committed, "the half of a sentence to be read")
-            assert kitchen.engine.read.offsets(run.id).out == committed
+            assert runner.engine.read.offsets(run.id).out == committed
         (project / "second").write_text("")
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert (ended.status, ended.result) == (Status.DONE, "half and half")
-            events = await kitchen.events(run)
+            events = await runner.events(run)
             assert [e["data"]["text"] for e in events if e["type"] == "text"] == ["half and half"]
             assert [e["type"] for e in events].count("session") == 1
 
@@ -187,21 +187,21 @@ def test_stopping_ends_a_run_with_everything_below_it(home: Path, project: Path,
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            top = await kitchen.start("sleeper")
-            child = await kitchen.start("sleeper", parent=top)
-            chain = await kitchen.chain("sleeper:2", parent=child)
-            beside = await kitchen.start("sleeper")
-            await kitchen.running(top)
-            told = await kitchen.engine.stop(top)
-            below = [run.id for run in kitchen.engine.read.below(top.id)]
+        async with engine_runner(home, project) as runner:
+            top = await runner.start("sleeper")
+            child = await runner.start("sleeper", parent=top)
+            chain = await runner.chain("sleeper:2", parent=child)
+            beside = await runner.start("sleeper")
+            await runner.running(top)
+            told = await runner.engine.stop(top)
+            below = [run.id for run in runner.engine.read.below(top.id)]
             assert set(below) >= {top.id, child.id, chain.id}
             assert sorted(told["stopped"]) == sorted(below)
             assert (told["run"], told["status"], told["survivors"]) == (top.id, "stopped", [])
-            assert [run.id for run in kitchen.engine.live()] == [beside.id]
-            again = await kitchen.engine.stop(top)
+            assert [run.id for run in runner.engine.live()] == [beside.id]
+            again = await runner.engine.stop(top)
             assert (again["status"], again["stopped"]) == ("stopped", [])
-            await stop_all(kitchen.engine)
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
@@ -212,14 +212,14 @@ def test_a_child_that_is_being_created_while_its_parent_is_stopped_does_not_surv
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            parent = await kitchen.running(await kitchen.start("sleeper"))
-            starting = asyncio.create_task(kitchen.start("sleeper", parent=parent))
+        async with engine_runner(home, project) as runner:
+            parent = await runner.running(await runner.start("sleeper"))
+            starting = asyncio.create_task(runner.start("sleeper", parent=parent))
             await asyncio.sleep(0)  # it has passed every check, and its commit is on the way
-            await kitchen.engine.stop(parent)
+            await runner.engine.stop(parent)
             outcome = (await asyncio.gather(starting, return_exceptions=True))[0]
-            survivors = [run.id for run in kitchen.engine.live() if run.stop_reason is None]
-            await stop_all(kitchen.engine)
+            survivors = [run.id for run in runner.engine.live() if run.stop_reason is None]
+            await stop_all(runner.engine)
             assert isinstance(outcome, Run | Conflict), outcome
             assert survivors == []
 
@@ -232,15 +232,15 @@ def test_a_stop_that_a_server_did_not_pass_on_is_passed_on_by_the_next_one(
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            parent = await kitchen.running(await kitchen.start("sleeper"))
-            child = await kitchen.running(await kitchen.start("sleeper", parent))
-            other = await kitchen.running(await kitchen.start("sleeper"))
-            await kitchen.engine._journal.write([stop_event(parent, Reason.STOPPED)], durable=True)
-        async with kitchen_at(home, project) as kitchen:
-            assert [(await kitchen.wait(run)).reason for run in (parent, child)] == [Reason.STOPPED] * 2
-            assert kitchen.engine.find(other.id).status is Status.RUNNING
-            await stop_all(kitchen.engine)
+        async with engine_runner(home, project) as runner:
+            parent = await runner.running(await runner.start("sleeper"))
+            child = await runner.running(await runner.start("sleeper", parent))
+            other = await runner.running(await runner.start("sleeper"))
+            await runner.engine._journal.write([stop_event(parent, Reason.STOPPED)], durable=True)
+        async with engine_runner(home, project) as runner:
+            assert [(await runner.wait(run)).reason for run in (parent, child)] == [Reason.STOPPED] * 2
+            assert runner.engine.find(other.id).status is Status.RUNNING
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
@@ -252,13 +252,13 @@ def test_a_run_that_is_being_stopped_starts_nothing_more(home: Path, project: Pa
     )
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            parent = await kitchen.start("stubborn")
-            await until(lambda: kitchen.engine.hub.last.get(parent.id), "its word")
-            stopping = asyncio.create_task(kitchen.engine.stop(parent))
-            await until(lambda: kitchen.engine.find(parent.id).stop_reason, "the wish to stop")
+        async with engine_runner(home, project) as runner:
+            parent = await runner.start("stubborn")
+            await until(lambda: runner.engine.hub.last.get(parent.id), "its word")
+            stopping = asyncio.create_task(runner.engine.stop(parent))
+            await until(lambda: runner.engine.find(parent.id).stop_reason, "the wish to stop")
             with pytest.raises(Conflict):
-                await kitchen.start("stubborn", parent=kitchen.engine.run_of_token(run_token(SECRET, parent.id)))
+                await runner.start("stubborn", parent=runner.engine.run_of_token(run_token(SECRET, parent.id)))
             (project / "door").write_text("")
             assert (await stopping)["status"] == "stopped"
 
@@ -269,18 +269,18 @@ def test_a_token_speaks_for_its_run_while_that_lives(home: Path, project: Path, 
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("sleeper")
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("sleeper")
             token = run_token(SECRET, run.id)
-            assert kitchen.engine.run_of_token(token).id == run.id
-            await kitchen.engine.stop(run)
+            assert runner.engine.run_of_token(token).id == run.id
+            await runner.engine.stop(run)
             with pytest.raises(Forbidden):
-                kitchen.engine.run_of_token(token)
+                runner.engine.run_of_token(token)
             with pytest.raises(Unauthorized):
-                kitchen.engine.run_of_token("x.y")
+                runner.engine.run_of_token("x.y")
             for forged in (f"{run.id}.", run_token(b"other", run.id)):
                 with pytest.raises(Forbidden, match="not the token of this run"):
-                    kitchen.engine.run_of_token(forged)
+                    runner.engine.run_of_token(forged)
 
     asyncio.run(scene())
 
@@ -289,13 +289,13 @@ def test_nothing_can_be_sent_to_a_run_that_does_not_listen_or_has_ended(home: Pa
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("sleeper")
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("sleeper")
             with pytest.raises(Conflict, match="does not read"):
-                await kitchen.engine.send(run, "hi", "k")
-            await kitchen.engine.stop(run)
+                await runner.engine.send(run, "hi", "k")
+            await runner.engine.stop(run)
             with pytest.raises(Conflict, match="has ended"):
-                await kitchen.engine.send(run, "hi", "k")
+                await runner.engine.send(run, "hi", "k")
 
     asyncio.run(scene())
 
@@ -304,12 +304,12 @@ def test_closing_leaves_runs_alive_and_no_helper_behind(home: Path, project: Pat
     agent("sleeper", SLEEPER)
 
     async def scene() -> Run:
-        async with kitchen_at(home, project) as kitchen:
-            return await kitchen.running(await kitchen.start("sleeper"))
+        async with engine_runner(home, project) as runner:
+            return await runner.running(await runner.start("sleeper"))
 
     async def clean_up() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            await stop_all(kitchen.engine)
+        async with engine_runner(home, project) as runner:
+            await stop_all(runner.engine)
 
     run = asyncio.run(scene())
     try:
@@ -324,10 +324,10 @@ def test_a_time_limit_goes_on_counting_under_the_next_engine(home: Path, project
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.running(await kitchen.start("sleeper", timeout=0.3))
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.running(await runner.start("sleeper", timeout=0.3))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
 
     asyncio.run(scene())
@@ -350,13 +350,13 @@ def test_a_start_that_can_be_neither_made_nor_called_off_is_settled_later_and_bl
         return call_off(place)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             with monkeypatch.context() as patched:
                 patched.setattr(files, "create", refuse_start)
                 patched.setattr(files, "call_off", refuse_twice)
-                ended = await asyncio.wait_for(kitchen.wait(await kitchen.start("quick")), 10)
+                ended = await asyncio.wait_for(runner.wait(await runner.start("quick")), 10)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.START_FAILED)
-            assert (await kitchen.wait(await kitchen.start("quick"))).status is Status.DONE
+            assert (await runner.wait(await runner.start("quick"))).status is Status.DONE
             assert next(refusals, None) is None
 
     asyncio.run(scene())
@@ -367,13 +367,13 @@ def test_a_flood_ends_soon_after_its_limit_and_is_not_told_line_by_line(home: Pa
     agent("flood", "import sys\nwhile True: sys.stdout.write('y\\n' * 10_000)")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.start("flood"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.start("flood"))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.LIMIT)
-            told = await kitchen.events(ended)
+            told = await runner.events(ended)
             (notice,) = (event["data"]["text"] for event in told if event["type"] == "notice")
             lines = sum(event["type"] == "text" for event in told)
-            written = (kitchen.engine.directory(ended) / files.OUT).stat().st_size
+            written = (runner.engine.directory(ended) / files.OUT).stat().st_size
             assert notice == f"{written - 2 * lines} bytes of output are only in the run's files: hocket logs 1 --raw"
             assert lines < 200_000
 
@@ -386,13 +386,13 @@ def test_who_is_stopped_is_not_waited_for_until_all_that_it_wrote_is_read(
     agent("flood", "print('y\\n' * 5_000_000, 'the last word', sep='', flush=True); import signal; signal.pause()")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("flood")
-            place = kitchen.engine.directory(run) / files.OUT
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("flood")
+            place = runner.engine.directory(run) / files.OUT
             await until(lambda: place.exists() and place.stat().st_size > 10_000_000, "its words")
-            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            told = await asyncio.wait_for(runner.engine.stop(run), 10)
             assert told["status"] is Status.STOPPED
-            events = await kitchen.events(run)
+            events = await runner.events(run)
             assert [event["data"]["text"] for event in events if event["type"] == "text"][-1] == "the last word"
             assert len(events) < 1_000_000
 
@@ -420,8 +420,8 @@ def test_refused_fork_is_tried_again_beyond_all_attempts(
     monkeypatch.setattr(Zygote, "fork", refused_at_first)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.start("later"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.start("later"))
             assert (ended.status, ended.result, next(refusals, None)) == (Status.DONE, "now\n", None)
 
     asyncio.run(scene())
@@ -443,10 +443,10 @@ signal.pause()
     monkeypatch.setattr(files, "read_pid", lambda directory: None)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.start("replacer")
-            await until(lambda: os.path.islink(kitchen.engine.directory(run) / files.LOCK), "the replaced lock")
-            await until(lambda: kitchen.engine.find(run.id).status is Status.RUNNING, "the recorded start")
-            await stop_all(kitchen.engine)
+        async with engine_runner(home, project) as runner:
+            run = await runner.start("replacer")
+            await until(lambda: os.path.islink(runner.engine.directory(run) / files.LOCK), "the replaced lock")
+            await until(lambda: runner.engine.find(run.id).status is Status.RUNNING, "the recorded start")
+            await stop_all(runner.engine)
 
     asyncio.run(scene())

@@ -259,7 +259,7 @@ def check_refusal(text: str, error: HocketError) -> None:
     assert error.message, text
 
 
-class Ground:
+class BindingCheck:
     """A directory with two programs, where everything that can be found has been found already."""
 
     def __init__(self, root: Path) -> None:
@@ -283,7 +283,7 @@ class Ground:
 
 def test_any_text_of_a_chain_is_bound_or_refused_before_anything_starts(tmp_path: Path) -> None:
     dice = random.Random(7)
-    ground = Ground(tmp_path)
+    check = BindingCheck(tmp_path)
     names = ["a", "planner", "./x", "a:3", "b", "./none", "/p/.claude/agents/x/y", "..", "~", "./", "/", "~nobody/x"]
 
     def texts() -> Iterator[str]:
@@ -292,5 +292,5 @@ def test_any_text_of_a_chain_is_bound_or_refused_before_anything_starts(tmp_path
             yield " -> ".join(f"({', '.join(stage)})" if len(stage) > 1 else stage[0] for stage in stages)
             yield some_chain(dice)
 
-    read, refused = read_and_refused(texts(), ground.binds)
+    read, refused = read_and_refused(texts(), check.binds)
     assert min(read, refused) > SOME // 20

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 from store.stories import Pen, created, ended
-from torture.ground import wait_for
+from torture.installation import wait_for
 from world import Bin, Hocket
 
 from hocket.cli.runs import ps_table, show_lines

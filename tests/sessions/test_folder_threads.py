@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from patience import PATIENCE
-from workflows.engine_fixture import kitchen_at
+from workflows.engine_fixture import engine_runner
 from world import Bin
 
 from hocket.model import Status
@@ -20,11 +20,11 @@ def test_a_start_elsewhere_does_not_wait_for_a_slow_folder(home: Path, project: 
     release = threading.Event()
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            slow = [asyncio.create_task(kitchen.engine.look_in("/slow", release.wait)) for _ in range(2 * THREADS)]
+        async with engine_runner(home, project) as runner:
+            slow = [asyncio.create_task(runner.engine.look_in("/slow", release.wait)) for _ in range(2 * THREADS)]
             try:
-                run = await asyncio.wait_for(kitchen.start("quick"), PATIENCE)
-                assert (await kitchen.wait(run)).status is Status.DONE
+                run = await asyncio.wait_for(runner.start("quick"), PATIENCE)
+                assert (await runner.wait(run)).status is Status.DONE
                 assert not any(task.done() for task in slow)
             finally:
                 release.set()

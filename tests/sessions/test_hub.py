@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from store.stories import created, ended, said
-from workflows.engine_fixture import Desk, desk_at, note, until
+from workflows.engine_fixture import EventLog, note, open_event_log, until
 
 from hocket.model import Run
 from hocket.sessions import hub as hub_module
@@ -21,8 +21,8 @@ def seqs(lines: list[Line]) -> list[int]:
     return [line.seq for line in lines]
 
 
-def waiting(desk: Desk) -> int:
-    return sum(map(len, desk.hub._waiting.values()))
+def waiting(log: EventLog) -> int:
+    return sum(map(len, log.hub._waiting.values()))
 
 
 def texts(lines: list[Line]) -> list[str]:
@@ -38,14 +38,14 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_a_follower_far_behind_reads_the_store_and_catches_up(tmp_path: Path, small_memory: int) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            run = await desk.create("r1", 1)
+        async with open_event_log(tmp_path / "db") as log:
+            run = await log.create("r1", 1)
             for begin in range(0, 3 * PAGE, 100):
-                await desk.journal.write([note("r1", "r1", str(n)) for n in range(begin, begin + 100)])
-            assert texts(await desk.told(run, wait=False)) == [str(n) for n in range(3 * PAGE)]
-            follower = asyncio.create_task(desk.told(run))
-            await desk.say("r1", "r1", "last")
-            await desk.end("r1", "r1")
+                await log.journal.write([note("r1", "r1", str(n)) for n in range(begin, begin + 100)])
+            assert texts(await log.told(run, wait=False)) == [str(n) for n in range(3 * PAGE)]
+            follower = asyncio.create_task(log.told(run))
+            await log.say("r1", "r1", "last")
+            await log.end("r1", "r1")
             got = await asyncio.wait_for(follower, 10)
             assert seqs(got) == list(range(1, 3 * PAGE + 4))
 
@@ -54,21 +54,21 @@ def test_a_follower_far_behind_reads_the_store_and_catches_up(tmp_path: Path, sm
 
 def test_who_follows_a_tree_from_its_birth_needs_no_store(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            run = await desk.create("r1", 1)
-            desk.hub._read = None  # type: ignore[assignment]  # whoever asks it is found out
-            follower = asyncio.create_task(desk.told(run))
-            await desk.say("r1", "r1", "first")
-            await desk.end("r1", "r1")
+        async with open_event_log(tmp_path / "db") as log:
+            run = await log.create("r1", 1)
+            log.hub._read = None  # type: ignore[assignment]  # whoever asks it is found out
+            follower = asyncio.create_task(log.told(run))
+            await log.say("r1", "r1", "first")
+            await log.end("r1", "r1")
             assert seqs(await asyncio.wait_for(follower, 10)) == [1, 2, 3]
 
     asyncio.run(scene())
 
 
-async def read_slowly(desk: Desk, run: Run, after: int, pauses: int) -> list[int]:
+async def read_slowly(log: EventLog, run: Run, after: int, pauses: int) -> list[int]:
     """All that a follower gets who lets others go first ``pauses`` times after each page."""
     got: list[int] = []
-    async for lines in desk.hub.follow(run, after):
+    async for lines in log.hub.follow(run, after):
         got += seqs(lines)
         for _ in range(pauses):
             await asyncio.sleep(0)
@@ -90,24 +90,24 @@ def test_no_gap_and_no_duplicate_while_others_publish(
                 expected[run].append(event.seq)
 
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            desk.journal.listen(remember)
-            runs = {"rroot": await desk.create("rroot", 1)}
-            runs["rloop"] = await desk.create("rloop", 2, "rroot", "rroot")
-            runs["rleaf1"] = await desk.create("rleaf1", 3, "rloop", "rroot")
-            runs["rleaf2"] = await desk.create("rleaf2", 4, "rloop", "rroot")
+        async with open_event_log(tmp_path / "db") as log:
+            log.journal.listen(remember)
+            runs = {"rroot": await log.create("rroot", 1)}
+            runs["rloop"] = await log.create("rloop", 2, "rroot", "rroot")
+            runs["rleaf1"] = await log.create("rleaf1", 3, "rloop", "rroot")
+            runs["rleaf2"] = await log.create("rleaf2", 4, "rloop", "rroot")
             readers: list[tuple[str, int, asyncio.Task[list[int]]]] = []
             for turn in range(300):
                 if turn % 30 == 0:
-                    after = desk.journal.read.last_seq() if turn % 60 else turn // 2
+                    after = log.journal.read.last_seq() if turn % 60 else turn // 2
                     readers += [
-                        (name, after, asyncio.create_task(read_slowly(desk, run, after, 7 * (turn % 90 == 0))))
+                        (name, after, asyncio.create_task(read_slowly(log, run, after, 7 * (turn % 90 == 0))))
                         for name, run in runs.items()
                     ]
                 name = ("rleaf1", "rleaf2", "rloop", "rroot")[turn % 4]
-                await desk.say(name, "rroot", *[f"{turn}"] * (1 + turn % 5))
+                await log.say(name, "rroot", *[f"{turn}"] * (1 + turn % 5))
             for name in ("rleaf1", "rleaf2", "rloop", "rroot"):
-                await desk.end(name, "rroot")
+                await log.end(name, "rroot")
             for name, after, task in readers:
                 got = await asyncio.wait_for(task, 10)
                 assert got == [seq for seq in expected[name] if seq > after], (name, after)
@@ -122,28 +122,28 @@ def test_a_follower_sees_exactly_its_subtree_also_what_is_born_meanwhile(
     monkeypatch.setattr(hub_module, "RECENT_BYTES", memory)
 
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            root = await desk.create("rroot", 1)
-            loop = await desk.create("rloop", 2, "rroot", "rroot")
-            leaf = await desk.create("rleaf1", 3, "rloop", "rroot")
-            followers = {run.id: asyncio.create_task(desk.told(run)) for run in (root, loop, leaf)}
-            await desk.say("rleaf1", "rroot", "one")
-            await desk.create("rleafchild", 4, "rleaf1", "rroot")
-            await desk.say("rleafchild", "rroot", "child")
-            await desk.create("rleafbeside", 5, "rroot", "rroot")
-            await desk.say("rleafbeside", "rroot", "beside")
-            await desk.create("rleaf2", 6, "rloop", "rroot")
-            await desk.say("rleaf2", "rroot", "two")
-            await desk.say("rroot", "rroot", "root")
+        async with open_event_log(tmp_path / "db") as log:
+            root = await log.create("rroot", 1)
+            loop = await log.create("rloop", 2, "rroot", "rroot")
+            leaf = await log.create("rleaf1", 3, "rloop", "rroot")
+            followers = {run.id: asyncio.create_task(log.told(run)) for run in (root, loop, leaf)}
+            await log.say("rleaf1", "rroot", "one")
+            await log.create("rleafchild", 4, "rleaf1", "rroot")
+            await log.say("rleafchild", "rroot", "child")
+            await log.create("rleafbeside", 5, "rroot", "rroot")
+            await log.say("rleafbeside", "rroot", "beside")
+            await log.create("rleaf2", 6, "rloop", "rroot")
+            await log.say("rleaf2", "rroot", "two")
+            await log.say("rroot", "rroot", "root")
             for run in ("rleafchild", "rleafbeside", "rleaf1", "rleaf2", "rloop", "rroot"):
-                await desk.end(run, "rroot")
+                await log.end(run, "rroot")
             told = {name: texts(await asyncio.wait_for(task, 10)) for name, task in followers.items()}
             assert told == {
                 "rroot": ["one", "child", "beside", "two", "root"],
                 "rloop": ["one", "child", "two"],
                 "rleaf1": ["one", "child"],
             }
-            assert texts(await desk.told(loop)) == ["one", "child", "two"]
+            assert texts(await log.told(loop)) == ["one", "child", "two"]
 
     asyncio.run(scene())
 
@@ -182,19 +182,19 @@ def test_what_is_kept_stays_within_its_bound(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(hub_module, "RECENT_BYTES", 50_000)
 
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
+        async with open_event_log(tmp_path / "db") as log:
             for number in range(1, 21):
-                await desk.create(f"r{number}", number)
+                await log.create(f"r{number}", number)
             for turn in range(300):
                 run = f"r{1 + turn % 20}"
-                await desk.say(run, run, "x" * (turn * 37 % 3000))
-                kept = [line for recent in desk.hub._recent.values() for line in recent.lines]
-                assert sum(len(line.text) for line in kept) == desk.hub._size <= 50_000
-                assert len(desk.hub._order) == len(kept)
-            await desk.say("r1", "r1", "x" * 60_000)
-            assert desk.hub._size == 0
-            assert not desk.hub._recent
-            assert not desk.hub._order
+                await log.say(run, run, "x" * (turn * 37 % 3000))
+                kept = [line for recent in log.hub._recent.values() for line in recent.lines]
+                assert sum(len(line.text) for line in kept) == log.hub._size <= 50_000
+                assert len(log.hub._order) == len(kept)
+            await log.say("r1", "r1", "x" * 60_000)
+            assert log.hub._size == 0
+            assert not log.hub._recent
+            assert not log.hub._order
 
     asyncio.run(scene())
 
@@ -204,60 +204,60 @@ def test_a_page_is_bounded_however_far_behind_a_follower_is(tmp_path: Path) -> N
     big = "x" * 60_000
 
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            run = await desk.create("r1", 1)
-            slow = desk.hub.follow(run, 0)
+        async with open_event_log(tmp_path / "db") as log:
+            run = await log.create("r1", 1)
+            slow = log.hub.follow(run, 0)
             first = await anext(slow)
             for _ in range(30):
-                await desk.say("r1", "r1", *[big] * 10)
-            await desk.say("r1", "r1", *[""] * (3 * PAGE))
-            await desk.end("r1", "r1")
+                await log.say("r1", "r1", *[big] * 10)
+            await log.say("r1", "r1", *[""] * (3 * PAGE))
+            await log.end("r1", "r1")
             pages = [first, *[page async for page in slow]]
             assert max(len(page) for page in pages) <= PAGE
             assert max(sum(len(line.text) for line in page) for page in pages) < PAGE_BYTES + len(big) + 1000
             assert [seq for page in pages for seq in seqs(page)] == list(range(1, 300 + 3 * PAGE + 3))
-            assert desk.hub._size <= hub_module.RECENT_BYTES
+            assert log.hub._size <= hub_module.RECENT_BYTES
 
     asyncio.run(scene())
 
 
 def test_a_thousand_followers_come_and_go_and_leave_nothing_behind(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            runs = [await desk.create(f"r{number}", number) for number in range(1, 11)]
+        async with open_event_log(tmp_path / "db") as log:
+            runs = [await log.create(f"r{number}", number) for number in range(1, 11)]
             for _ in range(10):
-                tasks = [asyncio.create_task(desk.told(runs[n % 10])) for n in range(100)]
-                await until(lambda: waiting(desk) == 100, "a hundred followers")
+                tasks = [asyncio.create_task(log.told(runs[n % 10])) for n in range(100)]
+                await until(lambda: waiting(log) == 100, "a hundred followers")
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-                assert desk.hub._waiting == {}
-            await desk.say("r1", "r1", "still served")
-            assert "still served" in texts(await desk.told(runs[0], wait=False))
+                assert log.hub._waiting == {}
+            await log.say("r1", "r1", "still served")
+            assert "still served" in texts(await log.told(runs[0], wait=False))
 
     asyncio.run(scene())
 
 
 def test_silence_is_told_by_an_empty_page_and_leaves_nothing_behind(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            run = await desk.create("r1", 1)
-            following = desk.hub.follow(run, 1, heartbeat=0.001)
+        async with open_event_log(tmp_path / "db") as log:
+            run = await log.create("r1", 1)
+            following = log.hub.follow(run, 1, heartbeat=0.001)
             assert [await anext(following) for _ in range(3)] == [[], [], []]
-            await desk.end("r1", "r1")
+            await log.end("r1", "r1")
             assert [line.type for page in [p async for p in following] for line in page] == ["run.ended"]
-            assert desk.hub._waiting == {}
+            assert log.hub._waiting == {}
 
     asyncio.run(scene())
 
 
 def test_closing_lets_every_follower_go(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            run = await desk.create("r1", 1)
-            followers = [asyncio.create_task(desk.told(run)) for _ in range(10)]
-            await until(lambda: waiting(desk) == 10, "ten followers")
-            desk.hub.close()
+        async with open_event_log(tmp_path / "db") as log:
+            run = await log.create("r1", 1)
+            followers = [asyncio.create_task(log.told(run)) for _ in range(10)]
+            await until(lambda: waiting(log) == 10, "ten followers")
+            log.hub.close()
             assert [seqs(got) for got in await asyncio.wait_for(asyncio.gather(*followers), 5)] == [[1]] * 10
 
     asyncio.run(scene())
@@ -265,11 +265,11 @@ def test_closing_lets_every_follower_go(tmp_path: Path) -> None:
 
 def test_the_last_words_of_a_run_are_known_while_it_lives(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            await desk.create("r1", 1)
-            await desk.say("r1", "r1", "first", "second" * 100)
-            assert desk.hub.last == {"r1": ("second" * 100)[:200]}
-            await desk.end("r1", "r1")
-            assert desk.hub.last == {}
+        async with open_event_log(tmp_path / "db") as log:
+            await log.create("r1", 1)
+            await log.say("r1", "r1", "first", "second" * 100)
+            assert log.hub.last == {"r1": ("second" * 100)[:200]}
+            await log.end("r1", "r1")
+            assert log.hub.last == {}
 
     asyncio.run(scene())

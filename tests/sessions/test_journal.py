@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from store.stories import created, ended, said
-from workflows.engine_fixture import desk_at, note
+from workflows.engine_fixture import note, open_event_log
 
 from hocket.errors import StoreError
 from hocket.model import Status
@@ -17,16 +17,16 @@ from hocket.store import Committed, NewRun
 def test_a_write_returns_when_it_is_stored_alive_and_told(tmp_path: Path) -> None:
     async def scene() -> None:
         told: list[Committed] = []
-        async with desk_at(tmp_path / "db") as desk:
-            desk.journal.listen(told.append)
-            committed = await desk.journal.write([created("r1", 1)], new={"r1": NewRun(b"{}")})
+        async with open_event_log(tmp_path / "db") as log:
+            log.journal.listen(told.append)
+            committed = await log.journal.write([created("r1", 1)], new={"r1": NewRun(b"{}")})
             assert told == [committed]
-            assert desk.journal.live["r1"] == committed.runs["r1"] == desk.journal.read.run("r1")
-            await desk.journal.write([said("r1", "run.started", pid=1)])
-            assert desk.journal.live["r1"].status is Status.RUNNING
-            await desk.journal.write([ended("r1")])
-            assert desk.journal.live == {}
-            gone = desk.journal.run("r1")
+            assert log.journal.live["r1"] == committed.runs["r1"] == log.journal.read.run("r1")
+            await log.journal.write([said("r1", "run.started", pid=1)])
+            assert log.journal.live["r1"].status is Status.RUNNING
+            await log.journal.write([ended("r1")])
+            assert log.journal.live == {}
+            gone = log.journal.run("r1")
             assert gone is not None
             assert gone.ended
 
@@ -36,10 +36,10 @@ def test_a_write_returns_when_it_is_stored_alive_and_told(tmp_path: Path) -> Non
 def test_concurrent_writes_are_told_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     async def scene() -> None:
         numbers: list[int] = []
-        async with desk_at(tmp_path / "db") as desk:
-            desk.journal.listen(lambda committed: numbers.extend(event.seq for event in committed.events))
-            await desk.create("r1", 1)
-            results = await asyncio.gather(*(desk.say("r1", "r1", str(n), "x") for n in range(100)))
+        async with open_event_log(tmp_path / "db") as log:
+            log.journal.listen(lambda committed: numbers.extend(event.seq for event in committed.events))
+            await log.create("r1", 1)
+            results = await asyncio.gather(*(log.say("r1", "r1", str(n), "x") for n in range(100)))
             assert numbers == list(range(1, 202))
             assert [result.events[0].data["text"] for result in results] == [str(n) for n in range(100)]
 
@@ -48,47 +48,47 @@ def test_concurrent_writes_are_told_in_the_order_of_their_numbers(tmp_path: Path
 
 def test_a_refused_write_is_told_to_its_own_caller_alone(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            await desk.create("r1", 1)
+        async with open_event_log(tmp_path / "db") as log:
+            await log.create("r1", 1)
             outcomes = await asyncio.gather(
-                desk.say("r1", "r1", "good"),
-                desk.journal.write([created("r2", 1)], new={"r2": NewRun(b"{}")}),
-                desk.journal.write([said("r1", "text", text=object())]),
-                desk.say("r1", "r1", "good too"),
+                log.say("r1", "r1", "good"),
+                log.journal.write([created("r2", 1)], new={"r2": NewRun(b"{}")}),
+                log.journal.write([said("r1", "text", text=object())]),
+                log.say("r1", "r1", "good too"),
                 return_exceptions=True,
             )
             kinds = [type(outcome) for outcome in outcomes]
             assert kinds == [Committed, StoreError, StoreError, Committed]
-            assert list(desk.journal.live) == ["r1"]
-            assert [e.data["text"] for e in desk.journal.read.events("r1")[1:]] == ["good", "good too"]
+            assert list(log.journal.live) == ["r1"]
+            assert [e.data["text"] for e in log.journal.read.events("r1")[1:]] == ["good", "good too"]
 
     asyncio.run(scene())
 
 
 def test_a_write_whose_caller_has_gone_is_committed_all_the_same(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            await desk.create("r1", 1)
-            task = asyncio.create_task(desk.say("r1", "r1", "unheard"))
+        async with open_event_log(tmp_path / "db") as log:
+            await log.create("r1", 1)
+            task = asyncio.create_task(log.say("r1", "r1", "unheard"))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await desk.say("r1", "r1", "heard")
-            assert [e.data["text"] for e in desk.journal.read.events("r1")[1:]] == ["unheard", "heard"]
+            await log.say("r1", "r1", "heard")
+            assert [e.data["text"] for e in log.journal.read.events("r1")[1:]] == ["unheard", "heard"]
 
     asyncio.run(scene())
 
 
 def test_what_is_alive_is_known_again_after_a_restart(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with desk_at(tmp_path / "db") as desk:
-            await desk.create("r1", 1)
-            await desk.create("r2", 2)
-            await desk.journal.write([note("r1", "r1", "x"), ended("r2")])
-            before = dict(desk.journal.live)
-        async with desk_at(tmp_path / "db") as desk:
-            assert desk.journal.live == before
+        async with open_event_log(tmp_path / "db") as log:
+            await log.create("r1", 1)
+            await log.create("r2", 2)
+            await log.journal.write([note("r1", "r1", "x"), ended("r2")])
+            before = dict(log.journal.live)
+        async with open_event_log(tmp_path / "db") as log:
+            assert log.journal.live == before
             assert list(before) == ["r1"]
 
     asyncio.run(scene())

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 
 from hocket.keeper import files
@@ -37,38 +37,38 @@ def doors(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         os.mkfifo(project / name)
 
 
-async def begun(kitchen: Kitchen) -> Run:
+async def begun(runner: EngineRunner) -> Run:
     """It speaks once it is known to have begun: else that and all it says may become known together."""
-    run = await kitchen.running(await kitchen.start("claude", prompt="go", on_question="ask"))
-    await asyncio.to_thread((kitchen.project / "begin").write_text, "")
+    run = await runner.running(await runner.start("claude", prompt="go", on_question="ask"))
+    await asyncio.to_thread((runner.project / "begin").write_text, "")
     return run
 
 
-async def let_go(kitchen: Kitchen) -> Run:
+async def let_go(runner: EngineRunner) -> Run:
     """A run that has said all, and whose input has ended."""
-    run = await begun(kitchen)
-    place = str(kitchen.engine.directory(run))
+    run = await begun(runner)
+    place = str(runner.engine.directory(run))
     await until(lambda: files.has_input(place, END), "the end of its input")
     return run
 
 
-async def told(kitchen: Kitchen, run: Run, kind: str) -> int:
-    return sum(event["type"] == kind for event in await kitchen.events(run))
+async def told(runner: EngineRunner, run: Run, kind: str) -> int:
+    return sum(event["type"] == kind for event in await runner.events(run))
 
 
 def test_last_words_are_recorded_before_a_slow_end(home: Path, project: Path, agent: Bin) -> None:
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await let_go(kitchen)
-            async for lines in kitchen.engine.follow(run, 0):
+        async with engine_runner(home, project) as runner:
+            run = await let_go(runner)
+            async for lines in runner.engine.follow(run, 0):
                 if any(line.type == "turn.ended" for line in lines):
                     break
-            assert not kitchen.engine.find(run.id).ended
+            assert not runner.engine.find(run.id).ended
             await asyncio.to_thread((project / "door").write_text, "")
-            assert (await kitchen.wait(run)).result == "done it"
-            assert await told(kitchen, run, "turn.ended") == 1
+            assert (await runner.wait(run)).result == "done it"
+            assert await told(runner, run, "turn.ended") == 1
 
     asyncio.run(scene())
 
@@ -77,13 +77,13 @@ def test_last_words_survive_a_new_server(home: Path, project: Path, agent: Bin) 
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await let_go(kitchen)
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
+            run = await let_go(runner)
+        async with engine_runner(home, project) as runner:
             await asyncio.to_thread((project / "door").write_text, "")
-            over = await kitchen.wait(run)
+            over = await runner.wait(run)
             assert (over.status, over.result, over.cost_usd) == (Status.DONE, "done it", 0.5)
-            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
+            assert [event["type"] for event in await runner.events(run)] == WHOLE
 
     asyncio.run(scene())
 
@@ -92,12 +92,12 @@ def test_last_words_survive_a_stop(home: Path, project: Path, agent: Bin) -> Non
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await let_go(kitchen)
-            await kitchen.engine.stop(run)
-            over = kitchen.engine.find(run.id)
+        async with engine_runner(home, project) as runner:
+            run = await let_go(runner)
+            await runner.engine.stop(run)
+            over = runner.engine.find(run.id)
             assert (over.result, over.cost_usd, over.ended) == ("done it", 0.5, True)
-            kinds = [event["type"] for event in await kitchen.events(run)]
+            kinds = [event["type"] for event in await runner.events(run)]
             assert sorted(kinds) == sorted([*WHOLE, "input"])
             assert kinds[-1] == "run.ended"
 
@@ -108,13 +108,13 @@ def test_last_words_survive_a_killed_keeper(home: Path, project: Path, agent: Bi
     agent("claude", AT_DOOR)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await let_go(kitchen)
-            known = files.read_pid(str(kitchen.engine.directory(run)))
+        async with engine_runner(home, project) as runner:
+            run = await let_go(runner)
+            known = files.read_pid(str(runner.engine.directory(run)))
             assert known is not None
             os.kill(known.keeper, signal.SIGKILL)
-            over = await kitchen.wait(run)
+            over = await runner.wait(run)
             assert (over.status, over.result, over.cost_usd) == (Status.LOST, "done it", 0.5)
-            assert [event["type"] for event in await kitchen.events(run)] == WHOLE
+            assert [event["type"] for event in await runner.events(run)] == WHOLE
 
     asyncio.run(scene())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from store.stories import created
-from workflows.engine_fixture import kitchen_at, stop_all, until
+from workflows.engine_fixture import engine_runner, stop_all, until
 from world import Bin
 
 from hocket.errors import DiskLow, LimitReached
@@ -85,21 +85,21 @@ def test_agents_nest_down_to_the_limit_and_not_one_deeper(home: Path, project: P
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project, depth=3) as kitchen:
-            line = [await kitchen.start("sleeper")]
+        async with engine_runner(home, project, depth=3) as runner:
+            line = [await runner.start("sleeper")]
             for _ in range(3):
-                line.append(await kitchen.start("sleeper", parent=line[-1]))
+                line.append(await runner.start("sleeper", parent=line[-1]))
             assert [run.depth for run in line] == [0, 1, 2, 3]
             assert [run.parent for run in line] == [None, *(run.id for run in line[:-1])]
             assert {run.root for run in line} == {line[0].id}
             for wish in ({"agent": "sleeper"}, {"dsl": "sleeper:2"}):
                 with pytest.raises(LimitReached, match="depth"):
-                    await kitchen.engine.start(kitchen.request(**wish), None, line[-1])
-            chain = await kitchen.chain("sleeper", parent=line[2])
+                    await runner.engine.start(runner.request(**wish), None, line[-1])
+            chain = await runner.chain("sleeper", parent=line[2])
             assert (chain.kind, chain.depth) == (Kind.CHAIN, 3)
-            await stop_all(kitchen.engine)
-            assert {run.depth for run in kitchen.engine.read.below(chain.id)} == {3}
-            assert len(kitchen.engine.read.recent(100)) == 6
+            await stop_all(runner.engine)
+            assert {run.depth for run in runner.engine.read.below(chain.id)} == {3}
+            assert len(runner.engine.read.recent(100)) == 6
 
     asyncio.run(scene())
 
@@ -110,27 +110,27 @@ def test_fifty_starts_at_once_fill_the_places_exactly_and_the_refused_leave_noth
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project, children=8) as kitchen:
-            parent = await kitchen.start("sleeper")
+        async with engine_runner(home, project, children=8) as runner:
+            parent = await runner.start("sleeper")
             outcomes = await asyncio.gather(
-                *(kitchen.start("sleeper", parent=parent) for _ in range(50)), return_exceptions=True
+                *(runner.start("sleeper", parent=parent) for _ in range(50)), return_exceptions=True
             )
             born = [outcome for outcome in outcomes if isinstance(outcome, Run)]
             refused = [outcome for outcome in outcomes if isinstance(outcome, LimitReached)]
             assert (len(born), len(refused)) == (8, 42)
             assert all("children" in error.message for error in refused)
-            assert len(kitchen.engine.read.recent(100)) == 9
+            assert len(runner.engine.read.recent(100)) == 9
             for child in born:
-                await kitchen.running(child)
+                await runner.running(child)
             assert len(list((home / "runs").glob("*/*"))) == 9
-            assert kitchen.engine._starter.reserved_directories == set()
+            assert runner.engine._starter.reserved_directories == set()
             # A place that has become free can be taken again, and only that one.
-            await kitchen.engine.stop(born[0])
-            again = await kitchen.start("sleeper", parent=parent)
+            await runner.engine.stop(born[0])
+            again = await runner.start("sleeper", parent=parent)
             with pytest.raises(LimitReached):
-                await kitchen.start("sleeper", parent=parent)
-            await kitchen.running(again)
-            await stop_all(kitchen.engine)
+                await runner.start("sleeper", parent=parent)
+            await runner.running(again)
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
@@ -142,29 +142,29 @@ def test_a_chain_below_an_agent_counts_with_its_widest_group_also_after_a_restar
     three, wide = "sleeper -> (sleeper, sleeper:2, sleeper)", "(sleeper, sleeper, sleeper, sleeper, sleeper)"
 
     async def first() -> Run:
-        async with kitchen_at(home, project, children=4) as kitchen:
-            parent = await kitchen.start("sleeper")
+        async with engine_runner(home, project, children=4) as runner:
+            parent = await runner.start("sleeper")
             with pytest.raises(LimitReached, match="children"):
-                await kitchen.chain(wide, parent=parent)
-            assert len(kitchen.engine.read.recent(100)) == 1, "nothing of it has begun"
+                await runner.chain(wide, parent=parent)
+            assert len(runner.engine.read.recent(100)) == 1, "nothing of it has begun"
             # The group comes later, and its places are kept for it.
             outcomes = await asyncio.gather(
-                *(kitchen.chain(three, parent=parent) for _ in range(2)), return_exceptions=True
+                *(runner.chain(three, parent=parent) for _ in range(2)), return_exceptions=True
             )
             assert sorted(type(outcome).__name__ for outcome in outcomes) == ["LimitReached", "Run"]
             # The user's own chains are as wide as they are written.
-            await kitchen.chain(wide)
-            await kitchen.running(parent)
+            await runner.chain(wide)
+            await runner.running(parent)
             return parent
 
     async def second(parent: Run) -> None:
-        async with kitchen_at(home, project, children=4) as kitchen:
+        async with engine_runner(home, project, children=4) as runner:
             with pytest.raises(LimitReached, match="has 3 live ones, and 2 more at once"):
-                await kitchen.chain("(sleeper, sleeper)", parent=parent)
-            await kitchen.chain("sleeper -> sleeper:3 -> sleeper", parent=parent)
+                await runner.chain("(sleeper, sleeper)", parent=parent)
+            await runner.chain("sleeper -> sleeper:3 -> sleeper", parent=parent)
             with pytest.raises(LimitReached, match="has 4 live ones"):
-                await kitchen.start("sleeper", parent=parent)
-            await stop_all(kitchen.engine)
+                await runner.start("sleeper", parent=parent)
+            await stop_all(runner.engine)
 
     asyncio.run(second(asyncio.run(first())))
 
@@ -174,18 +174,18 @@ def test_a_child_that_is_just_being_born_is_counted_once(home: Path, project: Pa
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project, children=2) as kitchen:
-            parent = await kitchen.start("sleeper")
+        async with engine_runner(home, project, children=2) as runner:
+            parent = await runner.start("sleeper")
             seconds: list[asyncio.Task[Run]] = []
 
             def start_a_second(_: object) -> None:
                 if not seconds:
-                    seconds.append(asyncio.create_task(kitchen.start("sleeper", parent=parent)))
+                    seconds.append(asyncio.create_task(runner.start("sleeper", parent=parent)))
 
-            kitchen.engine._journal.listen(start_a_second)
-            await kitchen.start("sleeper", parent=parent)
+            runner.engine._journal.listen(start_a_second)
+            await runner.start("sleeper", parent=parent)
             outcome = (await asyncio.gather(*seconds, return_exceptions=True))[0]
-            await stop_all(kitchen.engine)
+            await stop_all(runner.engine)
             assert isinstance(outcome, Run), outcome
 
     asyncio.run(scene())
@@ -214,14 +214,14 @@ def test_over_the_leaves_runs_wait_for_a_place_first_in_first_out(home: Path, pr
         return len(came()) >= count
 
     async def scene() -> None:
-        async with kitchen_at(home, project, leaves=2) as kitchen:
-            runs = [await kitchen.start("guest", args=(str(number),)) for number in range(6)]
+        async with engine_runner(home, project, leaves=2) as runner:
+            runs = [await runner.start("guest", args=(str(number),)) for number in range(6)]
             for number, run in enumerate(runs):
                 await until(partial(at_least, min(number + 2, 6)), f"guest {number + 1}")
-                waiting = [one.id for one in kitchen.engine.live() if one.status == "starting" and one.pid is None]
+                waiting = [one.id for one in runner.engine.live() if one.status == "starting" and one.pid is None]
                 assert set(waiting) >= {one.id for one in runs[number + 2 :]}
                 (project / f"door{number}").write_text("")
-                assert (await kitchen.wait(run)).status == "done"
+                assert (await runner.wait(run)).status == "done"
             # The first two have a place from the start, and whichever is quicker writes first.
             assert [*sorted(came()[:2]), *came()[2:]] == [f"+{number}" for number in range(6)]
             present, most = 0, 0
@@ -238,14 +238,14 @@ def test_a_run_that_waits_for_a_place_can_be_stopped_and_takes_none(home: Path, 
     agent("quick", "print('here')")
 
     async def scene() -> None:
-        async with kitchen_at(home, project, leaves=1) as kitchen:
-            first = await kitchen.start("sleeper")
-            waiting, last = await kitchen.start("quick"), await kitchen.start("quick")
-            await kitchen.running(first)
-            outcome = await kitchen.engine.stop(waiting)
+        async with engine_runner(home, project, leaves=1) as runner:
+            first = await runner.start("sleeper")
+            waiting, last = await runner.start("quick"), await runner.start("quick")
+            await runner.running(first)
+            outcome = await runner.engine.stop(waiting)
             assert (outcome["status"], outcome["stopped"]) == ("stopped", [waiting.id])
-            assert not kitchen.engine.directory(waiting).exists()
-            await kitchen.engine.stop(first)
-            assert (await kitchen.wait(last)).result == "here\n"
+            assert not runner.engine.directory(waiting).exists()
+            await runner.engine.stop(first)
+            assert (await runner.wait(last)).result == "here\n"
 
     asyncio.run(scene())

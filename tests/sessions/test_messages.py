@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from patience import PATIENCE
-from workflows.engine_fixture import Kitchen, kitchen_at, stop_all
+from workflows.engine_fixture import EngineRunner, engine_runner, stop_all
 
 from hocket.errors import Conflict, StoreError, UsageError
 from hocket.keeper import files
@@ -51,8 +51,8 @@ def claude(home: Path, project: Path) -> Path:
     return install(home.parent / "play", script, home.parent / "state")
 
 
-class Table(Kitchen):
-    """A kitchen whose agents are talked to."""
+class Table(EngineRunner):
+    """A runner whose agents are talked to."""
 
     async def begin(self, claude: Path, prompt: str, **wish: Any) -> Run:
         return await self._begin(claude, self.request(agent="planner", prompt=prompt, **wish))
@@ -75,16 +75,16 @@ class Table(Kitchen):
         raise AssertionError(f"{kind} was not heard {times} times: {[event['type'] for event in found]}")
 
 
-def at(kitchen: Kitchen) -> Table:
-    kitchen.__class__ = Table
-    assert isinstance(kitchen, Table)
-    return kitchen
+def at(runner: EngineRunner) -> Table:
+    runner.__class__ = Table
+    assert isinstance(runner, Table)
+    return runner
 
 
 def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.begin(claude, "ask me", on_question="ask")
             (question,) = [e["data"] for e in await table.heard(run, "question") if e["type"] == "question"]
             now = table.engine.find(run.id)
@@ -115,8 +115,8 @@ def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Pat
     """The server dies after the agent has its line and before anybody wrote down that there was one."""
 
     async def first() -> tuple[Run, Run]:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             told = await table.begin(claude, "hang", session=True)
             asking = await table.begin(claude, "ask me", session=True, on_question="ask")
             await table.heard(told, "text")
@@ -130,8 +130,8 @@ def test_what_was_said_and_not_recorded_is_recorded_by_the_next_server(home: Pat
         return told, asking
 
     async def second(told: Run, asking: Run) -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             await table.heard(told, "input")
             await table.engine.send(told, "first", "k")  # as a client that heard nothing would say it again
             assert sum(event["type"] == "input" for event in await table.events(told)) == 1
@@ -160,8 +160,8 @@ def test_an_answer_that_could_not_be_recorded_is_recorded_when_it_is_given_again
     home: Path, project: Path, claude: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.begin(claude, "ask me", session=True, on_question="ask")
             await table.heard(run, "question")
             write = Journal.write
@@ -188,15 +188,15 @@ def test_an_answer_that_could_not_be_recorded_is_recorded_when_it_is_given_again
 
 def test_an_open_question_outlives_the_server(home: Path, project: Path, claude: Path) -> None:
     async def first() -> Run:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.begin(claude, "ask me", on_question="ask")
             await table.heard(run, "question")
             return run
 
     async def second(run: Run) -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             assert table.engine.find(run.id).needs_you
             await table.engine.answer(run, None, False, "not today", "me")
             ended = await table.wait(run)
@@ -208,8 +208,8 @@ def test_an_open_question_outlives_the_server(home: Path, project: Path, claude:
 
 def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             chain = await table.begin_chain(claude, "planner:2", "ask me", on_question="ask")
             await table.heard(chain, "question")
             said = await table.engine.answer(chain, None, True, None, "me", "first")
@@ -230,8 +230,8 @@ def test_a_question_below_a_chain_is_answered_by_the_chains_name(home: Path, pro
 @pytest.mark.req("S1-45")
 def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             ended = await table.wait(await table.begin(claude, "ask me", on_question="fail"))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
             ended = await table.wait(await table.begin(claude, "ask me", on_question="deny"))
@@ -242,8 +242,8 @@ def test_where_nobody_can_answer_a_question_ends_the_run(home: Path, project: Pa
 
 def test_a_session_has_turns_until_it_is_stopped(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.begin(claude, "first", session=True)
             await table.heard(run, "turn.ended")
             idle = table.engine.find(run.id)
@@ -270,8 +270,8 @@ def test_a_session_has_turns_until_it_is_stopped(home: Path, project: Path, clau
 
 def test_a_run_that_has_done_its_work_takes_no_more_input(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.begin(claude, "first")
             ended = await table.wait(run)
             assert (ended.status, ended.reason, ended.result) == (Status.DONE, Reason.EXIT, "one")
@@ -285,8 +285,8 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
     home: Path, project: Path, claude: Path
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             run = await table.wait(await table.begin(claude, "first"))
             new = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
             same = await table.engine.resume(run, ResumeRequest(prompt="second"), "key")
@@ -319,8 +319,8 @@ def test_only_an_ended_run_with_a_session_is_resumed_and_as_another_one(
 @pytest.mark.req("S2-67")
 def test_a_failure_says_what_the_agent_said_about_it(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             limited = await table.wait(await table.begin(claude, "fail"))
             assert (limited.status, limited.reason) == (Status.FAILED, Reason.RATE_LIMITED)
             assert "too much" in (limited.error or "")
@@ -335,8 +335,8 @@ def test_a_failure_says_what_the_agent_said_about_it(home: Path, project: Path, 
 
 def test_a_long_line_of_an_agent_is_read_whole(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             ended = await table.wait(await table.begin(claude, "long"))
             assert (ended.status, ended.reason) == (Status.DONE, Reason.EXIT)
             assert len(ended.result or "") == 64 * 1024
@@ -346,8 +346,8 @@ def test_a_long_line_of_an_agent_is_read_whole(home: Path, project: Path, claude
 
 def test_what_cannot_be_told_anything_says_so(home: Path, project: Path, claude: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            table = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            table = at(runner)
             sleeper = await table.start("sleep", args=("60",))
             for attempt in (
                 table.engine.send(sleeper, "hello", "k"),

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
+from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from world import Bin
 
 from hocket.errors import Conflict, LimitReached, NotFound
@@ -16,8 +16,8 @@ from hocket.sessions.messages import NO_ANSWERER, OPEN_AT_ONCE
 SLEEPER = "import signal; signal.pause()"
 
 
-async def sleeper(kitchen: Kitchen, on_question: str | None = None) -> Run:
-    return await kitchen.running(await kitchen.start("sleeper", on_question=on_question))
+async def sleeper(runner: EngineRunner, on_question: str | None = None) -> Run:
+    return await runner.running(await runner.start("sleeper", on_question=on_question))
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ def _sleeper(agent: Bin) -> None:
 
 def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine, run = kitchen.engine, await sleeper(kitchen)
+        async with engine_runner(home, project) as runner:
+            engine, run = runner.engine, await sleeper(runner)
             question = await engine.ask(run, "Which one?", (), "key")
             assert await engine.ask(run, "Which one?", (), "key") == question
             assert await engine.ask(run, "Which one?", (), "another") != question
@@ -60,9 +60,9 @@ def test_a_plain_program_asks_and_the_first_answer_is_recorded(home: Path, proje
 
 def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_other(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine = kitchen.engine
-            chains = [await kitchen.chain("sleeper", on_question="ask") for _ in range(2)]
+        async with engine_runner(home, project) as runner:
+            engine = runner.engine
+            chains = [await runner.chain("sleeper", on_question="ask") for _ in range(2)]
             for chain, said in zip(chains, ("red", "blue"), strict=True):
                 top = chain.id
                 await until(lambda: any(run.parent == top for run in engine.live()), "its agent")  # noqa: B023 - at once
@@ -79,8 +79,8 @@ def test_a_late_answer_by_a_chains_name_is_told_the_first_one_below_it_and_no_ot
 
 def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine, run = kitchen.engine, await sleeper(kitchen)
+        async with engine_runner(home, project) as runner:
+            engine, run = runner.engine, await sleeper(runner)
             for said, options, meant in (
                 ("2", ("red", "blue"), "blue"),
                 ("2", ("2", "3"), "2"),
@@ -99,8 +99,8 @@ def test_a_number_means_an_option_unless_one_is_called_so(home: Path, project: P
 
 def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine, run = kitchen.engine, await sleeper(kitchen, on_question="deny")
+        async with engine_runner(home, project) as runner:
+            engine, run = runner.engine, await sleeper(runner, on_question="deny")
             question = await engine.ask(run, "Which?", ("a", "b"))
             state = engine.question(run, question)
             assert (state["answered"], state["allow"], state["answer"], state["by"]) == (
@@ -110,15 +110,15 @@ def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home
                 "hocket",
             )
             assert engine.find(run.id).status is Status.RUNNING
-            below = await kitchen.start("sleeper", engine.find(run.id))
-            assert not (await kitchen.running(below)).needs_you
+            below = await runner.start("sleeper", engine.find(run.id))
+            assert not (await runner.running(below)).needs_you
             denied = await engine.ask(below, "And here?")
             assert engine.question(below, denied)["allow"] is False
-            free = await kitchen.start("sleeper", engine.find(run.id), on_question="ask")
+            free = await runner.start("sleeper", engine.find(run.id), on_question="ask")
             assert engine.question(free, await engine.ask(free, "And here?"))["open"]
-            failing = await sleeper(kitchen, on_question="fail")
+            failing = await sleeper(runner, on_question="fail")
             await engine.ask(failing, "Which?")
-            ended = await kitchen.wait(failing)
+            ended = await runner.wait(failing)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_ANSWER)
             with pytest.raises(Conflict, match="has ended"):
                 await engine.ask(failing, "Still there?")
@@ -129,14 +129,14 @@ def test_where_nobody_is_there_a_question_is_denied_at_once_or_ends_the_run(home
 
 def test_an_open_question_outlives_the_server_and_is_closed_by_the_end_of_its_run(home: Path, project: Path) -> None:
     async def first() -> tuple[Run, str]:
-        async with kitchen_at(home, project) as kitchen:
-            run = await sleeper(kitchen)
-            question = await kitchen.engine.ask(run, "Still there?", (), "key")
+        async with engine_runner(home, project) as runner:
+            run = await sleeper(runner)
+            question = await runner.engine.ask(run, "Still there?", (), "key")
             return run, question
 
     async def second(run: Run, question: str) -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine = kitchen.engine
+        async with engine_runner(home, project) as runner:
+            engine = runner.engine
             assert [one.asked["id"] for one in engine.inbox.questions()] == [question]
             assert await engine.ask(run, "Still there?", (), "key") == question
             assert len(engine.find(run.id).open_questions) == 1
@@ -152,22 +152,22 @@ def test_an_open_question_outlives_the_server_and_is_closed_by_the_end_of_its_ru
 
 def test_nobody_fills_the_inbox_alone(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await sleeper(kitchen)
+        async with engine_runner(home, project) as runner:
+            run = await sleeper(runner)
             for number in range(OPEN_AT_ONCE):
-                await kitchen.engine.ask(run, f"Number {number}?")
+                await runner.engine.ask(run, f"Number {number}?")
             with pytest.raises(LimitReached, match="open questions"):
-                await kitchen.engine.ask(run, "One more?")
-            assert len(kitchen.engine.inbox.questions()) == OPEN_AT_ONCE
-            await stop_all(kitchen.engine)
+                await runner.engine.ask(run, "One more?")
+            assert len(runner.engine.inbox.questions()) == OPEN_AT_ONCE
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 
 
 def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine = kitchen.engine
+        async with engine_runner(home, project) as runner:
+            engine = runner.engine
             seen: list[list[str]] = []
 
             async def look() -> None:
@@ -175,7 +175,7 @@ def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, pr
                     seen.append([str(one.asked["text"]) for one in questions or ()])  # noqa: PERF401 - it is watched
 
             watching = asyncio.create_task(look())
-            first, second = await sleeper(kitchen), await sleeper(kitchen)
+            first, second = await sleeper(runner), await sleeper(runner)
             await until(lambda: seen == [[]], "the empty inbox")
             await engine.ask(second, "B")
             await until(lambda: seen[-1] == ["B"], "the first question")
@@ -195,9 +195,9 @@ def test_the_inbox_has_the_oldest_first_and_tells_of_every_change(home: Path, pr
 
 def test_an_agent_in_a_chain_is_answered_by_the_chains_name(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            engine = kitchen.engine
-            chain = await kitchen.chain("sleeper")
+        async with engine_runner(home, project) as runner:
+            engine = runner.engine
+            chain = await runner.chain("sleeper")
             await until(lambda: any(run.kind is Kind.LEAF and run.pid for run in engine.live()), "its agent")
             (leaf,) = (run for run in engine.live() if run.kind is Kind.LEAF)
             question = await engine.ask(leaf, "Which?")

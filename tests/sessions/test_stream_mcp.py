@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 from patience import PATIENCE
-from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
+from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from world import processes_of
 
 from hocket.keeper import files
@@ -64,8 +64,8 @@ def text(said: str) -> dict[str, Any]:
     return {"type": "assistant", "message": message, "session_id": "s"}
 
 
-class Hall(Kitchen):
-    """A kitchen with one agent that follows its moves."""
+class Hall(EngineRunner):
+    """A runner with one agent that follows its moves."""
 
     async def begin(self, *moves: Any) -> Run:
         (self.project / "moves").write_text(json.dumps(moves))
@@ -95,10 +95,10 @@ def speaker(agent: Any) -> None:
     agent("speaker", PROGRAM)
 
 
-def at(kitchen: Kitchen) -> Hall:
-    kitchen.__class__ = Hall
-    assert isinstance(kitchen, Hall)
-    return kitchen
+def at(runner: EngineRunner) -> Hall:
+    runner.__class__ = Hall
+    assert isinstance(runner, Hall)
+    return runner
 
 
 class Above:
@@ -134,8 +134,8 @@ def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, pr
     tools: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            hall = at(runner)
             asked = [move for n, m in enumerate((hello, thanks, tools)) for move in (asks(f"q{n}", m), "hear")]
             run = await hall.wait(await hall.begin(*asked, INIT, DONE))
             assert (run.status, run.result) == (Status.DONE, "done")
@@ -152,8 +152,8 @@ def test_what_needs_nobody_is_answered_at_once_and_told_to_nobody(home: Path, pr
 @pytest.mark.usefixtures("speaker")
 def test_calls_are_carried_out_in_the_runs_name_side_by_side_while_it_is_read_on(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, above = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, above = at(runner), Above()
             hall.engine.stream_mcp.open(above)
             moves = [calls("q1", 1), calls("q2", 2, run=SECRET), text("meanwhile"), "hear", "hear", DONE]
             run = await hall.begin(INIT, *moves)
@@ -179,8 +179,8 @@ def test_what_is_called_off_ends_the_wait_and_gets_no_answer(home: Path, project
     withdrawn = {"type": "control_cancel_request", "request_id": "q1"} if word is None else asks("q2", word)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, above = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, above = at(runner), Above()
             hall.engine.stream_mcp.open(above)
             run = await hall.begin(INIT, calls("q1", 7), withdrawn, text("called off"), "gate", DONE)
             await hall.says(run, "called off")
@@ -203,16 +203,16 @@ def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same
     home: Path, project: Path, behind: list[Any]
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, first = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, first = at(runner), Above()
             hall.engine.stream_mcp.open(first)
             run = await hall.begin(INIT, calls("q1", 1), *behind, "hear", DONE)
             await first.called()
             if behind:
                 await hall.says(run, "recorded")
         first.go_on.set()
-        async with kitchen_at(home, project) as kitchen:
-            hall, second = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, second = at(runner), Above()
             hall.engine.stream_mcp.open(second)
             await second.called()
             second.go_on.set()
@@ -226,16 +226,16 @@ def test_a_call_that_a_server_left_unanswered_is_carried_out_again_with_the_same
 @pytest.mark.usefixtures("speaker")
 def test_what_was_answered_is_not_carried_out_again(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, first = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, first = at(runner), Above()
             first.go_on.set()
             hall.engine.stream_mcp.open(first)
             run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", calls("q2", 2), "hear", "gate", DONE)
             await hall.says(run, "recorded")
             place = str(hall.engine.directory(run))
             await until(lambda: files.has_input(place, "mcp:q2"), "both answers")
-        async with kitchen_at(home, project) as kitchen:
-            hall, second = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, second = at(runner), Above()
             hall.engine.stream_mcp.open(second)
             await until(lambda: len(hall.heard()) == 2, "what it was told")
             with (project / "gate").open("w"):
@@ -279,8 +279,8 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         above = Above()
         above.go_on.set()
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            hall = at(runner)
             run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
             await hall.says(run, "recorded")
             given = hall.engine.directory(run) / files.IN
@@ -292,8 +292,8 @@ def test_a_call_is_carried_out_though_the_runs_files_could_not_be_read_at_first(
         if taken_over:
             with ExitStack() as blind:
                 blind.enter_context(unreadable(given))
-                async with kitchen_at(home, project) as kitchen:
-                    hall = at(kitchen)
+                async with engine_runner(home, project) as runner:
+                    hall = at(runner)
                     hall.engine.stream_mcp.open(above)
                     await looked()
                     blind.close()
@@ -310,8 +310,8 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
     tools = asks("q1", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, above = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, above = at(runner), Above()
             hall.engine.stream_mcp.open(above)
             hall.engine.leave()
             run = await hall.begin(INIT, tools, "hear", calls("q2", 2), text("recorded"), "hear", DONE)
@@ -319,8 +319,8 @@ def test_a_server_that_is_leaving_answers_what_needs_nobody_and_leaves_calls_to_
             assert [line["response"]["request_id"] for line in hall.heard()] == ["q1"]
         assert above.calls == []
         assert hall.engine.stream_mcp.left_a_call
-        async with kitchen_at(home, project) as kitchen:
-            hall, above = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, above = at(runner), Above()
             above.go_on.set()
             hall.engine.stream_mcp.open(above)
             await hall.wait(run)
@@ -340,8 +340,8 @@ def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         above = Above()
         above.go_on.set()
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            hall = at(runner)
             run = await hall.begin(INIT, calls("q1", 1), text("recorded"), "hear", DONE)
             await hall.says(run, "recorded")
             pid = (await hall.running(run)).pid
@@ -353,11 +353,11 @@ def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
             await until(lambda: not processes_of(home), "the keeper's end")
         with ExitStack() as blind:
             blind.enter_context(unreadable(given))
-            async with kitchen_at(home, project) as kitchen:
-                kitchen.engine.stream_mcp.open(above)
+            async with engine_runner(home, project) as runner:
+                runner.engine.stream_mcp.open(above)
                 await looked()
                 blind.close()
-                assert (await kitchen.wait(run)).status is Status.FAILED
+                assert (await runner.wait(run)).status is Status.FAILED
         assert above.calls == []
 
     asyncio.run(scene())
@@ -366,8 +366,8 @@ def test_a_call_of_a_program_that_died_without_a_server_is_not_carried_out(
 @pytest.mark.usefixtures("speaker")
 def test_what_is_not_for_us_is_refused_so_that_nobody_waits(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            hall = at(runner)
             ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
             run = await hall.begin(asks("q1", ping, "theirs"), "hear", asks("q2", None), "hear", INIT, DONE)
             await hall.wait(run)
@@ -388,8 +388,8 @@ def test_a_command_that_never_ends_keeps_no_run_for_ever(
     monkeypatch.setattr(leaf, "PROVIDERS", {**PROVIDERS, "claude": impatient})
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall = at(kitchen)
+        async with engine_runner(home, project) as runner:
+            hall = at(runner)
             changed = {"type": "system", "subtype": "background_tasks_changed", "tasks": [left], "session_id": "s"}
             assert (await hall.wait(await hall.begin(INIT, changed, DONE))).result == "done"
 
@@ -399,8 +399,8 @@ def test_a_command_that_never_ends_keeps_no_run_for_ever(
 @pytest.mark.usefixtures("speaker")
 def test_the_end_of_a_run_ends_its_waits(home: Path, project: Path) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            hall, above = at(kitchen), Above()
+        async with engine_runner(home, project) as runner:
+            hall, above = at(runner), Above()
             hall.engine.stream_mcp.open(above)
             run = await hall.begin(INIT, calls("q1", 1), "hear", DONE)
             await above.called()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground
+from torture.installation import Installation
 
 
 @pytest.fixture
-def ground(home: Path, project: Path) -> Ground:
-    """The test's HOCKET_HOME, with a server that comes up when it is needed."""
-    return Ground(home, project)
+def installation(home: Path, project: Path) -> Installation:
+    """The HOCKET_HOME of the test, with a server that starts when it is needed."""
+    return Installation(home, project)

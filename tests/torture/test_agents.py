@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, all_gone, rss_mb, verdict, wait_for
+from torture.installation import Installation, all_gone, rss_mb, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.keeper import process_tree
@@ -34,28 +34,28 @@ if sys.argv[1] == "stay":
 """A server in the old style: two forks and a session of its own, deaf to SIGTERM."""
 
 
-def pids_of(ground: Ground, run: str) -> list[int]:
-    return [int(word) for word in ground.said(run, b"\n").split()[1:]]
+def pids_of(installation: Installation, run: str) -> list[int]:
+    return [int(word) for word in installation.said(run, b"\n").split()[1:]]
 
 
 # --- Ends that are no ends ----------------------------------------------------------------------------------
 
 
-def test_a_daemon_is_gone_when_its_run_has_ended(ground: Ground, agent: Bin) -> None:
+def test_a_daemon_is_gone_when_its_run_has_ended(installation: Installation, agent: Bin) -> None:
     agent("daemon", DAEMON)
-    run = ground.spawn("daemon", "go")
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
-    assert all_gone(pids_of(ground, run), 0)
+    run = installation.spawn("daemon", "go")
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
+    assert all_gone(pids_of(installation, run), 0)
 
 
 @pytest.mark.req("S3-60")
-def test_a_daemon_is_gone_when_its_run_is_stopped(ground: Ground, agent: Bin, project: Path) -> None:
+def test_a_daemon_is_gone_when_its_run_is_stopped(installation: Installation, agent: Bin, project: Path) -> None:
     agent("daemon", DAEMON)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")
-    run = ground.spawn("daemon", "stay")
-    pids = pids_of(ground, run)
+    run = installation.spawn("daemon", "stay")
+    pids = pids_of(installation, run)
     began = time.monotonic()
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert time.monotonic() - began < 5
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
     assert all_gone(pids, 0)
@@ -70,25 +70,25 @@ def test_a_daemon_is_gone_when_its_run_is_stopped(ground: Ground, agent: Bin, pr
     ids=["ignores SIGTERM", "stopped itself"],
 )
 def test_an_agent_that_does_not_react_is_killed_after_the_grace(
-    body: str, ground: Ground, agent: Bin, project: Path
+    body: str, installation: Installation, agent: Bin, project: Path
 ) -> None:
     agent("deaf", f"import os, signal\n{body}")
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.5\n")
-    run = ground.spawn("deaf")
-    ground.said(run, b"ready")
-    pid = ground.identity(run).pid
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    run = installation.spawn("deaf")
+    installation.said(run, b"ready")
+    pid = installation.identity(run).pid
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
     assert all_gone([pid], 0)
 
 
-def test_an_agent_that_is_asked_to_end_may_say_its_last_words(ground: Ground, agent: Bin) -> None:
+def test_an_agent_that_is_asked_to_end_may_say_its_last_words(installation: Installation, agent: Bin) -> None:
     agent("polite", "import signal, sys\nsignal.signal(15, lambda *_: sys.exit('bye'))\nprint(1, flush=True)\n"
           "while True: signal.pause()")  # fmt: skip
-    run = ground.spawn("polite")
-    ground.said(run, b"1")
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert [event["data"]["text"] for event in ground.events(run) if event["type"] == "raw"] == ["bye"]
+    run = installation.spawn("polite")
+    installation.said(run, b"1")
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert [event["data"]["text"] for event in installation.events(run) if event["type"] == "raw"] == ["bye"]
 
 
 DEAF = """
@@ -101,21 +101,21 @@ while True:
 
 @pytest.mark.parametrize("late", range(4))
 def test_a_stop_that_meets_the_start_leaves_nothing_running(
-    late: int, ground: Ground, agent: Bin, project: Path
+    late: int, installation: Installation, agent: Bin, project: Path
 ) -> None:
     """Wherever in its start a run is when it is stopped, its process is gone when the stop is answered."""
     agent("deaf", DEAF)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.05\n")
-    keep = {ground.server_pid(), ground.zygote_pid()}
+    keep = {installation.server_pid(), installation.zygote_pid()}
     for number in range(12):
-        run = ground.spawn("deaf")
-        folder = ground.folder(run)
+        run = installation.spawn("deaf")
+        folder = installation.folder(run)
         phases = [lambda: True, (folder / "lock").exists, (folder / "started").exists, (folder / "pid").exists]
         wait_for(phases[late], f"phase {late} of run {number}")
-        stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+        stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
         assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
         assert process_tree.carrying(run) == {}
-    wait_for(lambda: processes_of(ground.home).keys() == keep, "the end of the keepers")
+    wait_for(lambda: processes_of(installation.home).keys() == keep, "the end of the keepers")
 
 
 # --- Zombies ------------------------------------------------------------------------------------------------
@@ -132,17 +132,17 @@ with open(sys.argv[1]) as gate:
 
 
 @pytest.mark.own_server
-def test_five_hundred_zombies_cost_the_server_nothing(ground: Ground, agent: Bin, project: Path) -> None:
+def test_five_hundred_zombies_cost_the_server_nothing(installation: Installation, agent: Bin, project: Path) -> None:
     agent("zombies", ZOMBIES)
     os.mkfifo(project / "gate")
-    server = ground.server_pid()
-    ground.ended(ground.spawn("/bin/true"))
+    server = installation.server_pid()
+    installation.ended(installation.spawn("/bin/true"))
     before = rss_mb(server)
-    run = ground.spawn("zombies", str(project / "gate"))
-    ground.said(run, b"zombies")
-    pid = ground.identity(run).pid
+    run = installation.spawn("zombies", str(project / "gate"))
+    installation.said(run, b"zombies")
+    pid = installation.identity(run).pid
     (project / "gate").open("w").close()
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
     assert rss_mb(server) - before < 8
     assert [stat for stat in Path("/proc").glob("[0-9]*/stat") if _parent_of(stat) == pid] == []
 
@@ -167,32 +167,32 @@ STATES = {
 }
 
 
-def test_each_way_to_end_has_its_own_state(ground: Ground, agent: Bin) -> None:
+def test_each_way_to_end_has_its_own_state(installation: Installation, agent: Bin) -> None:
     told = {}
     for name, (body, _, _) in STATES.items():
         agent("ending", body)
-        ended = ground.ended(ground.spawn("ending"))
+        ended = installation.ended(installation.spawn("ending"))
         told[name] = (verdict(ended), ended["result"])
     assert told == {name: (expected, result) for name, (_, expected, result) in STATES.items()}
 
 
-def test_an_interpreter_that_is_missing_is_a_start_that_failed(ground: Ground, agent: Bin) -> None:
+def test_an_interpreter_that_is_missing_is_a_start_that_failed(installation: Installation, agent: Bin) -> None:
     agent("orphan", "#!/no/such/interpreter\n")
-    ended = ground.ended(ground.spawn("orphan"))
+    ended = installation.ended(installation.spawn("orphan"))
     assert verdict(ended) == ("failed", "start_failed", 127)
     assert ended["error"] == f"interpreter /no/such/interpreter of {agent.folder}/orphan not found"
 
 
-def test_a_file_that_is_no_program_is_a_start_that_failed(ground: Ground, agent: Bin) -> None:
+def test_a_file_that_is_no_program_is_a_start_that_failed(installation: Installation, agent: Bin) -> None:
     path = agent("noise", "#!")
     path.write_bytes(b"\x7fELF" + bytes(60))
-    ended = ground.ended(ground.spawn("noise"))
+    ended = installation.ended(installation.spawn("noise"))
     assert verdict(ended) == ("failed", "start_failed", 126)
     assert "ENOEXEC" in ended["error"]
 
 
 def test_a_program_that_vanishes_before_its_turn_is_a_start_that_failed(
-    ground: Ground, hocket: Hocket, agent: Bin
+    installation: Installation, hocket: Hocket, agent: Bin
 ) -> None:
     gone = agent("gone", "pass")
     agent("thief", f"import os; os.unlink({str(gone)!r})")
@@ -203,7 +203,9 @@ def test_a_program_that_vanishes_before_its_turn_is_a_start_that_failed(
     assert (ended["status"], ended["reason"]) == ("failed", "start_failed")
 
 
-def test_a_program_that_may_not_be_executed_is_refused(ground: Ground, hocket: Hocket, project: Path) -> None:
+def test_a_program_that_may_not_be_executed_is_refused(
+    installation: Installation, hocket: Hocket, project: Path
+) -> None:
     (project / "tool").write_text("#!/bin/sh\n")
     done = hocket("run", "./tool")
     assert done.returncode == 2
@@ -223,21 +225,21 @@ def test_a_directory_that_is_missing_at_the_start_is_refused(hocket: Hocket, age
 
 
 def test_a_directory_deleted_under_a_running_agent_changes_nothing_about_its_end(
-    ground: Ground, agent: Bin, world: Path
+    installation: Installation, agent: Bin, world: Path
 ) -> None:
     agent("sitting", "import os, signal, sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(5)")
     place = world / "short-lived"
     place.mkdir()
     os.mkfifo(world / "gate")
-    run = ground.spawn("sitting", str(world / "gate"), cwd=str(place))
-    ground.said(run, b"1")
+    run = installation.spawn("sitting", str(world / "gate"), cwd=str(place))
+    installation.said(run, b"1")
     shutil.rmtree(place)
     (world / "gate").open("w").close()
-    assert verdict(ground.ended(run)) == ("failed", "exit", 5)
+    assert verdict(installation.ended(run)) == ("failed", "exit", 5)
 
 
 def test_a_directory_deleted_before_the_next_step_is_a_start_that_failed(
-    ground: Ground, hocket: Hocket, agent: Bin, world: Path
+    installation: Installation, hocket: Hocket, agent: Bin, world: Path
 ) -> None:
     place = world / "short-lived"
     place.mkdir()
@@ -261,20 +263,20 @@ FLOODS = {
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_a_run_that_writes_more_than_it_may_is_stopped_and_nothing_of_it_is_cut(
-    name: str, ground: Ground, agent: Bin, home: Path
+    name: str, installation: Installation, agent: Bin, home: Path
 ) -> None:
     agent("flood", "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (2**28, 2**28))\n" + FLOODS[name])
     (home / "config.toml").write_text("[limits]\nmax_output_mb = 4\n[run]\nstop_grace = 0.5\n")
-    run = ground.spawn("flood")
-    ended = ground.ended(run)
+    run = installation.spawn("flood")
+    ended = installation.ended(run)
     assert (ended["status"], ended["reason"]) == ("failed", "limit")
-    written = {name: (ground.folder(run) / name).stat().st_size for name in ("out", "err")}
+    written = {name: (installation.folder(run) / name).stat().st_size for name in ("out", "err")}
     assert sum(written.values()) > 4 * 2**20
     if name != "errors":
-        assert sum(len(piece) for piece in ground.client.output(run)) == written["out"]
+        assert sum(len(piece) for piece in installation.client.output(run)) == written["out"]
 
 
-def test_a_run_within_its_limit_is_left_alone(ground: Ground, agent: Bin, home: Path) -> None:
+def test_a_run_within_its_limit_is_left_alone(installation: Installation, agent: Bin, home: Path) -> None:
     agent("modest", "print('x' * 2**19)")
     (home / "config.toml").write_text("[limits]\nmax_output_mb = 1\n")
-    assert verdict(ground.ended(ground.spawn("modest"))) == ("done", "exit", 0)
+    assert verdict(installation.ended(installation.spawn("modest"))) == ("done", "exit", 0)

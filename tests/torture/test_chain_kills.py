@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill
+from torture.installation import Installation, environment, kill
 from world import Bin
 
 CHAIN = """
@@ -46,68 +46,72 @@ if turn == {"loop": 3, "right": 2}.get(name):
 """.replace("RUNS", str(RUNS))
 
 
-def play(ground: Ground, agent: Bin, kills: int) -> dict[str, Any]:
+def play(installation: Installation, agent: Bin, kills: int) -> dict[str, Any]:
     """Run the chain while its server is killed that often; how it ended."""
     for name in ("first", "loop", "left", "right", "fifth", "last"):
         agent(name, PROGRAM)
-    (ground.cwd / "hocket.toml").write_text(CHAIN)
-    (ground.cwd / "kills_wanted").write_text(str(kills))
-    (ground.cwd / "kills").touch()
-    body = {"chain": "six", "cwd": str(ground.cwd), "env": environment()}
-    run = str(ground.client.request("POST", "/api/runs", body, "key")["id"])
+    (installation.cwd / "hocket.toml").write_text(CHAIN)
+    (installation.cwd / "kills_wanted").write_text(str(kills))
+    (installation.cwd / "kills").touch()
+    body = {"chain": "six", "cwd": str(installation.cwd), "env": environment()}
+    run = str(installation.client.request("POST", "/api/runs", body, "key")["id"])
     moments = random.Random(kills)
     for _ in range(kills):
-        pid = ground.server_pid()
+        pid = installation.server_pid()
         time.sleep(moments.uniform(0, 0.2))  # A moment without a pattern is what is wanted here, not a condition.
         kill(pid)
-        with (ground.cwd / "kills").open("ab") as tally:
+        with (installation.cwd / "kills").open("ab") as tally:
             tally.write(b".")
-    for _ in ground.client.follow_ticking(run, 0.1):
+    for _ in installation.client.follow_ticking(run, 0.1):
         pass
-    return ground.run(run)
+    return installation.run(run)
 
 
-def shape(ground: Ground, run: dict[str, Any]) -> Any:
+def shape(installation: Installation, run: dict[str, Any]) -> Any:
     """What must be the same however often the server died."""
-    steps = [{key: value for key, value in step.items() if key != "runs"} for step in run_ended(ground, run)["steps"]]
+    steps = [
+        {key: value for key, value in step.items() if key != "runs"} for step in run_ended(installation, run)["steps"]
+    ]
     return json.dumps([run["status"], run["reason"], run["result"], steps], indent=1)
 
 
-def run_ended(ground: Ground, run: dict[str, Any]) -> dict[str, Any]:
-    ends = [event for event in ground.events(run["id"]) if event["type"] == "run.ended" and event["run"] == run["id"]]
+def run_ended(installation: Installation, run: dict[str, Any]) -> dict[str, Any]:
+    ends = [
+        event for event in installation.events(run["id"]) if event["type"] == "run.ended" and event["run"] == run["id"]
+    ]
     assert len(ends) == 1
     data: dict[str, Any] = ends[0]["data"]
     return data
 
 
-def torture(ground: Ground, agent: Bin, kills: int, tmp: Path) -> None:
-    calm = Ground(tmp / "calm", tmp / "calm-project")
+def torture(installation: Installation, agent: Bin, kills: int, tmp: Path) -> None:
+    calm = Installation(tmp / "calm", tmp / "calm-project")
     for place in (calm.home, calm.cwd):
         place.mkdir(mode=0o700)
     try:
         wanted = shape(calm, play(calm, agent, 0))
     finally:
         kill(calm.server_pid(), 15)
-    ended = play(ground, agent, kills)
-    assert shape(ground, ended) == wanted
-    starts = [line.split() for line in (ground.cwd / "starts").read_text().splitlines()]
-    reported = [leaf for step in run_ended(ground, ended)["steps"] for leaf in step["runs"]]
+    ended = play(installation, agent, kills)
+    assert shape(installation, ended) == wanted
+    starts = [line.split() for line in (installation.cwd / "starts").read_text().splitlines()]
+    reported = [leaf for step in run_ended(installation, ended)["steps"] for leaf in step["runs"]]
     assert sorted(run for _, run in starts) == sorted(reported)
     assert len(set(reported)) == len(reported) == RUNS
-    kinds = [event["data"]["kind"] for event in ground.events(ended["id"]) if event["type"] == "run.created"]
+    kinds = [event["data"]["kind"] for event in installation.events(ended["id"]) if event["type"] == "run.created"]
     assert {kind: kinds.count(kind) for kind in kinds} == {"chain": 1, "leaf": RUNS, "loop": 2, "group": 1}
-    gates = [event["data"] for event in ground.events(ended["id"]) if event["type"] == "gate"]
+    gates = [event["data"] for event in installation.events(ended["id"]) if event["type"] == "gate"]
     assert sorted(gate["run"] for gate in gates) == sorted({gate["run"] for gate in gates})
 
 
 def test_a_chain_of_six_steps_ends_the_same_through_3_kills_of_the_server(
-    ground: Ground, agent: Bin, world: Path
+    installation: Installation, agent: Bin, world: Path
 ) -> None:
-    torture(ground, agent, 3, world)
+    torture(installation, agent, 3, world)
 
 
 @pytest.mark.slow
 def test_a_chain_of_six_steps_ends_the_same_through_30_kills_of_the_server(
-    ground: Ground, agent: Bin, world: Path
+    installation: Installation, agent: Bin, world: Path
 ) -> None:
-    torture(ground, agent, 30, world)
+    torture(installation, agent, 30, world)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, verdict, wait_for
+from torture.installation import Installation, verdict, wait_for
 from world import Bin, Hocket
 
 FORGED = """
@@ -52,11 +52,11 @@ def test_elapsed_time_is_right_when_the_clock_is_set(
     """Torture row 56: while it runs, across a restart of the server, and after its end."""
     agent("held", "print('ready', flush=True)\nopen('gate').read()")
     os.mkfifo(project / "gate")
-    ground = Ground(home, project)
+    installation = Installation(home, project)
     before = time.monotonic()
-    run = ground.spawn("held")
-    ground.said(run, b"ready")
-    wait_for(lambda: ground.run(run)["status"] == "running", "the server to notice its start")
+    run = installation.spawn("held")
+    installation.said(run, b"ready")
+    wait_for(lambda: installation.run(run)["status"] == "running", "the server to notice its start")
     begun = time.monotonic()
     set_clock(hours)
 
@@ -64,16 +64,16 @@ def test_elapsed_time_is_right_when_the_clock_is_set(
         assert since <= elapsed <= time.monotonic() - before
 
     seen = time.monotonic() - begun
-    check(ground.run(run)["elapsed"], seen)
-    ground.kill_server()
+    check(installation.run(run)["elapsed"], seen)
+    installation.kill_server()
     seen = time.monotonic() - begun
-    check(ground.run(run)["elapsed"], seen)
+    check(installation.run(run)["elapsed"], seen)
     assert " 0:" in hocket("ps").stdout
     assert "elapsed  0:" in hocket("show", "1").stdout
     (project / "gate").open("w").close()
-    ended = ground.ended(run)
+    ended = installation.ended(run)
     check(ended["elapsed"], seen)
-    (end,) = [event["data"] for event in ground.events(run) if event["type"] == "run.ended"]
+    (end,) = [event["data"] for event in installation.events(run) if event["type"] == "run.ended"]
     assert end["duration"] == ended["elapsed"]
     assert abs((ended["ended_at"] - ended["started_at"]) / HOURS - hours) < 0.5, "times of day stay times of day"
 
@@ -87,8 +87,8 @@ def test_steps_and_summary_are_right_when_the_clock_is_set(
     agent("brief", "print('brief')")
     os.mkfifo(project / "gate")
     watching = hocket.start("run", "brief -> held", "--plain")
-    ground = Ground(home, project)
-    wait_for(lambda: "ready" in str(ground.client.request("GET", "/api/runs?all=1")), "the second step")
+    installation = Installation(home, project)
+    wait_for(lambda: "ready" in str(installation.client.request("GET", "/api/runs?all=1")), "the second step")
     set_clock(hours)
     (project / "gate").open("w").close()
     _, told = watching.communicate(timeout=PATIENCE)
@@ -97,7 +97,7 @@ def test_steps_and_summary_are_right_when_the_clock_is_set(
     assert len(lines) == 3, told
     for line in lines:
         assert " 0:" in line, told
-    for child in ground.client.request("GET", "/api/runs?all=1"):
+    for child in installation.client.request("GET", "/api/runs?all=1"):
         assert 0 <= child["elapsed"] < 60
 
 
@@ -106,13 +106,13 @@ def test_a_time_limit_is_kept_when_the_clock_is_set(
 ) -> None:
     """Torture row 56: a limit neither strikes early nor waits for hours."""
     agent("sleeper", "import signal\nprint('ready', flush=True)\nsignal.pause()")
-    ground = Ground(home, project)
-    long, short = ground.spawn("sleeper", timeout=600), ground.spawn("sleeper", timeout=3)
-    ground.said(long, b"ready")
+    installation = Installation(home, project)
+    long, short = installation.spawn("sleeper", timeout=600), installation.spawn("sleeper", timeout=3)
+    installation.said(long, b"ready")
     set_clock(-2)
-    assert verdict(ground.ended(short))[:2] == ("failed", "timeout")
+    assert verdict(installation.ended(short))[:2] == ("failed", "timeout")
     set_clock(3)
-    ground.kill_server()
-    assert ground.run(long)["status"] == "running"
-    ground.client.request("POST", f"/api/runs/{long}/stop", {})
-    assert verdict(ground.ended(long))[:2] == ("stopped", "stopped")
+    installation.kill_server()
+    assert installation.run(long)["status"] == "running"
+    installation.client.request("POST", f"/api/runs/{long}/stop", {})
+    assert verdict(installation.ended(long))[:2] == ("stopped", "stopped")

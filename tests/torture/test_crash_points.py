@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import pytest
-from torture.ground import Ground, Run, child_named, kill, wait_for
+from torture.installation import Installation, Run, child_named, kill, wait_for
 from world import Bin, processes_of, wait_until_none
 
 from hocket.keeper import files
@@ -88,7 +88,7 @@ class Home:
         self.folder = folder
         self.place = folder / "h"
         self.place.mkdir(mode=0o700)
-        self.ground = Ground(self.place, folder)
+        self.installation = Installation(self.place, folder)
         self._numbers = itertools.count()
 
     def try_point(self, calls: Calls, nth: int) -> Trial:
@@ -97,12 +97,12 @@ class Home:
         log = self.folder / f"strace-{number}"
         traced = self._process_of(calls.target)
         with strace(traced, calls, nth, log) as tracer:
-            run = self.ground.spawn("victim", str(ledger), str(code), key=f"key-{number}")
+            run = self.installation.spawn("victim", str(ledger), str(code), key=f"key-{number}")
             self._see_to_the_end(run, tracer, log)
         killed = {int(pid) for pid in KILLED.findall(log.read_text())}
         starts = len(ledger.read_text().splitlines()) if ledger.exists() else 0
         may_be_lost = calls.target == "zygote" and killed != {traced}
-        wrong = self._judge(self.ground.run(run), code, starts, may_be_lost)
+        wrong = self._judge(self.installation.run(run), code, starts, may_be_lost)
         return Trial(bool(killed), [f"{calls.name} {nth} of {calls.target}: {line}" for line in wrong])
 
     def close(self) -> dict[int, str]:
@@ -110,7 +110,7 @@ class Home:
         deadline = time.monotonic() + BOUND
         while processes_of(self.place) and time.monotonic() < deadline:
             # More than one: the last keeper may have started another server, which is still on its way.
-            if (pid := self.ground.living_server()) is not None:
+            if (pid := self.installation.living_server()) is not None:
                 kill(pid, signal.SIGTERM)
             wait_until_none(self.place, 0.1)
         left = processes_of(self.place)
@@ -119,25 +119,25 @@ class Home:
         return left
 
     def _process_of(self, target: Target) -> int:
-        server = self.ground.server_pid()
+        server = self.installation.server_pid()
         if target == "server":
             return server
         if child_named(server, "zygote") is None:
             # It was killed before; the next run brings it back.
-            self.ground.ended(self.ground.spawn("/bin/true"))
-        return self.ground.zygote_pid()
+            self.installation.ended(self.installation.spawn("/bin/true"))
+        return self.installation.zygote_pid()
 
     def _see_to_the_end(self, run: str, tracer: subprocess.Popen[str], log: Path) -> None:
         deadline = time.monotonic() + BOUND
-        for _ in self.ground.client.follow_ticking(run, 0.01):
+        for _ in self.installation.client.follow_ticking(run, 0.01):
             if tracer.poll() is None and KILLED.search(log.read_text()):
                 # Once is enough: whoever takes over from the victim is to be left alone. Killed, because a tracer
                 # that is asked to end waits for threads which the death of their process has already taken.
                 tracer.kill()
             if time.monotonic() > deadline:
-                raise AssertionError(f"stuck: {self.ground.run(run)}")
+                raise AssertionError(f"stuck: {self.installation.run(run)}")
         # A run is over for its readers a little before its keeper is; the last calls are to be hit too.
-        folder = str(self.ground.folder(run))
+        folder = str(self.installation.folder(run))
         wait_for(lambda: not files.is_locked(folder), "the end of the keeper")
 
     def _judge(self, run: Run, code: int, starts: int, may_be_lost: bool) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, all_gone, kill, verdict, wait_for
+from torture.installation import Installation, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -47,24 +47,24 @@ def children(project: Path) -> Callable[[], list[int]]:
 
 
 def test_forged_children_are_gone_when_run_ends(
-    ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+    installation: Installation, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
     agent("forger", CHILDREN)
-    run = ground.spawn("forger", str(project / "pids"))
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    run = installation.spawn("forger", str(project / "pids"))
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
     assert all_gone(children(), 0)
 
 
 def test_forged_children_are_gone_when_run_is_stopped(
-    ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+    installation: Installation, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
     agent("forger", CHILDREN + STAY)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.3\n")
-    run = ground.spawn("forger", str(project / "pids"))
+    run = installation.spawn("forger", str(project / "pids"))
     pids = children()
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
     assert all_gone(pids, 0)
 
@@ -72,17 +72,17 @@ def test_forged_children_are_gone_when_run_is_stopped(
 @pytest.mark.own_server
 @pytest.mark.parametrize("is_served", [True, False])
 def test_forged_children_are_gone_when_keeper_is_killed(
-    is_served: bool, ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+    is_served: bool, installation: Installation, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49."""
     agent("forger", CHILDREN + STAY)
-    run = ground.spawn("forger", str(project / "pids"))
+    run = installation.spawn("forger", str(project / "pids"))
     pids = children()
-    keeper = ground.identity(run).keeper
+    keeper = installation.identity(run).keeper
     if not is_served:
-        ground.kill_server()
+        installation.kill_server()
     kill(keeper)
-    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+    assert verdict(installation.ended(run)) == ("lost", "lost", None)
     assert all_gone(pids, 0)
 
 
@@ -97,34 +97,36 @@ def test_forged_children_are_gone_when_gate_ends(
     assert all_gone(children(), 0)
 
 
-def test_spawned_run_survives_when_its_starter_ends(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_spawned_run_survives_when_its_starter_ends(
+    installation: Installation, hocket: Hocket, agent: Bin, project: Path
+) -> None:
     """Torture row 49. It has a keeper of its own, which is what spares it."""
     agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
     agent("starter", f"#!/bin/sh\nexec hocket spawn held -- {project / 'gate'}\n")
     os.mkfifo(project / "gate")
     assert hocket("run", "starter").returncode == 0
     held = wait_for(lambda: [run for run in hocket.runs() if run["agent"] == "held"], "the other run")[0]["id"]
-    ground.said(held, b"ready")
+    installation.said(held, b"ready")
     (project / "gate").open("w").close()
-    assert verdict(ground.ended(held)) == ("done", "exit", 0)
+    assert verdict(installation.ended(held)) == ("done", "exit", 0)
 
 
 @pytest.mark.own_server
-def test_agent_started_server_survives_when_run_ends(ground: Ground, agent: Bin, project: Path) -> None:
+def test_agent_started_server_survives_when_run_ends(installation: Installation, agent: Bin, project: Path) -> None:
     """Torture row 49. Its processes are below the keeper of the run that started it; their locks spare them."""
     agent("held", "import sys\nprint('ready', flush=True)\nopen(sys.argv[1]).read()")
     agent("starter", f"#!/bin/sh\nkill -9 $1\nhocket spawn held --json -- {project / 'gate'} > {project / 'spawned'}\n")
     os.mkfifo(project / "gate")
-    first = ground.server_pid()
-    run = ground.spawn("starter", str(first))
+    first = installation.server_pid()
+    run = installation.spawn("starter", str(first))
     wait_for(lambda: (project / "spawned").exists() and (project / "spawned").read_text(), "a run of the new server")
-    second = wait_for(lambda: (pid := ground.living_server()) != first and pid, "a new server")
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
-    assert ground.server_pid() == second
-    held = next(one["id"] for one in ground.client.request("GET", "/api/runs?all=1") if one["agent"] == "held")
-    ground.said(held, b"ready")
+    second = wait_for(lambda: (pid := installation.living_server()) != first and pid, "a new server")
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
+    assert installation.server_pid() == second
+    held = next(one["id"] for one in installation.client.request("GET", "/api/runs?all=1") if one["agent"] == "held")
+    installation.said(held, b"ready")
     (project / "gate").open("w").close()
-    assert verdict(ground.ended(held)) == ("done", "exit", 0)
+    assert verdict(installation.ended(held)) == ("done", "exit", 0)
 
 
 IMPOSTOR = """
@@ -146,14 +148,14 @@ while True: signal.pause()
 
 @pytest.mark.parametrize("lock", ["lock", "other"])
 def test_impostor_of_killed_keeper_is_ended(
-    lock: str, ground: Ground, agent: Bin, project: Path, children: Callable[[], list[int]]
+    lock: str, installation: Installation, agent: Bin, project: Path, children: Callable[[], list[int]]
 ) -> None:
     """Torture row 49. With the run's own lock it passes for a keeper until the run is to end."""
     agent("impostor", IMPOSTOR)
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.3\n")
-    run = ground.spawn("impostor", str(project / "pids"), lock)
+    run = installation.spawn("impostor", str(project / "pids"), lock)
     pids = children()
     if lock == "lock":
-        ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+        installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert verdict(installation.ended(run)) == ("lost", "lost", None)
     assert all_gone(pids, 0)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill
+from torture.installation import Installation, environment, kill
 from world import Bin
 
 from hocket.client import Client
@@ -28,17 +28,19 @@ print("done by", os.environ["HOCKET_RUN"])
 """
 
 
-def new_task(ground: Ground) -> str:
-    return str(ground.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(ground.cwd)})["id"])
+def new_task(installation: Installation) -> str:
+    return str(
+        installation.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(installation.cwd)})["id"]
+    )
 
 
 @contextmanager
-def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> Iterator[None]:
+def at_once(installation: Installation, count: int, ask: Callable[[Client, int], None]) -> Iterator[None]:
     """So many requests from ten callers, each of whom would start a server where there is none, up to their end."""
     numbers = iter(range(count))
 
     def some() -> None:
-        client = Ground(ground.home, ground.cwd).client
+        client = Installation(installation.home, installation.cwd).client
         for number in numbers:
             ask(client, number)
 
@@ -49,7 +51,7 @@ def at_once(ground: Ground, count: int, ask: Callable[[Client, int], None]) -> I
             one.result(90)
 
 
-def storm(ground: Ground, count: int, kills: int, task: str, key: str) -> tuple[list[str], list[str]]:
+def storm(installation: Installation, count: int, kills: int, task: str, key: str) -> tuple[list[str], list[str]]:
     """So many callers at once while the server is killed so often: the hand-offs they were told of, and refusals."""
     told: list[str] = []
     refused: list[str] = []
@@ -63,26 +65,26 @@ def storm(ground: Ground, count: int, kills: int, task: str, key: str) -> tuple[
             refused.append(error.message)
 
     moments = random.Random(count)
-    with at_once(ground, count, ask):
+    with at_once(installation, count, ask):
         for _ in range(kills):
-            pid = ground.server_pid()
+            pid = installation.server_pid()
             time.sleep(moments.uniform(0, 0.15))  # A moment without a pattern is what is wanted here, not a condition.
             kill(pid)
     return told, refused
 
 
-def finish(ground: Ground, task: str, handoff: str) -> dict[str, Any]:
+def finish(installation: Installation, task: str, handoff: str) -> dict[str, Any]:
     """Let the agent end; the task afterwards."""
-    (ground.cwd / "go").touch()
-    record = ground.client.request("GET", f"/api/tasks/{task}/handoffs/{handoff}")
-    ground.ended(record["run"], 30)
-    after: dict[str, Any] = ground.client.request("GET", f"/api/tasks/{task}")
+    (installation.cwd / "go").touch()
+    record = installation.client.request("GET", f"/api/tasks/{task}/handoffs/{handoff}")
+    installation.ended(record["run"], 30)
+    after: dict[str, Any] = installation.client.request("GET", f"/api/tasks/{task}")
     (only,) = after["agentChain"]
     assert (only["id"], only["status"]) == (handoff, "done")
     assert only["output"] == f"done by {only['run']}\n"
-    assert (ground.cwd / "starts").read_text().split() == [only["run"]]
+    assert (installation.cwd / "starts").read_text().split() == [only["run"]]
     assert (after["currentAgent"], after["status"]["type"]) == (None, "waiting")
-    events = ground.client.request("GET", f"/api/tasks/{task}/history")["events"]
+    events = installation.client.request("GET", f"/api/tasks/{task}/history")["events"]
     kinds = Counter(event["eventType"] for event in events)
     assert (kinds["agent_handoff_started"], kinds["agent_handoff_completed"]) == (1, 1)
     return after
@@ -90,39 +92,41 @@ def finish(ground: Ground, task: str, handoff: str) -> dict[str, Any]:
 
 @pytest.mark.req("S2-38", "S2-83", "S2-84")
 @pytest.mark.timeout(120)  # several servers have to come up, also on a machine that is busy
-def test_of_fifty_callers_one_gets_the_task_while_the_server_is_killed(ground: Ground, agent: Bin) -> None:
+def test_of_fifty_callers_one_gets_the_task_while_the_server_is_killed(installation: Installation, agent: Bin) -> None:
     """Torture row 26."""
     agent("worker", AGENT)
-    task = new_task(ground)
-    told, refused = storm(ground, 50, 2, task, "caller-{}")
+    task = new_task(installation)
+    told, refused = storm(installation, 50, 2, task, "caller-{}")
     assert (len(told), len(refused)) == (1, 49)
-    finish(ground, task, told[0])
+    finish(installation, task, told[0])
 
 
 @pytest.mark.req("S2-83")
 @pytest.mark.timeout(120)  # the same
-def test_a_hundred_equal_requests_are_one_hand_off_while_the_server_is_killed(ground: Ground, agent: Bin) -> None:
+def test_a_hundred_equal_requests_are_one_hand_off_while_the_server_is_killed(
+    installation: Installation, agent: Bin
+) -> None:
     """Torture row 27."""
     agent("worker", AGENT)
-    task = new_task(ground)
-    told, refused = storm(ground, 100, 2, task, "the same")
+    task = new_task(installation)
+    told, refused = storm(installation, 100, 2, task, "the same")
     assert refused == []
     assert len(told) == 100
     assert len(set(told)) == 1
-    finish(ground, task, told[0])
+    finish(installation, task, told[0])
 
 
 @pytest.mark.timeout(120)  # the same
-def test_a_hundred_equal_wishes_are_one_task_while_the_server_is_killed(ground: Ground) -> None:
+def test_a_hundred_equal_wishes_are_one_task_while_the_server_is_killed(installation: Installation) -> None:
     """Torture row 27."""
     made: list[str] = []
 
     def ask(client: Client, number: int) -> None:
         made.append(client.request("POST", "/api/tasks", {"description": "once"}, "one wish")["id"])
 
-    with at_once(ground, 100, ask):
+    with at_once(installation, 100, ask):
         for _ in range(2):
-            kill(ground.server_pid())
+            kill(installation.server_pid())
     assert len(made) == 100
     assert len(set(made)) == 1
-    assert len(ground.client.request("GET", "/api/tasks")) == 1
+    assert len(installation.client.request("GET", "/api/tasks")) == 1

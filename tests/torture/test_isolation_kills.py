@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill, wait_for
+from torture.installation import Installation, environment, kill, wait_for
 from workflows.repositories import branches, git, make_repository, picture, worktrees
 from world import Bin
 
@@ -50,22 +50,22 @@ def project(world: Path) -> Path:
     return world / "p"
 
 
-def start(ground: Ground, dsl: str) -> str:
-    body = {"dsl": dsl, "cwd": str(ground.cwd), "env": environment(), "isolation": "worktree"}
-    return str(ground.client.request("POST", "/api/runs", body, "key")["id"])
+def start(installation: Installation, dsl: str) -> str:
+    body = {"dsl": dsl, "cwd": str(installation.cwd), "env": environment(), "isolation": "worktree"}
+    return str(installation.client.request("POST", "/api/runs", body, "key")["id"])
 
 
 def starts() -> list[str]:
     return Path(os.environ["HOME"], "starts").read_text().splitlines()
 
 
-def events(ground: Ground, run: str, kind: str) -> list[dict[str, Any]]:
-    return [event["data"] for event in ground.events(run) if event["type"] == kind]
+def events(installation: Installation, run: str, kind: str) -> list[dict[str, Any]]:
+    return [event["data"] for event in installation.events(run) if event["type"] == kind]
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
-    ground: Ground, project: Path, home: Path, world: Path, agent: Bin, moment: str
+    installation: Installation, project: Path, home: Path, world: Path, agent: Bin, moment: str
 ) -> None:
     real = next(path for folder in os.environ["PATH"].split(":") if (path := Path(folder, "git")).exists())
     os.mkfifo(world / "door")
@@ -73,13 +73,13 @@ def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
     before = picture(project)
     deed = MOMENTS[moment].format(git=real, home=home, records=project / ".git/worktrees")
     agent("git", SLOW_GIT.format(place=world, before=deed, git=real))
-    run = start(ground, "builder -> builder")
+    run = start(installation, "builder -> builder")
     wait_for((world / "there").exists, "git at work")
-    ground.kill_server()
-    ended = ground.ended(run)
+    installation.kill_server()
+    ended = installation.ended(run)
     assert (ended["status"], ended["reason"]) == ("done", "single_run")
     assert [line.split()[0] for line in starts()] == ["builder"] * 2
-    assert len(events(ground, run, "worktree")) == 2
+    assert len(events(installation, run, "worktree")) == 2
     (world / "bin/git").unlink()
     assert len(worktrees(project)) == len(branches(project)) == 2
     assert [git(tree, "status", "--porcelain") for tree in worktrees(project)] == ["", ""]
@@ -87,22 +87,22 @@ def test_a_server_killed_while_a_worktree_is_made_leaves_one_and_no_other(
 
 
 def test_a_chain_in_worktrees_ends_the_same_through_kills_at_any_moment(
-    ground: Ground, project: Path, agent: Bin
+    installation: Installation, project: Path, agent: Bin
 ) -> None:
     for name in ("first", "left", "right", "loop", "last"):
         agent(name, AGENT)
     before = picture(project)
-    run = start(ground, "first -> (left, right) -> loop:5 -> last")
+    run = start(installation, "first -> (left, right) -> loop:5 -> last")
     moments = random.Random(5)
     for _ in range(3):
-        pid = ground.server_pid()
+        pid = installation.server_pid()
         time.sleep(moments.uniform(0, 0.3))  # A moment without a pattern is what is wanted here, not a condition.
         kill(pid)
-    ended = ground.ended(run, 60)
+    ended = installation.ended(run, 60)
     assert (ended["status"], ended["result"]) == ("done", "first1 last1 loop1 loop2 loop3 readme\n")
     names = sorted(line.split()[0] for line in starts())
     assert names == ["first", "last", "left", "loop", "loop", "loop", "right"]
     assert [step["commits"] for step in ended["steps"]] == [1, 1, 1, 3, 1]
     assert len(worktrees(project)) == len(branches(project)) == 5
-    assert len(events(ground, run, "worktree")) == 5
+    assert len(events(installation, run, "worktree")) == 5
     assert picture(project) == before

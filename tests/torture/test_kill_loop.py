@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, Run, kill, wait_for
+from torture.installation import Installation, Run, kill, wait_for
 from world import Bin, processes_of
 
 from hocket.client.startup import lock_held, read_lock
@@ -60,10 +60,10 @@ def expected_output(number: int) -> bytes:
 
 
 @contextlib.contextmanager
-def starting_runs(ground: Ground, ledger: Path, runs: int, kills: int) -> Iterator[subprocess.Popen[str]]:
+def starting_runs(installation: Installation, ledger: Path, runs: int, kills: int) -> Iterator[subprocess.Popen[str]]:
     tally = ledger.with_name("kills")
     tally.touch()
-    counts, places = [str(runs), "30"], [ground.home, ground.cwd, ledger, tally]
+    counts, places = [str(runs), "30"], [installation.home, installation.cwd, ledger, tally]
     command = [sys.executable, "-c", CLIENT, *counts, *map(str, places), str(kills)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
         try:
@@ -85,11 +85,11 @@ def wait_for_server(home: str, client: subprocess.Popen[str]) -> int | None:
     return None if pid < 0 else pid
 
 
-def kill_again_and_again(ground: Ground, client: subprocess.Popen[str], tally: Path, kills: int) -> int:
+def kill_again_and_again(installation: Installation, client: subprocess.Popen[str], tally: Path, kills: int) -> int:
     """Kill the server at moments without a pattern; returns how often it was killed."""
     moments = random.Random(4711)
     done = 0
-    while done < kills and (pid := wait_for_server(str(ground.home), client)) is not None:
+    while done < kills and (pid := wait_for_server(str(installation.home), client)) is not None:
         time.sleep(moments.uniform(0, 0.15))
         kill(pid)
         done += 1
@@ -98,7 +98,7 @@ def kill_again_and_again(ground: Ground, client: subprocess.Popen[str], tally: P
     return done
 
 
-def check_run(ground: Ground, ledger: Path, number: int, run: Run) -> list[str]:
+def check_run(installation: Installation, ledger: Path, number: int, run: Run) -> list[str]:
     """What is wrong with this run."""
     code = number % 6
     wrong = []
@@ -106,54 +106,58 @@ def check_run(ground: Ground, ledger: Path, number: int, run: Run) -> list[str]:
         wrong.append(f"{number}: {run['status']} {run['reason']}")
     if run["exit_code"] != code:
         wrong.append(f"{number}: exit code {run['exit_code']} and not {code}")
-    if ground.out(run["id"]) != expected_output(number):
+    if installation.out(run["id"]) != expected_output(number):
         wrong.append(f"{number}: its output is not what it wrote")
     if len((ledger / str(number)).read_bytes().splitlines()) != 1:
         wrong.append(f"{number}: started more than once")
-    said = [event["data"]["text"] for event in ground.events(run["id"]) if event["type"] == "text"]
+    said = [event["data"]["text"] for event in installation.events(run["id"]) if event["type"] == "text"]
     if said != expected_output(number).decode().splitlines():
         wrong.append(f"{number}: its events are not what it wrote")
     return wrong
 
 
-def every_run(ground: Ground) -> dict[str, Run]:
+def every_run(installation: Installation) -> dict[str, Run]:
     """Page after page: what the runs said is too long for one."""
     found: dict[str, Run] = {}
     top = ""
     while True:
-        told = ground.client.exchange("GET", f"/api/runs?all=1&limit=10000{top}")
+        told = installation.client.exchange("GET", f"/api/runs?all=1&limit=10000{top}")
         found |= {run["id"]: run for run in told["data"]}
         if told["meta"]["next"] is None:
             return found
         top = f"&before={told['meta']['next']}"
 
 
-def torture(ground: Ground, agent: Bin, ledger: Path, runs: int, kills: int) -> None:
+def torture(installation: Installation, agent: Bin, ledger: Path, runs: int, kills: int) -> None:
     agent("worker", AGENT)
     ledger.mkdir()
-    with starting_runs(ground, ledger, runs, kills) as client:
-        killed = kill_again_and_again(ground, client, ledger.with_name("kills"), kills)
+    with starting_runs(installation, ledger, runs, kills) as client:
+        killed = kill_again_and_again(installation, client, ledger.with_name("kills"), kills)
         output, _ = client.communicate(timeout=120 + runs / 10)
     assert killed == kills
     assert client.returncode == 0
     ids = {int(number): run for number, run in json.loads(output).items()}
     assert len(set(ids.values())) == runs
-    found = every_run(ground)
+    found = every_run(installation)
     assert found.keys() == set(ids.values())
-    wrong = [line for number, run in ids.items() for line in check_run(ground, ledger, number, found[run])]
+    wrong = [line for number, run in ids.items() for line in check_run(installation, ledger, number, found[run])]
     assert wrong == []
-    keep = {ground.server_pid(), ground.zygote_pid()}
-    assert processes_of(ground.home).keys() - keep - {os.getpid()} == set()
-    with contextlib.closing(sqlite3.connect(ground.home / "hocket.db")) as database:
+    keep = {installation.server_pid(), installation.zygote_pid()}
+    assert processes_of(installation.home).keys() - keep - {os.getpid()} == set()
+    with contextlib.closing(sqlite3.connect(installation.home / "hocket.db")) as database:
         assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
 @pytest.mark.timeout(100)  # twelve servers have to come up, which takes most of half a minute on two busy cores
-def test_60_runs_come_and_go_through_12_kills_of_the_server(ground: Ground, agent: Bin, world: Path) -> None:
-    torture(ground, agent, world / "ledger", runs=60, kills=12)
+def test_60_runs_come_and_go_through_12_kills_of_the_server(
+    installation: Installation, agent: Bin, world: Path
+) -> None:
+    torture(installation, agent, world / "ledger", runs=60, kills=12)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)  # a thousand servers have to come up
-def test_5000_runs_come_and_go_through_1000_kills_of_the_server(ground: Ground, agent: Bin, world: Path) -> None:
-    torture(ground, agent, world / "ledger", runs=5000, kills=1000)
+def test_5000_runs_come_and_go_through_1000_kills_of_the_server(
+    installation: Installation, agent: Bin, world: Path
+) -> None:
+    torture(installation, agent, world / "ledger", runs=5000, kills=1000)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill, wait_for
+from torture.installation import Installation, environment, kill, wait_for
 from world import Bin
 
 from hocket.client import Client
@@ -27,19 +27,19 @@ THREADS = 16
 class Tree:
     """Runs that start runs, each by its own token, as agents do."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
         self._local = threading.local()
 
     def token(self, run: str) -> str:
-        return self.ground.said(run, b"ready").split()[1].decode()
+        return self.installation.said(run, b"ready").split()[1].decode()
 
     def start(self, token: str | None = None, **more: Any) -> str:
         """The new run, or the error that it is refused with."""
         clients: dict[str | None, Client] = self._local.__dict__.setdefault("clients", {})
         if token not in clients:
-            clients[token] = Client(str(self.ground.home), self.ground.start_server, token=token)
-        body = {"agent": "waiting", "cwd": str(self.ground.cwd), "env": environment(), **more}
+            clients[token] = Client(str(self.installation.home), self.installation.start_server, token=token)
+        body = {"agent": "waiting", "cwd": str(self.installation.cwd), "env": environment(), **more}
         return str(clients[token].request("POST", "/api/runs", body)["id"])
 
     def attempt(self, token: str | None) -> str:
@@ -51,13 +51,13 @@ class Tree:
         return "started"
 
     def live(self) -> list[dict[str, Any]]:
-        return list(self.ground.client.request("GET", "/api/runs"))
+        return list(self.installation.client.request("GET", "/api/runs"))
 
 
 @pytest.fixture
-def tree(ground: Ground, agent: Bin) -> Tree:
+def tree(installation: Installation, agent: Bin) -> Tree:
     agent("waiting", WAITING)
-    return Tree(ground)
+    return Tree(installation)
 
 
 def at_once(work: Callable[[str | None], str], tokens: Iterable[str | None]) -> Counter[str]:
@@ -106,7 +106,7 @@ def test_a_fan_of_a_thousand_starts_has_exactly_as_many_children_as_are_allowed(
     outcomes = at_once(tree.attempt, [token] * 1000)
     assert outcomes == {"started": 8, "limit children:": 992}
     assert sum(run["parent"] == parent for run in tree.live()) == 8
-    assert len(list((tree.ground.home / "runs").glob("*/*"))) == 9
+    assert len(list((tree.installation.home / "runs").glob("*/*"))) == 9
 
 
 def test_the_last_place_below_an_agent_goes_to_one_of_two_that_race_for_it(tree: Tree, home: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_last_place_below_an_agent_goes_to_one_of_two_that_race_for_it(tree:
         assert at_once(tree.attempt, [token, token]) == {"started": 1, "limit children:": 1}
         children = [run for run in tree.live() if run["parent"] == parent]
         assert len(children) == 2
-        tree.ground.client.request("POST", f"/api/runs/{children[-1]['id']}/stop")
+        tree.installation.client.request("POST", f"/api/runs/{children[-1]['id']}/stop")
 
 
 def test_two_agents_that_race_for_the_last_place_of_all_never_work_side_by_side(tree: Tree, home: Path) -> None:
@@ -131,21 +131,21 @@ def test_two_agents_that_race_for_the_last_place_of_all_never_work_side_by_side(
         assert len(racers) == 2
         wait_for(lambda: "running" in states(tree), "one of them at work")
         assert sorted(states(tree)) == ["running", "starting"]
-        assert len(agents_at_work(tree.ground)) == 3
+        assert len(agents_at_work(tree.installation)) == 3
         first = next(run["id"] for run in tree.live() if run["parent"] and run["status"] == "running")
         second = next(run["id"] for run in racers if run["id"] != first)
-        tree.ground.client.request("POST", f"/api/runs/{first}/stop")
+        tree.installation.client.request("POST", f"/api/runs/{first}/stop")
         wait_for(lambda: "running" in states(tree), "the other one's turn")
-        assert len(agents_at_work(tree.ground)) == 3
-        tree.ground.client.request("POST", f"/api/runs/{second}/stop")
+        assert len(agents_at_work(tree.installation)) == 3
+        tree.installation.client.request("POST", f"/api/runs/{second}/stop")
 
 
 def states(tree: Tree) -> list[str]:
     return [run["status"] for run in tree.live() if run["parent"]]
 
 
-def agents_at_work(ground: Ground) -> list[int]:
-    return [run["pid"] for run in ground.client.request("GET", "/api/runs") if run["pid"]]
+def agents_at_work(installation: Installation) -> list[int]:
+    return [run["pid"] for run in installation.client.request("GET", "/api/runs") if run["pid"]]
 
 
 @pytest.mark.slow
@@ -168,7 +168,7 @@ def test_no_limit_is_run_past_while_the_server_is_killed_in_between(tree: Tree) 
     try:
         for _ in range(4):
             wait_for(lambda: sum(run["parent"] == parent for run in tree.live()) >= 1, "a child")
-            kill(tree.ground.server_pid())
+            kill(tree.installation.server_pid())
     finally:
         stop.set()
         for one in crowd:
@@ -176,4 +176,4 @@ def test_no_limit_is_run_past_while_the_server_is_killed_in_between(tree: Tree) 
     while tree.attempt(token) == "started":
         pass
     assert sum(run["parent"] == parent for run in tree.live()) == 8
-    assert len(list((tree.ground.home / "runs").glob("*/*"))) == 9
+    assert len(list((tree.installation.home / "runs").glob("*/*"))) == 9

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, is_alive, kill, verdict, wait_for
+from torture.installation import Installation, is_alive, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.errors import DiskLow
@@ -58,28 +58,28 @@ def test_a_full_disk_costs_no_output_and_heals_without_a_restart(
     agent("filler", FILLER)
     with tmpfs(home, "size=8m,mode=700") as remount:
         (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
-        ground = Ground(home, project)
+        installation = Installation(home, project)
         gates = [project / f"gate-{number}" for number in range(20)]
         for gate in gates:
             os.mkfifo(gate)
-        runs = [ground.spawn("filler", str(gate), str(number % 7)) for number, gate in enumerate(gates)]
+        runs = [installation.spawn("filler", str(gate), str(number % 7)) for number, gate in enumerate(gates)]
         for run in runs:
-            ground.said(run, b"ready")
-        server = ground.server_pid()
+            installation.said(run, b"ready")
+        server = installation.server_pid()
         for gate in gates:
             gate.open("w").close()
         wait_for(lambda: os.statvfs(home).f_bavail == 0, "a full disk")
         with pytest.raises(DiskLow) as refused:
-            ground.spawn("/bin/true")
+            installation.spawn("/bin/true")
         assert refused.value.status == 507
         remount("size=64m")
-        ended = [ground.ended(run, 30) for run in runs]
+        ended = [installation.ended(run, 30) for run in runs]
         assert [run["exit_code"] for run in ended] == [number % 7 for number in range(20)]
-        assert [len(ground.out(run)) for run in runs] == [len(b"ready\n") + 128 * 8192] * 20
-        assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
-        assert ground.server_pid() == server
+        assert [len(installation.out(run)) for run in runs] == [len(b"ready\n") + 128 * 8192] * 20
+        assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
+        assert installation.server_pid() == server
         assert integrity(home) == "ok"
-        ground.kill_server(signal.SIGTERM)
+        installation.kill_server(signal.SIGTERM)
 
 
 FILE_LIMIT = 8 * 2**20
@@ -95,16 +95,16 @@ for _ in range(10):
 def test_lost_output_is_told_with_the_end(home: Path, project: Path, agent: Bin, hocket: Hocket) -> None:
     """Torture row 45: what the disk does not take is counted, and the user is told how much it was."""
     agent("writer", TOO_MUCH)
-    ground = Ground(home, project, ["prlimit", f"--fsize={FILE_LIMIT}"])
-    run = ground.spawn("writer")
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
+    installation = Installation(home, project, ["prlimit", f"--fsize={FILE_LIMIT}"])
+    run = installation.spawn("writer")
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
     lost = 10 * 2**20 - FILE_LIMIT
-    events = ground.events(run)
+    events = installation.events(run)
     (text,) = [event["data"]["text"] for event in events if event["type"] == "notice"]
     assert text.startswith(f"{lost} bytes of output were lost")
     assert events[-1]["data"]["lost_bytes"] == lost
     assert text in hocket("logs", run).stdout
-    ground.kill_server(signal.SIGTERM)
+    installation.kill_server(signal.SIGTERM)
 
 
 def fill(path: Path) -> None:
@@ -130,13 +130,13 @@ def test_a_server_starts_on_a_full_disk(
     agent("sleeper", "import signal\nprint('ready', flush=True)\nsignal.pause()")
     with tmpfs(home, "size=32m,mode=700"):
         (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
-        ground = Ground(home, project)
-        run = ground.spawn("sleeper")
-        wait_for(lambda: any(event["type"] == "text" for event in ground.events(run)), "its first word")
+        installation = Installation(home, project)
+        run = installation.spawn("sleeper")
+        wait_for(lambda: any(event["type"] == "text" for event in installation.events(run)), "its first word")
         wait_for(lambda: reserve_of(home) == 4 * 1024**2, "the reserve")
         assert (home / "reserve").stat().st_blocks * 512 >= 4 * 1024**2
-        ground.kill_server(end)
-        wait_for(lambda: ground.living_server() is None, "the end of the server")
+        installation.kill_server(end)
+        wait_for(lambda: installation.living_server() is None, "the end of the server")
         fill(home / "filler")
         listed = hocket("ps")
         assert listed.returncode == 0, listed.stderr
@@ -144,18 +144,18 @@ def test_a_server_starts_on_a_full_disk(
         assert hocket("show", "1").returncode == 0
         assert "ready" in hocket("logs", "1").stdout
         with pytest.raises(DiskLow) as refused:
-            ground.spawn("/bin/true")
+            installation.spawn("/bin/true")
         assert refused.value.status == 507
         assert str(home) in refused.value.message
         stopped = hocket("stop", "1")
         assert stopped.returncode == 0, stopped.stderr
-        assert verdict(ground.run(run))[:2] == ("stopped", "stopped")
+        assert verdict(installation.run(run))[:2] == ("stopped", "stopped")
         # A killed server leaves a log of the database, which may have room for this.
         assert 0 < reserve_of(home) < 4 * 1024**2 or end is signal.SIGKILL
         (home / "filler").unlink()
         wait_for(lambda: reserve_of(home) == 4 * 1024**2, "the reserve to be made again")
-        assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
-        ground.kill_server(signal.SIGTERM)
+        assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
+        installation.kill_server(signal.SIGTERM)
 
 
 FLOOD = """
@@ -174,19 +174,19 @@ def test_a_run_that_filled_the_disk_is_stopped(hocket: Hocket, agent: Bin, home:
     agent("flood", FLOOD)
     with tmpfs(home, "size=48m,mode=700") as remount:
         (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
-        ground = Ground(home, project)
-        run = ground.spawn("flood")
-        identity = ground.identity(run)
+        installation = Installation(home, project)
+        run = installation.spawn("flood")
+        identity = installation.identity(run)
         wait_for(lambda: os.statvfs(home).f_bavail == 0, "the disk to be full")
-        ground.kill_server()
+        installation.kill_server()
         stopped = hocket("stop", "1", timeout=PATIENCE)
         if stopped.returncode != 0:
             assert stopped.returncode == 2
             assert "the disk is full" in stopped.stderr
         assert not is_alive(identity.pid)
         remount("size=400m")
-        assert verdict(ground.ended(run, 30))[:2] == ("stopped", "stopped")
-        ground.kill_server(signal.SIGTERM)
+        assert verdict(installation.ended(run, 30))[:2] == ("stopped", "stopped")
+        installation.kill_server(signal.SIGTERM)
 
 
 def integrity(home: Path) -> str:
@@ -287,12 +287,12 @@ DAMAGES = {
     [pytest.param(name, marks=[pytest.mark.slow] if name in ("cut in half", "emptied") else []) for name in DAMAGES],
 )
 def test_a_database_that_is_not_whole_is_refused_and_left_as_it_is(
-    name: str, ground: Ground, hocket: Hocket, home: Path
+    name: str, installation: Installation, hocket: Hocket, home: Path
 ) -> None:
     damage, end, reason = DAMAGES[name]
     path = home / "hocket.db"
-    ground.ended(ground.spawn("/bin/true"))
-    ground.kill_server(end)
+    installation.ended(installation.spawn("/bin/true"))
+    installation.kill_server(end)
     wait_for(lambda: not processes_of(home), "the end of the zygote")
     damage(path)
     before = digests(home)
@@ -315,11 +315,16 @@ def garble_page(path: Path, word: bytes) -> None:
         file.write(b"\x07" * 4096)
 
 
-def test_a_corrupt_page_of_events_is_told_once(ground: Ground, hocket: Hocket, home: Path, agent: Bin) -> None:
+def test_a_corrupt_page_of_events_is_told_once(
+    installation: Installation, hocket: Hocket, home: Path, agent: Bin
+) -> None:
     """Torture row 55."""
     agent("talker", "for n in range(3000): print(f'line {n:04} of a long story')")
-    torn, whole = ground.ended(ground.spawn("talker")), ground.ended(ground.spawn("/bin/echo", "whole"))
-    ground.kill_server(signal.SIGTERM)
+    torn, whole = (
+        installation.ended(installation.spawn("talker")),
+        installation.ended(installation.spawn("/bin/echo", "whole")),
+    )
+    installation.kill_server(signal.SIGTERM)
     wait_for(lambda: not processes_of(home), "the end of the zygote")
     garble_page(home / "hocket.db", b"line 1500 of a long story")
     sizes = []
@@ -333,31 +338,33 @@ def test_a_corrupt_page_of_events_is_told_once(ground: Ground, hocket: Hocket, h
     assert sizes[0] == sizes[1] == sizes[2], "the log does not grow with each attempt"
     assert (home / "server.log").read_text().count("malformed") == 1
     assert "whole" in hocket("logs", str(whole["number"])).stdout
-    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+    assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
     assert hocket("server", "stop").returncode == 0
     restored = hocket("doctor", "--restore")
     assert restored.returncode == 0, restored.stderr
-    ground.ended(torn["id"])
+    installation.ended(torn["id"])
     assert hocket("logs", str(torn["number"])).stdout.count("of a long story") == 3000
 
 
 @pytest.mark.parametrize("stays", [False, True], ids=["closes", "stays"])
-def test_a_foreign_reader_does_not_keep_a_server_from_starting(stays: bool, ground: Ground, home: Path) -> None:
+def test_a_foreign_reader_does_not_keep_a_server_from_starting(
+    stays: bool, installation: Installation, home: Path
+) -> None:
     """Torture row 57."""
-    runs = [ground.spawn("/bin/echo", str(number)) for number in range(3)]
-    assert [ground.ended(run)["result"] for run in runs] == ["0\n", "1\n", "2\n"]
-    before = [ground.events(run) for run in runs]
-    ground.kill_server()
+    runs = [installation.spawn("/bin/echo", str(number)) for number in range(3)]
+    assert [installation.ended(run)["result"] for run in runs] == ["0\n", "1\n", "2\n"]
+    before = [installation.events(run) for run in runs]
+    installation.kill_server()
     wait_for(lambda: not processes_of(home), "the end of the zygote")
     with contextlib.closing(sqlite3.connect(home / "hocket.db")) as reader:
         assert reader.execute("SELECT count(*) FROM runs").fetchone() == (3,)
         if stays:
-            assert [ground.events(run) for run in runs] == before
-            ground.kill_server()
+            assert [installation.events(run) for run in runs] == before
+            installation.kill_server()
             wait_for(lambda: not processes_of(home), "the end of the zygote")
     assert not (home / "hocket.db-wal").exists(), "the reader was the last to close the database"
-    assert [ground.events(run) for run in runs] == before
-    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+    assert [installation.events(run) for run in runs] == before
+    assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
 
 
 def digests(home: Path) -> dict[str, str]:
@@ -373,23 +380,23 @@ def digests(home: Path) -> dict[str, str]:
 def test_300_runs_need_less_than_256_descriptors(home: Path, project: Path, agent: Bin) -> None:
     agent("ending", '#!/bin/sh\necho "$1"\nexit "$1"\n')
     (home / "config.toml").write_text("[limits]\nleaves = 300\n")
-    ground = Ground(home, project, ["prlimit", "--nofile=256:256"])
-    runs = [ground.spawn("ending", str(number % 100)) for number in range(300)]
-    ended = [ground.ended(run, 60) for run in runs]
+    installation = Installation(home, project, ["prlimit", "--nofile=256:256"])
+    runs = [installation.spawn("ending", str(number % 100)) for number in range(300)]
+    ended = [installation.ended(run, 60) for run in runs]
     assert [run["exit_code"] for run in ended] == [number % 100 for number in range(300)]
     assert [run["result"] for run in ended] == [f"{number % 100}\n" for number in range(300)]
 
 
 def test_a_server_that_ran_out_of_descriptors_recovers(home: Path, project: Path, agent: Bin) -> None:
     agent("held", "import sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()\nsys.exit(6)")
-    ground = Ground(home, project, ["prlimit", "--nofile=64:64"])
+    installation = Installation(home, project, ["prlimit", "--nofile=64:64"])
     gates = [project / f"gate-{number}" for number in range(5)]
     for gate in gates:
         os.mkfifo(gate)
-    runs = [ground.spawn("held", str(gate)) for gate in gates]
+    runs = [installation.spawn("held", str(gate)) for gate in gates]
     for run in runs:
-        ground.said(run, b"1")
-    server = ground.server_pid()
+        installation.said(run, b"1")
+    server = installation.server_pid()
     with contextlib.ExitStack() as stack:
         for _ in range(80):
             one = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -398,9 +405,9 @@ def test_a_server_that_ran_out_of_descriptors_recovers(home: Path, project: Path
         wait_for(lambda: len(list(folder.iterdir())) >= 63, "the last descriptor to be taken")
         for gate in gates:
             gate.open("w").close()
-    assert [verdict(ground.ended(run, 30)) for run in runs] == [("failed", "exit", 6)] * 5
-    assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
-    assert ground.server_pid() == server
+    assert [verdict(installation.ended(run, 30)) for run in runs] == [("failed", "exit", 6)] * 5
+    assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
+    assert installation.server_pid() == server
 
 
 # --- Processes ----------------------------------------------------------------------------------------------
@@ -428,21 +435,21 @@ def test_runs_that_cannot_fork_are_started_when_they_can(home: Path, project: Pa
     os.mkfifo(project / "gate")
     with control_group(world.name, 1000) as group, open(project / "gate", "r+b", buffering=0) as gate:
         join = ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "join"]
-        ground = Ground(home, project, join)
-        server = ground.server_pid()
-        ground.zygote_pid()
+        installation = Installation(home, project, join)
+        server = installation.server_pid()
+        installation.zygote_pid()
         for _ in range(3):  # Threads count as well, and some begin with the first runs.
-            ground.ended(ground.spawn("/bin/true"))
+            installation.ended(installation.spawn("/bin/true"))
         at_rest = int((group / "pids.current").read_text())
         # Room for two keepers and their agents, and for the other half of a third one.
         (group / "pids.max").write_text(str(at_rest + 5))
-        runs = [ground.spawn("held", str(number)) for number in range(12)]
+        runs = [installation.spawn("held", str(number)) for number in range(12)]
         wait_for(lambda: int((group / "pids.events").read_text().split()[1]), "a refused fork")
         gate.write(b"\n" * 12)  # One line for each.
-        ended = [ground.ended(run, 60) for run in runs]
+        ended = [installation.ended(run, 60) for run in runs]
         assert [verdict(run) for run in ended] == [
             ("failed" if number else "done", "exit", number) for number in range(12)
         ]
         assert sorted(map(int, (project / "ledger").read_text().split())) == list(range(12))
-        assert ground.server_pid() == server
-        ground.kill_server(signal.SIGTERM)
+        assert installation.server_pid() == server
+        installation.kill_server(signal.SIGTERM)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, all_gone, verdict, wait_for
+from torture.installation import Installation, all_gone, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.keeper import linux
@@ -71,7 +71,7 @@ OBSTACLES = {
 
 
 @pytest.fixture
-def stubborn(agent: Bin, project: Path, ground: Ground) -> Iterator[list[int]]:
+def stubborn(agent: Bin, project: Path, installation: Installation) -> Iterator[list[int]]:
     """Puts agents `stubborn-N` on PATH, one for each obstacle; lets every keeper go on in the end."""
     (project / "hocket.toml").write_text("[run]\nstop_grace = 0.3\n")
     for number, (before, after) in enumerate(OBSTACLES.values()):
@@ -93,13 +93,13 @@ def name_of(obstacle: str) -> str:
     return f"stubborn-{list(OBSTACLES).index(obstacle)}"
 
 
-def begin(ground: Ground, obstacle: str, keepers: list[int], **limits: Any) -> tuple[str, list[int]]:
+def begin(installation: Installation, obstacle: str, keepers: list[int], **limits: Any) -> tuple[str, list[int]]:
     """A run that has put its obstacle up, and the processes of its tree."""
-    written = ground.cwd / "family"
-    run = ground.spawn(name_of(obstacle), str(written), **limits)
+    written = installation.cwd / "family"
+    run = installation.spawn(name_of(obstacle), str(written), **limits)
     wait_for(written.exists, "the agent's family")
     family = [int(word) for word in written.read_text().split()]
-    keeper = wait_for(lambda: find_keeper(str(ground.folder(run))), "the keeper")
+    keeper = wait_for(lambda: find_keeper(str(installation.folder(run))), "the keeper")
     keepers.append(keeper.pid)
     if "suspend" in obstacle:
         wait_for(lambda: is_suspended(keeper.pid), "a suspended keeper")
@@ -111,10 +111,12 @@ def is_suspended(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("obstacle", OBSTACLES)
-def test_stop_ends_tree_when_keeper_is_obstructed(obstacle: str, ground: Ground, stubborn: list[int]) -> None:
+def test_stop_ends_tree_when_keeper_is_obstructed(
+    obstacle: str, installation: Installation, stubborn: list[int]
+) -> None:
     """Torture row 48."""
-    run, family = begin(ground, obstacle, stubborn)
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    run, family = begin(installation, obstacle, stubborn)
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
     assert all_gone(family, 0)
 
@@ -122,17 +124,17 @@ def test_stop_ends_tree_when_keeper_is_obstructed(obstacle: str, ground: Ground,
 @pytest.mark.parametrize("limit", ["timeout", "idle_timeout"])
 @pytest.mark.parametrize("obstacle", ["suspended keeper without a bell", "keeper suspended again and again"])
 def test_time_limit_ends_tree_when_keeper_is_obstructed(
-    obstacle: str, limit: str, ground: Ground, stubborn: list[int]
+    obstacle: str, limit: str, installation: Installation, stubborn: list[int]
 ) -> None:
     """Torture row 48."""
-    run, family = begin(ground, obstacle, stubborn, **{limit: 1.5})
-    ended = ground.ended(run)
+    run, family = begin(installation, obstacle, stubborn, **{limit: 1.5})
+    ended = installation.ended(run)
     assert (ended["status"], ended["reason"]) == ("failed", limit)
     assert all_gone(family, 0)
 
 
 def test_chain_stops_when_keeper_is_obstructed(
-    ground: Ground, hocket: Hocket, stubborn: list[int], project: Path
+    installation: Installation, hocket: Hocket, stubborn: list[int], project: Path
 ) -> None:
     """Torture row 48."""
     written = project / "family"
@@ -143,11 +145,11 @@ def test_chain_stops_when_keeper_is_obstructed(
     assert all_gone([int(word) for word in written.read_text().split()], 0)
 
 
-def test_summary_says_when_server_had_to_kill(ground: Ground, stubborn: list[int]) -> None:
+def test_summary_says_when_server_had_to_kill(installation: Installation, stubborn: list[int]) -> None:
     """Torture row 48."""
-    run, _ = begin(ground, "keeper suspended again and again", stubborn)
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert "the server killed its processes" in ground.run(run)["error"]
+    run, _ = begin(installation, "keeper suspended again and again", stubborn)
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert "the server killed its processes" in installation.run(run)["error"]
 
 
 @contextmanager
@@ -173,61 +175,65 @@ def suspended_again_and_again(pid: int) -> Iterator[None]:
         continue_process(pid)
 
 
-def test_run_is_lost_when_keeper_never_continues(ground: Ground, agent: Bin, stubborn: list[int]) -> None:
+def test_run_is_lost_when_keeper_never_continues(installation: Installation, agent: Bin, stubborn: list[int]) -> None:
     """Torture row 48. The last resort: what such a run came to is not known."""
-    run, family = begin(ground, "suspended keeper", stubborn)
+    run, family = begin(installation, "suspended keeper", stubborn)
     with suspended_again_and_again(stubborn[0]):
-        stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+        stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
         assert stopped["status"] in ("lost", "stopped")
         assert all_gone(family, 0)
     if stopped["status"] == "lost":  # Between two signals it can get as far as the exit record.
-        assert "and the keeper" in ground.run(run)["error"]
+        assert "and the keeper" in installation.run(run)["error"]
         assert all_gone(stubborn, 5)
 
 
 @pytest.mark.own_server
-def test_next_server_carries_out_stop_after_kill(ground: Ground, stubborn: list[int]) -> None:
+def test_next_server_carries_out_stop_after_kill(installation: Installation, stubborn: list[int]) -> None:
     """Torture row 48."""
-    run, family = begin(ground, "keeper suspended again and again", stubborn)
-    asking = threading.Thread(target=ground.client.request, args=("POST", f"/api/runs/{run}/stop", {}), daemon=True)
+    run, family = begin(installation, "keeper suspended again and again", stubborn)
+    asking = threading.Thread(
+        target=installation.client.request, args=("POST", f"/api/runs/{run}/stop", {}), daemon=True
+    )
     asking.start()
-    wait_for(lambda: any(event["type"] == "input" for event in ground.events(run)), "the recorded stop")
-    ground.kill_server()
-    ended = ground.ended(run)
+    wait_for(lambda: any(event["type"] == "input" for event in installation.events(run)), "the recorded stop")
+    installation.kill_server()
+    ended = installation.ended(run)
     assert (ended["status"], ended["reason"]) == ("stopped", "stopped")
     assert all_gone(family, 0)
 
 
-def test_healthy_keeper_is_left_alone_when_stopping(ground: Ground, agent: Bin, project: Path) -> None:
+def test_healthy_keeper_is_left_alone_when_stopping(installation: Installation, agent: Bin, project: Path) -> None:
     """Torture row 48. An agent that uses all of its grace is ended by its keeper, and nothing else is reported."""
     agent("slow", "import signal, sys, time\n"
           "signal.signal(15, lambda *_: (time.sleep(1), print('bye', flush=True), sys.exit(4)))\n"
           "print('ready', flush=True)\nwhile True: signal.pause()")  # fmt: skip
     (project / "hocket.toml").write_text("[run]\nstop_grace = 10\n")
-    run = ground.spawn("slow")
-    ground.said(run, b"ready")
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    run = installation.spawn("slow")
+    installation.said(run, b"ready")
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
-    ended = ground.run(run)
+    ended = installation.run(run)
     assert (ended["exit_code"], ended["error"]) == (4, None)
 
 
-def test_no_suspended_keeper_stays_in_moved_directory(ground: Ground, agent: Bin, stubborn: list[int]) -> None:
+def test_no_suspended_keeper_stays_in_moved_directory(
+    installation: Installation, agent: Bin, stubborn: list[int]
+) -> None:
     """Torture row 48. The server knows the keeper that it has asked for, wherever that works."""
     agent(name_of("suspended keeper"), BEGINNING + ENDING % (MOVE + SUSPEND))
-    written = ground.cwd / "family"
-    run = ground.spawn(name_of("suspended keeper"), str(written))
+    written = installation.cwd / "family"
+    run = installation.spawn(name_of("suspended keeper"), str(written))
     wait_for(written.exists, "the agent's family")
     agent_pid, *others = [int(word) for word in written.read_text().split()]
     keeper = linux.scan()[agent_pid].ppid
     stubborn.append(keeper)
     wait_for(lambda: is_suspended(keeper), "a suspended keeper")
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert all_gone([agent_pid, *others], 0)
     assert all_gone([keeper], PATIENCE)
 
 
-def test_run_goes_on_when_agent_reads_bell(ground: Ground, agent: Bin) -> None:
+def test_run_goes_on_when_agent_reads_bell(installation: Installation, agent: Bin) -> None:
     """Torture row 48. Whenever the keeper comes second it reads nothing, which is no reason to end the run."""
     agent(
         "eager",
@@ -247,4 +253,4 @@ os.kill(reader, signal.SIGKILL)
 sys.exit(5)
 """,
     )
-    assert verdict(ground.ended(ground.spawn("eager"))) == ("failed", "exit", 5)
+    assert verdict(installation.ended(installation.spawn("eager"))) == ("failed", "exit", 5)

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, kill, verdict, wait_for
+from torture.installation import Installation, kill, verdict, wait_for
 from world import Bin
 
 from hocket.keeper import files
@@ -67,19 +67,19 @@ def gates(project: Path) -> list[Path]:
 
 @pytest.mark.parametrize("ends_alone", [False, True], ids=["ends under the new server", "ends without a server"])
 def test_run_of_an_old_keeper_is_adopted_and_finished(
-    ends_alone: bool, ground: Ground, agent: Bin, home: Path, gates: list[Path]
+    ends_alone: bool, installation: Installation, agent: Bin, home: Path, gates: list[Path]
 ) -> None:
     """Torture row 45."""
     program = agent("held", HELD)
     (home / "config.toml").write_text("[limits]\nleaves = 1\n")
-    first, run = (ground.spawn("held", str(gate)) for gate in gates)
-    ground.said(first, b"ready")
-    directory = str(ground.folder(run))
+    first, run = (installation.spawn("held", str(gate)) for gate in gates)
+    installation.said(first, b"ready")
+    directory = str(installation.folder(run))
     assert files.state(directory) == "unstarted"
-    ground.kill_server(signal.SIGKILL)
+    installation.kill_server(signal.SIGKILL)
     env = {"PATH": os.environ["PATH"], "HOCKET_HOME": str(home), "HOCKET_RUN": run}
     argv = [str(program), str(gates[1])]
-    files.create(directory, {"run": run, "argv": argv, "cwd": str(ground.cwd), "env": env, "stdin": "empty"})
+    files.create(directory, {"run": run, "argv": argv, "cwd": str(installation.cwd), "env": env, "stdin": "empty"})
     with subprocess.Popen([sys.executable, "-ISc", OLD_KEEPER, directory], env=env) as keeper:
         out = Path(directory, files.OUT)
         wait_for(lambda: out.read_bytes() == b"ready\n", "the agent's first words")
@@ -87,14 +87,14 @@ def test_run_of_an_old_keeper_is_adopted_and_finished(
             gates[1].open("w").close()
             assert keeper.wait(15) == 0
         else:
-            wait_for(lambda: ground.run(run)["status"] == "running", "a server that has taken it over")
+            wait_for(lambda: installation.run(run)["status"] == "running", "a server that has taken it over")
             gates[1].open("w").close()
-        ended = ground.ended(run)
+        ended = installation.ended(run)
     assert (verdict(ended), ended["result"]) == (("failed", "exit", 5), "ready\ndone\n")
-    said = [(event["type"], event["data"].get("text")) for event in ground.events(run)]
+    said = [(event["type"], event["data"].get("text")) for event in installation.events(run)]
     assert [text for kind, text in said if kind == "text"] == ["ready", "done"]
     assert [text for kind, text in said if kind == "raw"] == ["trouble"]
     assert "notice" not in [kind for kind, _ in said]
     gates[0].open("w").close()
-    assert verdict(ground.ended(first)) == ("failed", "exit", 5)
-    kill(ground.server_pid(), signal.SIGTERM)
+    assert verdict(installation.ended(first)) == ("failed", "exit", 5)
+    kill(installation.server_pid(), signal.SIGTERM)

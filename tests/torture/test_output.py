@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, rss_mb, verdict
+from torture.installation import Installation, rss_mb, verdict
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -29,43 +29,45 @@ os.write(1, b"\\nend\\n")
 
 
 @pytest.mark.own_server
-def test_a_line_of_100_mb_is_kept_whole_and_told_as_oversize(ground: Ground, agent: Bin) -> None:
+def test_a_line_of_100_mb_is_kept_whole_and_told_as_oversize(installation: Installation, agent: Bin) -> None:
     agent("endless", LONG_LINE)
-    server = ground.server_pid()
-    ground.ended(ground.spawn("/bin/true"))
+    server = installation.server_pid()
+    installation.ended(installation.spawn("/bin/true"))
     before = rss_mb(server)
-    run = ground.spawn("endless")
-    assert verdict(ground.ended(run, 45)) == ("done", "exit", 0)
-    said = [event["data"] for event in ground.events(run) if event["type"] == "text"]
+    run = installation.spawn("endless")
+    assert verdict(installation.ended(run, 45)) == ("done", "exit", 0)
+    said = [event["data"] for event in installation.events(run) if event["type"] == "text"]
     assert len(said) == 2
     assert said[0]["oversize"] is True
     assert said[0]["bytes"] == 100 * MB
     assert said[1] == {"text": "end"}
-    assert sum(len(piece) for piece in ground.client.output(run)) == 100 * MB + 5
+    assert sum(len(piece) for piece in installation.client.output(run)) == 100 * MB + 5
     assert rss_mb(server) - before <= 32
 
 
 NOISE = bytes(range(256)) + b"\xff\xfe\0\0\n" + b"\x1b[31mred\x1b[0m\x1b]8;;http://x\x07link\n" + b"\xc3\n" + b"tail"
 
 
-def test_bytes_that_are_no_text_are_kept_as_they_are(ground: Ground, hocket: Hocket, agent: Bin) -> None:
+def test_bytes_that_are_no_text_are_kept_as_they_are(installation: Installation, hocket: Hocket, agent: Bin) -> None:
     agent("noise", f"import os\nos.write(1, {NOISE!r})\nos.write(2, {NOISE!r})")
-    run = ground.spawn("noise")
-    assert verdict(ground.ended(run)) == ("done", "exit", 0)
-    assert ground.out(run) == NOISE
-    assert b"".join(ground.client.output(run, "err")) == NOISE
+    run = installation.spawn("noise")
+    assert verdict(installation.ended(run)) == ("done", "exit", 0)
+    assert installation.out(run) == NOISE
+    assert b"".join(installation.client.output(run, "err")) == NOISE
     raw = subprocess.run(
         [sys.executable, "-m", "hocket", "logs", "--raw", run], capture_output=True, check=True, timeout=PATIENCE
     )
     assert raw.stdout == NOISE
-    texts = [event["data"]["text"] for event in ground.events(run) if event["type"] == "text"]
+    texts = [event["data"]["text"] for event in installation.events(run) if event["type"] == "text"]
     assert texts == NOISE.decode("utf-8", "replace").split("\n")
 
 
-def test_what_is_shown_to_people_cannot_steer_their_terminal(ground: Ground, hocket: Hocket, agent: Bin) -> None:
+def test_what_is_shown_to_people_cannot_steer_their_terminal(
+    installation: Installation, hocket: Hocket, agent: Bin
+) -> None:
     agent("noise", f"import os\nos.write(1, {NOISE!r})")
-    run = ground.spawn("noise")
-    ground.ended(run)
+    run = installation.spawn("noise")
+    installation.ended(run)
     for shown in (hocket("logs", run), hocket("show", run), hocket("wait", run), hocket("ps", "-a")):
         assert not {"\x1b", "\x07", "\0", "\x9b"} & set(shown.stdout + shown.stderr)
 
@@ -88,40 +90,44 @@ PROMPTS = {
 }
 
 
-def test_a_prompt_reaches_its_agent_byte_for_byte(ground: Ground, hocket: Hocket, agent: Bin, project: Path) -> None:
+def test_a_prompt_reaches_its_agent_byte_for_byte(
+    installation: Installation, hocket: Hocket, agent: Bin, project: Path
+) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
         run = hocket.created("spawn", "echo", f"--prompt={prompt}")
-        ground.ended(run)
-        assert ground.out(run) == prompt.encode(), name
+        installation.ended(run)
+        assert installation.out(run) == prompt.encode(), name
     assert list(project.iterdir()) == []
 
 
 def test_a_prompt_that_is_piped_in_reaches_its_agent_byte_for_byte(
-    ground: Ground, hocket: Hocket, agent: Bin, project: Path
+    installation: Installation, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
         chain = hocket.created("run", "echo", "--detach", "--prompt=-", stdin=prompt)
-        ground.ended(chain)
-        assert ground.out(ground.run(chain)["children"][0]["id"]) == prompt.encode(), name
+        installation.ended(chain)
+        assert installation.out(installation.run(chain)["children"][0]["id"]) == prompt.encode(), name
     assert list(project.iterdir()) == []
 
 
-def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(ground: Ground, agent: Bin, project: Path) -> None:
+def test_a_prompt_over_the_api_reaches_its_agent_byte_for_byte(
+    installation: Installation, agent: Bin, project: Path
+) -> None:
     agent("echo", ECHO)
     for name, prompt in PROMPTS.items():
-        run = ground.spawn("echo", "--flag", prompt=prompt)
-        ground.ended(run)
-        assert ground.out(run) == b"--flag|" + prompt.encode(), name
+        run = installation.spawn("echo", "--flag", prompt=prompt)
+        installation.ended(run)
+        assert installation.out(run) == b"--flag|" + prompt.encode(), name
     assert list(project.iterdir()) == []
 
 
-def test_an_empty_prompt_is_no_argument(ground: Ground, agent: Bin) -> None:
+def test_an_empty_prompt_is_no_argument(installation: Installation, agent: Bin) -> None:
     agent("echo", "import sys\nprint(len(sys.argv))")
-    run = ground.spawn("echo", prompt="")
-    ground.ended(run)
-    assert ground.out(run) == b"1\n"
+    run = installation.spawn("echo", prompt="")
+    installation.ended(run)
+    assert installation.out(run) == b"1\n"
 
 
 def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
@@ -135,10 +141,12 @@ def test_a_prompt_that_no_argument_can_carry_is_refused_with_its_limit(
 
 
 @pytest.mark.req("S3-48")
-def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(ground: Ground, agent: Bin, project: Path) -> None:
+def test_a_prompt_on_standard_input_arrives_whole_and_then_ends(
+    installation: Installation, agent: Bin, project: Path
+) -> None:
     path = agent("reader", READ)
     (project / "hocket.toml").write_text(f'[agents.listener]\npath = "{path}"\nprompt_via = "stdin"\n')
     for name, prompt in {"1 MB": "x" * MB, **PROMPTS}.items():
-        run = ground.spawn("listener", prompt=prompt)
-        assert verdict(ground.ended(run)) == ("done", "exit", 0), name
-        assert ground.out(run) == prompt.encode(), name
+        run = installation.spawn("listener", prompt=prompt)
+        assert verdict(installation.ended(run)) == ("done", "exit", 0), name
+        assert installation.out(run) == prompt.encode(), name

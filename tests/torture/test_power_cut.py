@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, kill, verdict, wait_for
+from torture.installation import Installation, kill, verdict, wait_for
 from world import Bin, processes_of
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and make control groups")
@@ -43,19 +43,19 @@ def test_run_is_started_once_when_power_fails_at_its_start(agent: Bin, home: Pat
     with image.open("wb") as file:
         file.truncate(64 * 2**20)
     subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True, timeout=PATIENCE)
-    ground = Ground(home, project)
+    installation = Installation(home, project)
     with disk(image, home):
         home.chmod(0o700)
         (home / "config.toml").write_text("[limits]\nmin_free_mb = 0\n")
-        ground.ended(ground.spawn("/bin/true"))
-        server = ground.server_pid()
-        run = ground.spawn("victim", str(ledger), str(server), str(image), str(copy))
-        assert verdict(ground.ended(run)) == ("done", "exit", 0)
+        installation.ended(installation.spawn("/bin/true"))
+        server = installation.server_pid()
+        run = installation.spawn("victim", str(ledger), str(server), str(image), str(copy))
+        assert verdict(installation.ended(run)) == ("done", "exit", 0)
         kill(server, signal.SIGTERM)
         wait_for(lambda: not processes_of(home), "the end of the first server")
     with disk(copy, home):
-        after = ground.ended(run)
+        after = installation.ended(run)
         assert ledger.read_text() == "started\n"
         assert verdict(after) == ("lost", "lost", None)
-        ground.kill_server(signal.SIGTERM)
+        installation.kill_server(signal.SIGTERM)
         wait_for(lambda: not processes_of(home), "the end of the second server")

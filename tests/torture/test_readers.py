@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from patience import PATIENCE
-from torture.ground import Ground, rss_mb, verdict
+from torture.installation import Installation, rss_mb, verdict
 from world import Bin
 
 TALKER = """
@@ -35,32 +35,32 @@ def subscriptions(path: str, run: str, count: int) -> Iterator[list[socket.socke
         yield sockets
 
 
-def test_readers_that_do_not_read_cost_nothing_and_delay_nobody(ground: Ground, agent: Bin) -> None:
+def test_readers_that_do_not_read_cost_nothing_and_delay_nobody(installation: Installation, agent: Bin) -> None:
     agent("talker", TALKER)
-    server = ground.server_pid()
-    ground.ended(ground.spawn("talker", "20000"), 30)
+    server = installation.server_pid()
+    installation.ended(installation.spawn("talker", "20000"), 30)
     before = rss_mb(server)
-    run = ground.spawn("talker", "20000")
-    with subscriptions(str(ground.home / "sock"), run, 20):
+    run = installation.spawn("talker", "20000")
+    with subscriptions(str(installation.home / "sock"), run, 20):
         slowest = 0.0
         ended = None
         while ended is None:
             began = time.monotonic()
-            other = ground.run(run)
+            other = installation.run(run)
             slowest = max(slowest, time.monotonic() - began)
             ended = other if other["ended_at"] else None
         assert verdict(ended) == ("done", "exit", 0)
         assert slowest < 2.0
         assert rss_mb(server) - before < 24
-    events = ground.events(run)
+    events = installation.events(run)
     assert sum(event["type"] == "text" for event in events) == 20000
 
 
-def test_a_thousand_readers_that_come_and_go_leave_nothing_behind(ground: Ground, agent: Bin) -> None:
+def test_a_thousand_readers_that_come_and_go_leave_nothing_behind(installation: Installation, agent: Bin) -> None:
     agent("talker", TALKER)
-    run = ground.spawn("sleep", "120")
-    server = ground.server_pid()
-    path = str(ground.home / "sock")
+    run = installation.spawn("sleep", "120")
+    server = installation.server_pid()
+    path = str(installation.home / "sock")
     sizes = []
     for _ in range(10):
         for _ in range(5):
@@ -69,5 +69,5 @@ def test_a_thousand_readers_that_come_and_go_leave_nothing_behind(ground: Ground
         sizes.append(rss_mb(server))
     assert sizes[-1] - sizes[3] < 6
     assert len(list(Path(f"/proc/{server}/fd").iterdir())) < 60
-    assert verdict(ground.ended(ground.spawn("talker", "10"))) == ("done", "exit", 0)
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert verdict(installation.ended(installation.spawn("talker", "10"))) == ("done", "exit", 0)
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})

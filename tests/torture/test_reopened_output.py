@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from torture.ground import Ground, wait_for
+from torture.installation import Installation, wait_for
 from world import Bin, Hocket
 
 pytestmark = pytest.mark.shared_server
@@ -14,22 +14,24 @@ pytestmark = pytest.mark.shared_server
 MARKER = "FORKHESTRA_COMPLETE"
 
 
-def start_loop(ground: Ground, agent: str) -> str:
-    body = {"dsl": f"{agent}:1", "cwd": str(ground.cwd), "env": {"PATH": os.environ["PATH"]}}
-    return str(ground.client.request("POST", "/api/runs", body)["id"])
+def start_loop(installation: Installation, agent: str) -> str:
+    body = {"dsl": f"{agent}:1", "cwd": str(installation.cwd), "env": {"PATH": os.environ["PATH"]}}
+    return str(installation.client.request("POST", "/api/runs", body)["id"])
 
 
-def only_pass(ground: Ground, chain: str) -> str | None:
+def only_pass(installation: Installation, chain: str) -> str | None:
     """The one process that the loop has started, once it is there."""
-    run = ground.run(chain)
+    run = installation.run(chain)
     while run["kind"] != "leaf":
         if not run["children"]:
             return None
-        run = ground.run(run["children"][0]["id"])
+        run = installation.run(run["children"][0]["id"])
     return str(run["id"])
 
 
-def test_loop_is_not_complete_when_only_a_sentence_names_the_marker(ground: Ground, hocket: Hocket, agent: Bin) -> None:
+def test_loop_is_not_complete_when_only_a_sentence_names_the_marker(
+    installation: Installation, hocket: Hocket, agent: Bin
+) -> None:
     """Torture row 45: the loop as it was seen, on the command line."""
     agent("worker", f'#!/bin/sh\necho working; sleep 1; echo "I will not write {MARKER}" > /dev/stdout\n')
     done = hocket("run", "worker:1")
@@ -38,20 +40,20 @@ def test_loop_is_not_complete_when_only_a_sentence_names_the_marker(ground: Grou
     assert "✓" not in done.stdout + done.stderr
 
 
-def test_reopened_output_does_not_forge_the_marker(ground: Ground, agent: Bin, project: Path) -> None:
+def test_reopened_output_does_not_forge_the_marker(installation: Installation, agent: Bin, project: Path) -> None:
     """Torture row 45: were the file cut off, the reader would go on in the middle of the second line."""
     first, second = "1234567890123456", f"I will not write {MARKER}"
     assert second[len(first) + 1 :] == MARKER
     os.mkfifo(project / "gate")
     agent("forger", f'#!/bin/sh\necho {first}\nread x < gate\necho "{second}" > /dev/stdout\n')
-    chain = start_loop(ground, "forger")
-    leaf = wait_for(lambda: only_pass(ground, chain), "the first pass")
-    wait_for(lambda: any(event["type"] == "text" for event in ground.events(leaf)), "the first line to be read")
+    chain = start_loop(installation, "forger")
+    leaf = wait_for(lambda: only_pass(installation, chain), "the first pass")
+    wait_for(lambda: any(event["type"] == "text" for event in installation.events(leaf)), "the first line to be read")
     (project / "gate").write_text("go\n")
-    ended = ground.ended(chain)
+    ended = installation.ended(chain)
     assert (ended["status"], ended["reason"]) == ("failed", "max_iterations")
-    assert ground.out(leaf) == f"{first}\n{second}\n".encode()
-    assert [event for event in ground.events(leaf) if event["type"] == "marker"] == []
+    assert installation.out(leaf) == f"{first}\n{second}\n".encode()
+    assert [event for event in installation.events(leaf) if event["type"] == "marker"] == []
 
 
 WITH_MARKER = {
@@ -73,14 +75,14 @@ WITHOUT_MARKER = {
 
 
 @pytest.mark.parametrize("name", [*WITH_MARKER, *WITHOUT_MARKER])
-def test_marker_is_judged_on_all_of_reopened_output(name: str, ground: Ground, agent: Bin) -> None:
+def test_marker_is_judged_on_all_of_reopened_output(name: str, installation: Installation, agent: Bin) -> None:
     """Torture row 45."""
     script, out, err = (WITH_MARKER | WITHOUT_MARKER)[name]
     agent("worker", f"#!/bin/sh\n{script}\n")
-    chain = ground.ended(start_loop(ground, "worker"))
-    leaf = only_pass(ground, chain["id"])
+    chain = installation.ended(start_loop(installation, "worker"))
+    leaf = only_pass(installation, chain["id"])
     assert leaf is not None
     expected = ("done", "marker") if name in WITH_MARKER else ("failed", "max_iterations")
     assert (chain["status"], chain["reason"]) == expected
-    assert ground.out(leaf) == out.encode()
-    assert b"".join(ground.client.output(leaf, "err")) == err.encode()
+    assert installation.out(leaf) == out.encode()
+    assert b"".join(installation.client.output(leaf, "err")) == err.encode()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, all_gone, kill, verdict, wait_for
+from torture.installation import Installation, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket
 
 from hocket.errors import NotFound
@@ -84,15 +84,15 @@ def replacer(agent: Bin) -> None:
     agent("replacer", REPLACER)
 
 
-def look_at(ground: Ground, run: str) -> None:
+def look_at(installation: Installation, run: str) -> None:
     """All that a user can ask about a run, none of which may wait for the agent."""
     answered = threading.Event()
 
     def ask() -> None:
-        ground.run(run)
-        ground.events(run)
+        installation.run(run)
+        installation.events(run)
         for stream in ("out", "err"):
-            list(ground.client.output(run, stream))
+            list(installation.client.output(run, stream))
         answered.set()
 
     threading.Thread(target=ask, daemon=True).start()
@@ -100,85 +100,87 @@ def look_at(ground: Ground, run: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_exit_counts_when_file_is_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+def test_exit_counts_when_file_is_replaced(name: str, kind: str, installation: Installation, gate: Gate) -> None:
     """Torture row 47."""
-    run = ground.spawn("replacer", kind, str(gate.path), name)
+    run = installation.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
-    look_at(ground, run)
+    look_at(installation, run)
     gate.open()
-    assert verdict(ground.ended(run)) == ("failed", "exit", 3)
-    look_at_output_of_the_ended(ground, run, is_gone=name == "out")
+    assert verdict(installation.ended(run)) == ("failed", "exit", 3)
+    look_at_output_of_the_ended(installation, run, is_gone=name == "out")
 
 
-def look_at_output_of_the_ended(ground: Ground, run: str, *, is_gone: bool) -> None:
+def look_at_output_of_the_ended(installation: Installation, run: str, *, is_gone: bool) -> None:
     if is_gone:
         with pytest.raises(NotFound, match="is gone"):
-            ground.out(run)
+            installation.out(run)
     else:
-        assert ground.out(run) == b""
+        assert installation.out(run) == b""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_stop_works_when_file_is_replaced(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+def test_stop_works_when_file_is_replaced(name: str, kind: str, installation: Installation, gate: Gate) -> None:
     """Torture row 47."""
-    run = ground.spawn("replacer", kind, str(gate.path), name)
+    run = installation.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["reason"], stopped["survivors"]) == ("stopped", "stopped", [])
-    assert ground.run(run)["error"] is None, "no force was needed"
+    assert installation.run(run)["error"] is None, "no force was needed"
 
 
 @pytest.mark.own_server
-def test_run_is_adopted_when_all_files_are_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+def test_run_is_adopted_when_all_files_are_replaced(kind: str, installation: Installation, gate: Gate) -> None:
     """Torture row 47."""
-    run = ground.spawn("replacer", kind, str(gate.path), *NAMES)
+    run = installation.spawn("replacer", kind, str(gate.path), *NAMES)
     gate.wait_reached()
-    wait_for(lambda: ground.run(run)["status"] == "running", "the recorded start")
-    ground.kill_server()
-    look_at(ground, run)
-    assert ground.run(run)["status"] == "running"
+    wait_for(lambda: installation.run(run)["status"] == "running", "the recorded start")
+    installation.kill_server()
+    look_at(installation, run)
+    assert installation.run(run)["status"] == "running"
     gate.open()
-    assert verdict(ground.ended(run)) == ("failed", "exit", 3)
+    assert verdict(installation.ended(run)) == ("failed", "exit", 3)
 
 
 @pytest.mark.parametrize("name", ["lock", "exit"])
-def test_run_is_lost_when_keeper_dies_after_replacing(name: str, kind: str, ground: Ground, gate: Gate) -> None:
+def test_run_is_lost_when_keeper_dies_after_replacing(
+    name: str, kind: str, installation: Installation, gate: Gate
+) -> None:
     """Torture row 47."""
-    run = ground.spawn("replacer", kind, str(gate.path), name)
+    run = installation.spawn("replacer", kind, str(gate.path), name)
     gate.wait_reached()
-    keeper = find_keeper(str(ground.folder(run)))
+    keeper = find_keeper(str(installation.folder(run)))
     assert keeper is not None
     kill(keeper.pid, signal.SIGKILL)
-    ended = ground.ended(run)
+    ended = installation.ended(run)
     assert verdict(ended) == ("lost", "lost", None)
     assert ("exit record cannot be read" if name == "exit" else "keeper was killed") in ended["error"]
 
 
-def test_time_limit_holds_when_pid_file_is_replaced(kind: str, ground: Ground, gate: Gate) -> None:
+def test_time_limit_holds_when_pid_file_is_replaced(kind: str, installation: Installation, gate: Gate) -> None:
     """Torture row 47. The limit counts from the start, which a run must not be able to hide."""
-    run = ground.spawn("replacer", kind, str(gate.path), "pid", timeout=0.5)
-    ended = ground.ended(run)
+    run = installation.spawn("replacer", kind, str(gate.path), "pid", timeout=0.5)
+    ended = installation.ended(run)
     assert (ended["status"], ended["reason"]) == ("failed", "timeout")
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 @pytest.mark.parametrize("make", ["os.mkfifo(folder)", "open(folder, 'w').close()"], ids=["fifo", "file"])
 def test_run_is_lost_when_directory_is_replaced(
-    make: str, is_stopped: bool, ground: Ground, gate: Gate, agent: Bin
+    make: str, is_stopped: bool, installation: Installation, gate: Gate, agent: Bin
 ) -> None:
     """Torture row 47."""
     moving = f"os.rename(folder, folder + '.moved')\n{make}\n"
     agent("mover", REPLACER.replace("open(gate +", moving + "open(gate +"))
-    run = ground.spawn("mover", "fifo", str(gate.path))
+    run = installation.spawn("mover", "fifo", str(gate.path))
     gate.wait_reached()
     if is_stopped:
-        ground.client.request("POST", f"/api/runs/{run}/stop", {})
+        installation.client.request("POST", f"/api/runs/{run}/stop", {})
     else:
         gate.open()
-    assert verdict(ground.ended(run)) == ("lost", "lost", None)
+    assert verdict(installation.ended(run)) == ("lost", "lost", None)
 
 
-def test_run_starts_once_when_directory_is_moved(ground: Ground, agent: Bin, project: Path) -> None:
+def test_run_starts_once_when_directory_is_moved(installation: Installation, agent: Bin, project: Path) -> None:
     """Torture row 47. Its keeper is suspended meanwhile, so that nothing of its start is seen."""
     agent(
         "hasty",
@@ -186,28 +188,28 @@ def test_run_starts_once_when_directory_is_moved(ground: Ground, agent: Bin, pro
         'mv "$folder" "$folder.moved"\nkill -CONT $PPID\necho started >> starts\nexec cat gate\n',
     )
     os.mkfifo(project / "gate")
-    assert verdict(ground.ended(ground.spawn("hasty"), 2 * PATIENCE)) == ("lost", "lost", None)
+    assert verdict(installation.ended(installation.spawn("hasty"), 2 * PATIENCE)) == ("lost", "lost", None)
     assert (project / "starts").read_text() == "started\n"
 
 
 @pytest.mark.own_server
 def test_other_runs_restore_when_specification_is_replaced(
-    kind: str, ground: Ground, hocket: Hocket, agent: Bin, home: Path, gate: Gate
+    kind: str, installation: Installation, hocket: Hocket, agent: Bin, home: Path, gate: Gate
 ) -> None:
     """Torture row 47."""
     agent("hello", "print('hello')")
-    run = ground.spawn("replacer", kind, str(gate.path), files.SPEC)
+    run = installation.spawn("replacer", kind, str(gate.path), files.SPEC)
     gate.wait_reached()
     gate.open()
-    ground.ended(run)
-    other = ground.ended(ground.spawn("hello"))["id"]
+    installation.ended(run)
+    other = installation.ended(installation.spawn("hello"))["id"]
     assert hocket("server", "stop").returncode == 0
     (home / "hocket.db").write_bytes(b"no database\n" * 500)
     restored = hocket("doctor", "--restore", "--json")
     assert restored.returncode == 0, restored.stderr
     told = json.loads(restored.stdout)
     assert (told["runs"], told["unreadable"]) == (1, 1)
-    assert verdict(ground.ended(other)) == ("done", "exit", 0)
+    assert verdict(installation.ended(other)) == ("done", "exit", 0)
 
 
 FORGER = """
@@ -224,21 +226,23 @@ signal.pause()
 
 @pytest.mark.own_server
 @pytest.mark.parametrize("is_served", [True, False])
-def test_forged_record_ends_no_live_run(is_served: bool, ground: Ground, gate: Gate, agent: Bin) -> None:
+def test_forged_record_ends_no_live_run(is_served: bool, installation: Installation, gate: Gate, agent: Bin) -> None:
     """Torture row 47. What the server reads after the record shows that it has seen the record."""
     agent("forger", FORGER)
     ending = files.Exit(0, None, None, False, 1 << 20, 0, [], 0, 0.0, 1.0, 1)
-    record = ground.home / "record"
+    record = installation.home / "record"
     record.write_bytes(files.encode_exit(ending))
-    run = ground.spawn("forger", str(record), str(gate.path))
+    run = installation.spawn("forger", str(record), str(gate.path))
     gate.wait_reached()
-    wait_for(lambda: ground.run(run)["status"] == "running", "the recorded start")
+    wait_for(lambda: installation.run(run)["status"] == "running", "the recorded start")
     if not is_served:
-        ground.kill_server()
+        installation.kill_server()
     gate.open()
-    pid = int(ground.said(run, b"written").split()[1])
-    wait_for(lambda: any("written" in str(event["data"]) for event in ground.events(run)), "the word after the record")
-    assert ground.run(run)["status"] == "running"
-    stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+    pid = int(installation.said(run, b"written").split()[1])
+    wait_for(
+        lambda: any("written" in str(event["data"]) for event in installation.events(run)), "the word after the record"
+    )
+    assert installation.run(run)["status"] == "running"
+    stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert (stopped["status"], stopped["survivors"]) == ("stopped", [])
     assert all_gone([pid], 0)

@@ -6,7 +6,7 @@ import json
 import os
 
 import pytest
-from torture.ground import Ground, environment
+from torture.installation import Installation, environment
 from world import Bin
 
 KEY = "sk-test-0123456789abcdef0123456789"
@@ -20,15 +20,15 @@ for name, value in sorted(os.environ.items()):
 
 
 @pytest.mark.req("S2-89")
-def test_an_agent_that_prints_its_environment_publishes_no_secret(ground: Ground, agent: Bin) -> None:
+def test_an_agent_that_prints_its_environment_publishes_no_secret(installation: Installation, agent: Bin) -> None:
     agent("shouter", SHOUTER)
-    (ground.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
+    (installation.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
     sent = {**environment(), "MY_API_KEY": KEY, "AWS_SECRET_ACCESS_KEY": AWS, "ANTHROPIC_API_KEY": KEY + "x"}
-    task = ground.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(ground.cwd)})["id"]
+    task = installation.client.request("POST", "/api/tasks", {"description": "d", "cwd": str(installation.cwd)})["id"]
     body = {"agentName": "shouter", "prompt": "x", "env": sent}
-    answer = ground.client.exchange("POST", f"/api/tasks/{task}/handoff", body)
-    run = ground.ended(answer["meta"]["run"])
-    printed = ground.out(run["id"]).decode().splitlines()
+    answer = installation.client.exchange("POST", f"/api/tasks/{task}/handoff", body)
+    run = installation.ended(answer["meta"]["run"])
+    printed = installation.out(run["id"]).decode().splitlines()
     given = dict(line.split("=", 1) for line in printed)
     token = given["HOCKET_TOKEN"]
     assert given["MY_API_KEY"] == KEY, "what the user passes on arrives"
@@ -36,18 +36,18 @@ def test_an_agent_that_prints_its_environment_publishes_no_secret(ground: Ground
     assert "ANTHROPIC_API_KEY" not in given, "another CLI's key reaches that CLI alone"
     told = json.dumps(
         [
-            *(run, ground.events(run["id"])),
-            ground.client.request("GET", f"/api/tasks/{task}"),
-            ground.client.request("GET", f"/api/tasks/{task}/handoffs/{answer['meta']['handoff']}"),
+            *(run, installation.events(run["id"])),
+            installation.client.request("GET", f"/api/tasks/{task}"),
+            installation.client.request("GET", f"/api/tasks/{task}/handoffs/{answer['meta']['handoff']}"),
         ]
     )
     assert "MY_API_KEY=[redacted]" in told
     assert "HOCKET_TOKEN=[redacted]" in told
     for secret in (KEY, AWS, token):
         assert secret not in told
-    assert KEY.encode() in ground.out(run["id"]), "the run's own file is as the agent wrote it"
-    assert os.stat(ground.folder(run["id"])).st_mode & 0o077 == 0
-    log = (ground.home / "server.log").read_text()
+    assert KEY.encode() in installation.out(run["id"]), "the run's own file is as the agent wrote it"
+    assert os.stat(installation.folder(run["id"])).st_mode & 0o077 == 0
+    log = (installation.home / "server.log").read_text()
     assert token not in log
     assert KEY not in log
 
@@ -68,13 +68,13 @@ print("before " + key + "y" * (last - 1))
 """
 
 
-def test_a_plain_program_s_secrets_are_masked_where_its_output_is_cut(ground: Ground, agent: Bin) -> None:
+def test_a_plain_program_s_secrets_are_masked_where_its_output_is_cut(installation: Installation, agent: Bin) -> None:
     """Torture row 46: JSON stays JSON, and neither a line's beginning nor a result's begins or ends inside a secret."""
     agent("repeater", REPEATER)
-    (ground.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
-    run = ground.ended(ground.spawn("repeater", env={**environment(), "MY_API_KEY": ODD}))
+    (installation.home / "config.toml").write_text('[env]\npass = ["MY_API_KEY"]\n')
+    run = installation.ended(installation.spawn("repeater", env={**environment(), "MY_API_KEY": ODD}))
     assert run["status"] == "done"
-    events = ground.events(run["id"])
+    events = installation.events(run["id"])
     ascii_line, text_line, nested, long_line, last = [
         event["data"]["text"] for event in events if event["type"] == "text"
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, all_gone, kill, verdict, wait_for
+from torture.installation import Installation, all_gone, kill, verdict, wait_for
 from world import Bin, Hocket, processes_of
 
 from hocket.keeper import files, linux
@@ -50,8 +50,8 @@ def open_gate(gate: Path) -> None:
     gate.open("w").close()
 
 
-def family_of(ground: Ground, run: str) -> list[int]:
-    words = ground.said(run, b"family").split()
+def family_of(installation: Installation, run: str) -> list[int]:
+    words = installation.said(run, b"family").split()
     return [int(words[1]), int(words[2])]
 
 
@@ -60,32 +60,32 @@ def family_of(ground: Ground, run: str) -> list[int]:
 
 @pytest.mark.req("S3-22")
 def test_a_run_outlives_the_killed_terminal_that_started_it(
-    ground: Ground, hocket: Hocket, agent: Bin, gate: Path
+    installation: Installation, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
     agent("held", HELD)
     terminal = hocket.start("run", "held", "--json", "--", gate, "7")
     assert terminal.stdout is not None
     run = json.loads(terminal.stdout.readline())["run"]
-    leaf = wait_for(lambda: ground.run(run)["children"], "the chain's first run")[0]["id"]
-    ground.said(leaf, b"ready")
+    leaf = wait_for(lambda: installation.run(run)["children"], "the chain's first run")[0]["id"]
+    installation.said(leaf, b"ready")
     kill(terminal.pid)
     open_gate(gate)
     waited = hocket("wait", run, "--json")
     assert waited.returncode == 1
     assert json.loads(waited.stdout)["exit_code"] == 7
-    assert ground.out(leaf) == b"ready\ndone\n"
+    assert installation.out(leaf) == b"ready\ndone\n"
 
 
 # --- Keepers ------------------------------------------------------------------------------------------------
 
 
-def test_a_killed_keeper_takes_its_agent_along_and_the_run_is_lost(ground: Ground, agent: Bin) -> None:
+def test_a_killed_keeper_takes_its_agent_along_and_the_run_is_lost(installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
-    run = ground.spawn("family")
-    family = family_of(ground, run)
-    os.kill(ground.identity(run).keeper, signal.SIGKILL)
+    run = installation.spawn("family")
+    family = family_of(installation, run)
+    os.kill(installation.identity(run).keeper, signal.SIGKILL)
     assert all_gone(family[:1])
-    ended = ground.ended(run)
+    ended = installation.ended(run)
     assert verdict(ended) == ("lost", "lost", None)
     assert ended["result"].startswith("family")
     assert ended["error"] == "its keeper was killed"
@@ -103,33 +103,35 @@ def remove(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("is_served", [True, False])
-def test_a_run_whose_directory_is_removed_is_ended_and_says_so(is_served: bool, ground: Ground, agent: Bin) -> None:
+def test_a_run_whose_directory_is_removed_is_ended_and_says_so(
+    is_served: bool, installation: Installation, agent: Bin
+) -> None:
     agent("family", FAMILY)
-    run = ground.spawn("family")
-    family = family_of(ground, run)
-    keeper = ground.identity(run).keeper
-    wait_for(lambda: any(event["type"] == "text" for event in ground.events(run)), "its words")
-    folder = ground.folder(run)
+    run = installation.spawn("family")
+    family = family_of(installation, run)
+    keeper = installation.identity(run).keeper
+    wait_for(lambda: any(event["type"] == "text" for event in installation.events(run)), "its words")
+    folder = installation.folder(run)
     if not is_served:
-        ground.kill_server()
+        installation.kill_server()
     remove(folder)
-    ended = ground.ended(run)
+    ended = installation.ended(run)
     assert (*verdict(ended), ended["error"]) == ("lost", "lost", None, "the files of its run were removed")
     assert all_gone([*family, keeper]), "nobody is left without anybody who looks after it"
-    assert any(event["type"] == "text" for event in ground.events(run)), "what it had said is still told"
+    assert any(event["type"] == "text" for event in installation.events(run)), "what it had said is still told"
 
 
 def test_a_chain_whose_keeper_was_killed_is_not_complete(
-    ground: Ground, hocket: Hocket, agent: Bin, project: Path
+    installation: Installation, hocket: Hocket, agent: Bin, project: Path
 ) -> None:
     agent("family", FAMILY)
     agent("after", f"open({str(project / 'ran')!r}, 'w')")
     chain = hocket.start("run", "family -> after", "--on-question", "deny", "--json")
     assert chain.stdout is not None
     first = json.loads(chain.stdout.readline())["run"]
-    leaf = wait_for(lambda: ground.run(first)["children"], "the chain's first run")[0]["id"]
-    family_of(ground, leaf)
-    os.kill(ground.identity(leaf).keeper, signal.SIGKILL)
+    leaf = wait_for(lambda: installation.run(first)["children"], "the chain's first run")[0]["id"]
+    family_of(installation, leaf)
+    os.kill(installation.identity(leaf).keeper, signal.SIGKILL)
     output, _ = chain.communicate(timeout=PATIENCE)
     ended = json.loads(output.splitlines()[-1])["data"]
     assert chain.returncode == 1
@@ -137,16 +139,16 @@ def test_a_chain_whose_keeper_was_killed_is_not_complete(
     assert not (project / "ran").exists()
 
 
-def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(ground: Ground, agent: Bin) -> None:
+def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(installation: Installation, agent: Bin) -> None:
     agent("family", FAMILY)
-    runs = [ground.spawn("family") for _ in range(8)]
-    families = [pid for run in runs for pid in family_of(ground, run)]
-    said = [ground.said(run, b"family") for run in runs]
-    keepers = [ground.identity(run).keeper for run in runs]
-    for pid in [ground.server_pid(), *keepers]:
+    runs = [installation.spawn("family") for _ in range(8)]
+    families = [pid for run in runs for pid in family_of(installation, run)]
+    said = [installation.said(run, b"family") for run in runs]
+    keepers = [installation.identity(run).keeper for run in runs]
+    for pid in [installation.server_pid(), *keepers]:
         os.kill(pid, signal.SIGKILL)
-    assert [verdict(ground.ended(run)) for run in runs] == [("lost", "lost", None)] * 8
-    assert [ground.out(run) for run in runs] == said
+    assert [verdict(installation.ended(run)) for run in runs] == [("lost", "lost", None)] * 8
+    assert [installation.out(run) for run in runs] == said
     assert all_gone(families)
 
 
@@ -154,16 +156,16 @@ def test_all_killed_at_once_leaves_lost_runs_with_their_output_so_far(ground: Gr
 
 
 def test_a_chain_goes_on_with_no_client_and_no_server_but_the_one_its_keeper_starts(
-    ground: Ground, hocket: Hocket, agent: Bin, gate: Path, project: Path
+    installation: Installation, hocket: Hocket, agent: Bin, gate: Path, project: Path
 ) -> None:
     agent("held", HELD)
     agent("middle", "print('middle')")
     agent("last", f"import os\nos.rename({str(project)!r} + '/before', {str(project)!r} + '/after')")
     (project / "before").touch()
     run = hocket.created("run", "held -> middle -> last", "--detach", "--", gate, "0")
-    leaf = wait_for(lambda: ground.run(run)["children"], "the chain's first run")[0]["id"]
-    ground.said(leaf, b"ready")
-    ground.kill_server()
+    leaf = wait_for(lambda: installation.run(run)["children"], "the chain's first run")[0]["id"]
+    installation.said(leaf, b"ready")
+    installation.kill_server()
     watch = linux.Inotify()
     watch.watch(str(project))
     try:
@@ -172,7 +174,7 @@ def test_a_chain_goes_on_with_no_client_and_no_server_but_the_one_its_keeper_sta
     finally:
         watch.close()
     wait_for(lambda: not (project / "before").exists(), "the end of the last step")
-    ended = ground.ended(run)
+    ended = installation.ended(run)
     assert ended["status"] == "done"
     listed = json.loads(hocket("ps", "-a", "--json").stdout)
     assert [one["agent"] for one in listed if one["kind"] == "leaf"] == ["held", "middle", "last"]
@@ -218,14 +220,14 @@ def check_stream(events: list[dict[str, object]], code: int | None, root: str) -
 @pytest.mark.parametrize("ends", [2, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_following_goes_on_through_several_ends_of_the_server(
-    sig: int, ends: int, ground: Ground, hocket: Hocket, agent: Bin, gate: Path
+    sig: int, ends: int, installation: Installation, hocket: Hocket, agent: Bin, gate: Path
 ) -> None:
     agent("counter", COUNTER)
     client = hocket.start("run", "counter", "--json", "--", gate)
 
     def interruptions() -> Iterator[None]:
         for _ in range(ends):
-            pid = ground.server_pid()
+            pid = installation.server_pid()
             kill(pid, sig)
             open_gate(gate)
             yield
@@ -241,20 +243,20 @@ def test_following_goes_on_through_several_ends_of_the_server(
 
 
 def test_a_restart_in_good_order_resumes_server_sent_events_behind_the_last_id(
-    ground: Ground, agent: Bin, gate: Path
+    installation: Installation, agent: Bin, gate: Path
 ) -> None:
     agent("counter", COUNTER)
-    run = ground.spawn("counter", str(gate))
+    run = installation.spawn("counter", str(gate))
     events: list[dict[str, object]] = []
-    follower = ground.client.follow(run)
+    follower = installation.client.follow(run)
     for event in follower:
         events.append(event)
         if event["type"] == "text" and event["data"]["text"].endswith(" 49"):
             if event["data"]["text"].startswith("2"):
-                ground.kill_server(signal.SIGTERM)
+                installation.kill_server(signal.SIGTERM)
             open_gate(gate)
     check_stream(events, 1, run)
-    assert ground.run(run)["exit_code"] == 4
+    assert installation.run(run)["exit_code"] == 4
 
 
 # --- A run's directory tells of a process that is somebody else's -------------------------------------------
@@ -271,15 +273,15 @@ def bystander() -> subprocess.Popen[bytes]:
 
 @pytest.mark.parametrize("boot", ["another-boot", None])
 def test_a_stale_pid_that_is_another_process_now_is_never_signalled(
-    boot: str | None, ground: Ground, agent: Bin
+    boot: str | None, installation: Installation, agent: Bin
 ) -> None:
     """As after a reboot: the lock is free, there is no record, and the pid belongs to a stranger."""
     agent("family", FAMILY)
-    run = ground.spawn("family")
-    family = family_of(ground, run)
-    folder = ground.folder(run)
-    identity = ground.identity(run)
-    ground.kill_server()
+    run = installation.spawn("family")
+    family = family_of(installation, run)
+    folder = installation.folder(run)
+    identity = installation.identity(run)
+    installation.kill_server()
     kill(identity.keeper)
     assert all_gone(family[:1])
     kill(family[1])
@@ -287,8 +289,8 @@ def test_a_stale_pid_that_is_another_process_now_is_never_signalled(
         try:
             stale = identity._replace(pid=stranger.pid, keeper=stranger.pid, boot_id=boot or identity.boot_id)
             (folder / files.PID).write_bytes(files.encode_pid(stale))
-            assert verdict(ground.ended(run)) == ("lost", "lost", None)
-            stopped = ground.client.request("POST", f"/api/runs/{run}/stop", {})
+            assert verdict(installation.ended(run)) == ("lost", "lost", None)
+            stopped = installation.client.request("POST", f"/api/runs/{run}/stop", {})
             assert stopped["survivors"] == []
             assert stranger.poll() is None
         finally:
@@ -343,23 +345,23 @@ def test_a_reused_process_number_is_told_apart_by_its_start_time() -> None:
 # --- Two servers --------------------------------------------------------------------------------------------
 
 
-def test_a_second_server_leaves_at_once_and_names_the_first(ground: Ground, hocket: Hocket) -> None:
-    first = ground.server_pid()
+def test_a_second_server_leaves_at_once_and_names_the_first(installation: Installation, hocket: Hocket) -> None:
+    first = installation.server_pid()
     second = hocket("serve")
     assert second.returncode == 1
     assert str(first) in second.stderr
     assert len(second.stderr.splitlines()) <= 2
-    assert ground.server_pid() == first
+    assert installation.server_pid() == first
 
 
-def test_clients_that_all_need_a_server_at_once_get_the_same_one(ground: Ground, hocket: Hocket) -> None:
+def test_clients_that_all_need_a_server_at_once_get_the_same_one(installation: Installation, hocket: Hocket) -> None:
     clients = [hocket.start("ps") for _ in range(8)]
     assert [client.wait(15) for client in clients] == [0] * 8
-    servers = wait_for(lambda: only_server(ground), "the others to leave")
-    assert servers == [ground.server_pid()]
+    servers = wait_for(lambda: only_server(installation), "the others to leave")
+    assert servers == [installation.server_pid()]
 
 
-def only_server(ground: Ground) -> list[int] | None:
-    lines = processes_of(ground.home).items()
+def only_server(installation: Installation) -> list[int] | None:
+    lines = processes_of(installation.home).items()
     servers = [pid for pid, line in lines if line.rstrip().endswith("hocket serve")]
     return servers if len(servers) == 1 else None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from patience import PATIENCE
-from torture.ground import Ground, verdict, wait_for
+from torture.installation import Installation, verdict, wait_for
 from world import Bin
 
 FLOOD = 1500
@@ -87,17 +87,17 @@ def test_half_sent_requests_leave_the_unix_socket_free(home: Path, project: Path
     """Torture row 54."""
     agent("held", "import sys\nprint(1, flush=True)\nopen(sys.argv[1]).read()")
     os.mkfifo(project / "gate")
-    ground = Ground(home, project, ["prlimit", "--nofile=1024:1024"])
-    run = ground.spawn("held", str(project / "gate"))
-    ground.said(run, b"1")
-    server, port = ground.server_pid(), port_of(home)
+    installation = Installation(home, project, ["prlimit", "--nofile=1024:1024"])
+    run = installation.spawn("held", str(project / "gate"))
+    installation.said(run, b"1")
+    server, port = installation.server_pid(), port_of(home)
     descriptors = Path(f"/proc/{server}/fd")
     with contextlib.ExitStack() as stack:
         following = stack.enter_context(connect(port, head(home, "GET", f"/api/runs/{run}/events?follow=true")))
         read_until(following, b"run.started")
         flood = [stack.enter_context(connect(port, HALF)) for _ in range(FLOOD)]
-        assert ground.server_pid() == server
-        assert verdict(ground.ended(ground.spawn("/bin/true"))) == ("done", "exit", 0)
+        assert installation.server_pid() == server
+        assert verdict(installation.ended(installation.spawn("/bin/true"))) == ("done", "exit", 0)
         assert len(list(descriptors.iterdir())) < 512
         asking = stack.enter_context(connect(port, head(home, "GET", "/api/health")))
         assert b"200 OK" in read_until(asking, b"runs_live")
@@ -107,14 +107,14 @@ def test_half_sent_requests_leave_the_unix_socket_free(home: Path, project: Path
         wait_for(lambda: is_closed_though_fed(feeding), "the deadline of a slow body", 30)
         (project / "gate").open("w").close()
         read_until(following, b"run.ended")
-    assert ground.server_pid() == server
+    assert installation.server_pid() == server
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)  # the deadline of a body
 def test_a_slow_body_with_a_token_has_a_deadline(home: Path, project: Path) -> None:
-    ground = Ground(home, project)
-    ground.server_pid()
+    installation = Installation(home, project)
+    installation.server_pid()
     slow = head(home, "POST", "/api/runs", "Content-Type: application/json", "Content-Length: 999999")
     with connect(port_of(home), slow) as feeding:
         wait_for(lambda: is_closed_though_fed(feeding), "the deadline of the body", 90)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torture.ground import Ground, environment, kill, verdict, wait_for
+from torture.installation import Installation, environment, kill, verdict, wait_for
 from world import Bin, processes_of
 
 from hocket.keeper import files
@@ -41,55 +41,55 @@ sys.stdin.read()
 GATE = "test -e go || { touch asked; sleep 300; }"
 
 
-def chain(ground: Ground, text: str, **more: Any) -> str:
-    body = {"dsl": text, "cwd": str(ground.cwd), "env": environment(), **more}
-    return str(ground.client.request("POST", "/api/runs", body)["id"])
+def chain(installation: Installation, text: str, **more: Any) -> str:
+    body = {"dsl": text, "cwd": str(installation.cwd), "env": environment(), **more}
+    return str(installation.client.request("POST", "/api/runs", body)["id"])
 
 
-def parked(ground: Ground, agent: Bin, seconds: float) -> str:
+def parked(installation: Installation, agent: Bin, seconds: float) -> str:
     """A chain whose agent has met a limit that ends after so long."""
     program = agent("limited", LIMITED.replace("SECONDS", str(seconds)))
-    run = chain(ground, "claude:3", prompt="go", env={**environment(), "HOCKET_CLAUDE": str(program)})
-    wait_for(lambda: ground.run(run)["parked_until"], "the chain to be parked")
-    (loop,) = ground.run(run)["children"]
-    (leaf,) = ground.run(loop["id"])["children"]
-    ground.ended(leaf["id"])  # with its keeper, which would start a server as well
+    run = chain(installation, "claude:3", prompt="go", env={**environment(), "HOCKET_CLAUDE": str(program)})
+    wait_for(lambda: installation.run(run)["parked_until"], "the chain to be parked")
+    (loop,) = installation.run(run)["children"]
+    (leaf,) = installation.run(loop["id"])["children"]
+    installation.ended(leaf["id"])  # with its keeper, which would start a server as well
     return run
 
 
-def lingering(ground: Ground, agent: Bin) -> str:
+def lingering(installation: Installation, agent: Bin) -> str:
     """A run that a server lets go in ten minutes, and that has said its last word a while ago."""
     program = agent("lingering", LINGERING)
     env = {**environment(), "HOCKET_CLAUDE": str(program)}
-    run = ground.spawn("claude", prompt="go", on_question="deny", env=env)
-    ground.said(run, b"result")
-    wait_for(lambda: ground.run(run)["result"], "the result to be recorded")
-    last_word = (ground.folder(run) / files.OUT).stat().st_mtime
+    run = installation.spawn("claude", prompt="go", on_question="deny", env=env)
+    installation.said(run, b"result")
+    wait_for(lambda: installation.run(run)["result"], "the result to be recorded")
+    last_word = (installation.folder(run) / files.OUT).stat().st_mtime
     wait_for(lambda: time.time() > last_word + TICK, "a silence that a keeper does not notice")
     return run
 
 
-def at_its_gate(ground: Ground, agent: Bin) -> str:
+def at_its_gate(installation: Installation, agent: Bin) -> str:
     agent("brief", "")
-    run = chain(ground, "brief", until=GATE)
-    wait_for((ground.cwd / "asked").exists, "the gate")
-    (leaf,) = ground.run(run)["children"]
-    ground.ended(leaf["id"])  # with its keeper, which would start a server as well
+    run = chain(installation, "brief", until=GATE)
+    wait_for((installation.cwd / "asked").exists, "the gate")
+    (leaf,) = installation.run(run)["children"]
+    installation.ended(leaf["id"])  # with its keeper, which would start a server as well
     return run
 
 
-def another_server(ground: Ground, killed: int) -> int:
+def another_server(installation: Installation, killed: int) -> int:
     """One that nobody here asked for. It has the lock a little before the lock tells of it."""
 
     def found() -> int | None:
-        pid = ground.living_server()
+        pid = installation.living_server()
         return None if pid == killed else pid
 
     return wait_for(found, "another server", 20)
 
 
-def tries(ground: Ground) -> int:
-    return (ground.cwd / "tries").stat().st_size
+def tries(installation: Installation) -> int:
+    return (installation.cwd / "tries").stat().st_size
 
 
 def is_deserted(home: Path) -> bool:
@@ -98,83 +98,89 @@ def is_deserted(home: Path) -> bool:
 
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopped(
-    ground: Ground, agent: Bin, sig: int
+    installation: Installation, agent: Bin, sig: int
 ) -> None:
-    run = parked(ground, agent, 7)
-    until = ground.run(run)["parked_until"]
-    killed = ground.kill_server(sig)
+    run = parked(installation, agent, 7)
+    until = installation.run(run)["parked_until"]
+    killed = installation.kill_server(sig)
     if sig == signal.SIGTERM:
-        assert ground.living_server() is None
-        assert len(processes_of(ground.home)) == 1, "somebody small waits"
-    other = another_server(ground, killed)
-    ended = ground.ended(run)
-    assert (ended["status"], tries(ground)) == ("done", 2)
-    assert ground.server_pid() == other
+        assert installation.living_server() is None
+        assert len(processes_of(installation.home)) == 1, "somebody small waits"
+    other = another_server(installation, killed)
+    ended = installation.ended(run)
+    assert (ended["status"], tries(installation)) == ("done", 2)
+    assert installation.server_pid() == other
     assert ended["ended_at"] >= until
-    ground.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+    installation.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(installation.home), "everybody's end")
 
 
-def test_a_server_that_somebody_started_before_the_time_is_left_alone(ground: Ground, agent: Bin) -> None:
-    run = parked(ground, agent, 6)
-    first = ground.kill_server(signal.SIGTERM)
-    second = ground.server_pid()
+def test_a_server_that_somebody_started_before_the_time_is_left_alone(installation: Installation, agent: Bin) -> None:
+    run = parked(installation, agent, 6)
+    first = installation.kill_server(signal.SIGTERM)
+    second = installation.server_pid()
     assert second != first
-    assert ground.ended(run)["status"] == "done"
-    wait_for(lambda: len(processes_of(ground.home)) == 2, "only the server and its zygote")
-    assert (ground.living_server(), tries(ground)) == (second, 2)
+    assert installation.ended(run)["status"] == "done"
+    wait_for(lambda: len(processes_of(installation.home)) == 2, "only the server and its zygote")
+    assert (installation.living_server(), tries(installation)) == (second, 2)
 
 
-def test_nobody_waits_any_more_for_a_chain_that_was_stopped(ground: Ground, agent: Bin) -> None:
-    run = parked(ground, agent, 300)
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert ground.ended(run)["status"] == "stopped"
-    ground.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+def test_nobody_waits_any_more_for_a_chain_that_was_stopped(installation: Installation, agent: Bin) -> None:
+    run = parked(installation, agent, 300)
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert installation.ended(run)["status"] == "stopped"
+    installation.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(installation.home), "everybody's end")
 
 
-def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(ground: Ground, agent: Bin) -> None:
-    run = at_its_gate(ground, agent)
-    killed = ground.kill_server()
-    (ground.cwd / "go").touch()
-    another_server(ground, killed)
-    assert verdict(ground.ended(run)) == ("done", "single_run", 0)
+def test_a_chain_at_its_gate_goes_on_without_anybody_when_its_server_was_killed(
+    installation: Installation, agent: Bin
+) -> None:
+    run = at_its_gate(installation, agent)
+    killed = installation.kill_server()
+    (installation.cwd / "go").touch()
+    another_server(installation, killed)
+    assert verdict(installation.ended(run)) == ("done", "single_run", 0)
 
 
-def test_a_server_that_is_stopped_stays_away_from_a_gate(ground: Ground, agent: Bin) -> None:
+def test_a_server_that_is_stopped_stays_away_from_a_gate(installation: Installation, agent: Bin) -> None:
     """Whoever stops it means it; only an appointment brings it back."""
-    run = at_its_gate(ground, agent)
-    ground.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(ground.home), "everybody's end")
-    (ground.cwd / "go").touch()
-    assert verdict(ground.ended(run)) == ("done", "single_run", 0)
+    run = at_its_gate(installation, agent)
+    installation.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(installation.home), "everybody's end")
+    (installation.cwd / "go").touch()
+    assert verdict(installation.ended(run)) == ("done", "single_run", 0)
 
 
-def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later(ground: Ground, agent: Bin) -> None:
-    run = lingering(ground, agent)
-    another_server(ground, ground.kill_server())
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert ground.ended(run)["status"] == "stopped"
+def test_a_server_that_is_killed_comes_back_for_a_run_that_it_is_to_let_go_later(
+    installation: Installation, agent: Bin
+) -> None:
+    run = lingering(installation, agent)
+    another_server(installation, installation.kill_server())
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert installation.ended(run)["status"] == "stopped"
 
 
-def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(ground: Ground, agent: Bin) -> None:
-    run = lingering(ground, agent)
-    kept = {ground.identity(run).pid, ground.identity(run).keeper}
-    ground.kill_server(signal.SIGTERM)
-    wait_for(lambda: len(set(processes_of(ground.home)) - kept) == 1, "somebody small alone")
-    assert ground.living_server() is None
-    ground.client.request("POST", f"/api/runs/{run}/stop", {})
-    assert ground.ended(run)["status"] == "stopped"
-    ground.kill_server(signal.SIGTERM)
+def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(
+    installation: Installation, agent: Bin
+) -> None:
+    run = lingering(installation, agent)
+    kept = {installation.identity(run).pid, installation.identity(run).keeper}
+    installation.kill_server(signal.SIGTERM)
+    wait_for(lambda: len(set(processes_of(installation.home)) - kept) == 1, "somebody small alone")
+    assert installation.living_server() is None
+    installation.client.request("POST", f"/api/runs/{run}/stop", {})
+    assert installation.ended(run)["status"] == "stopped"
+    installation.kill_server(signal.SIGTERM)
     # It looks twice a minute whether it is still needed.
-    for waiter in processes_of(ground.home):
+    for waiter in processes_of(installation.home):
         kill(waiter, signal.SIGKILL)
 
 
-def test_a_plain_chain_needs_no_process_more(ground: Ground, agent: Bin) -> None:
+def test_a_plain_chain_needs_no_process_more(installation: Installation, agent: Bin) -> None:
     agent("brief", "")
-    assert ground.ended(chain(ground, "brief -> brief"))["status"] == "done"
-    wanted = {ground.server_pid(), ground.zygote_pid()}
-    wait_for(lambda: set(processes_of(ground.home)) == wanted, "the end of the last keeper, and nobody else")
-    ground.kill_server(signal.SIGTERM)
-    wait_for(lambda: is_deserted(ground.home), "everybody's end")
+    assert installation.ended(chain(installation, "brief -> brief"))["status"] == "done"
+    wanted = {installation.server_pid(), installation.zygote_pid()}
+    wait_for(lambda: set(processes_of(installation.home)) == wanted, "the end of the last keeper, and nobody else")
+    installation.kill_server(signal.SIGTERM)
+    wait_for(lambda: is_deserted(installation.home), "everybody's end")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 from store.stories import created
-from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
+from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from world import Bin
 
 from hocket.config import BYPASS, PERMISSION_MODES
@@ -45,9 +45,9 @@ def define(root: Path, name: str, **head: str) -> Path:
 class Stage:
     """An engine with a Claude that only waits, and what the user may have written."""
 
-    def __init__(self, kitchen: Kitchen, world: Path, project: Path) -> None:
-        self.engine = kitchen.engine
-        self.kitchen = kitchen
+    def __init__(self, runner: EngineRunner, world: Path, project: Path) -> None:
+        self.engine = runner.engine
+        self.runner = runner
         self.user = world / "user"
         self.project = project
         self.env = {"PATH": f"{world / 'bin'}:/usr/bin:/bin", "HOME": str(self.user)}
@@ -78,7 +78,7 @@ class Stage:
         return spec.permission_mode
 
     async def notices(self, run: Run) -> list[str]:
-        return [event["data"]["text"] for event in await self.kitchen.events(run) if event["type"] == "notice"]
+        return [event["data"]["text"] for event in await self.runner.events(run) if event["type"] == "notice"]
 
     async def stopped(self, run: Run) -> Run:
         await self.engine.stop(run)
@@ -110,11 +110,11 @@ def play(home: Path, project: Path, world: Path, agent: Bin) -> Play:
 
     @asynccontextmanager
     async def stage() -> AsyncIterator[Stage]:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             try:
-                yield Stage(kitchen, world, project)
+                yield Stage(runner, world, project)
             finally:
-                await stop_all(kitchen.engine)
+                await stop_all(runner.engine)
 
     async def played(scene: Scene) -> None:
         async with stage() as stage_:
@@ -352,7 +352,7 @@ def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(pla
         stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
         stage.allow(Known("lead", str(ends[0])), Known("w", str(ends[1])))
         worker = await stage.start("w", await stage.start("lead"))
-        await stage.kitchen.running(worker)
+        await stage.runner.running(worker)
         before, birth = stage.spec(worker), restore._birth(stage.engine.directory(worker), None)
         assert birth is not None
         after = msgspec.json.decode(birth[1].spec, type=Spec)
@@ -670,7 +670,7 @@ def test_nothing_starts_where_no_time_is_left() -> None:
 def test_no_time_limit_below_a_run_is_longer_than_what_that_run_has_left(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         began = time.monotonic()
-        top = await stage.kitchen.running(await stage.start("tool", timeout=LONG))
+        top = await stage.runner.running(await stage.start("tool", timeout=LONG))
         same, shorter = await stage.start("tool", top), await stage.start("tool", top, timeout=5.0)
         longer, chain = await stage.start("tool", top, timeout=LONG * 9), await stage.chain("tool:2", top)
         left = LONG - (time.monotonic() - began)
@@ -688,11 +688,11 @@ def test_no_time_limit_below_a_run_is_longer_than_what_that_run_has_left(play: P
 
 def test_a_child_ends_when_the_time_of_its_caller_is_over(play: Play) -> None:
     async def scene(stage: Stage) -> None:
-        top = await stage.kitchen.running(await stage.start("tool", timeout=1.5))
+        top = await stage.runner.running(await stage.start("tool", timeout=1.5))
         child = await stage.start("tool", top, timeout=LONG)
-        ended = await stage.kitchen.wait(child)
+        ended = await stage.runner.wait(child)
         assert (ended.status, ended.reason) == ("failed", "timeout")
-        assert (await stage.kitchen.wait(top)).reason == "timeout"
+        assert (await stage.runner.wait(top)).reason == "timeout"
 
     play(scene)
 
@@ -714,7 +714,7 @@ def test_a_run_that_an_agent_starts_spends_from_the_agents_budget(play: Play, ag
         define(stage.user, "worker")
         top = await stage.start("tool", budget_usd=2.0)
         child = await stage.start("worker", top, prompt="go", budget_usd=100.0)
-        ended = [await stage.kitchen.wait(run) for run in (child, top)]
+        ended = [await stage.runner.wait(run) for run in (child, top)]
         assert [run.reason for run in ended] == ["budget", "budget"]
 
     play(scene)

@@ -1,4 +1,4 @@
-"""What the tests of this room share: a journal with its hub, and a whole engine, both on a real store."""
+"""Fixtures on a real store: a journal with its hub, and a complete engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECRET = b"a secret of the tests"
 
 
 @dataclass
-class Desk:
+class EventLog:
     """A journal and a hub that hears of its commits."""
 
     journal: Journal
@@ -54,19 +54,19 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_at(path: Path) -> AsyncIterator[Desk]:
+async def open_event_log(path: Path) -> AsyncIterator[EventLog]:
     store = open_store(path)
     journal = Journal(store, asyncio.get_running_loop())
     hub = Hub(journal.read, journal.live)
     journal.listen(hub.publish)
     try:
-        yield Desk(journal, hub)
+        yield EventLog(journal, hub)
     finally:
         hub.close()
         store.close()
 
 
-class Kitchen:
+class EngineRunner:
     """An engine with small programs as its agents."""
 
     def __init__(self, engine: Engine, project: Path, programs: Path) -> None:
@@ -100,22 +100,22 @@ class Kitchen:
 
 
 @asynccontextmanager
-async def kitchen_at(home: Path, project: Path, **limits: int) -> AsyncIterator[Kitchen]:
-    """Holds the server's lock: keepers would start a server of their own where nobody does."""
+async def engine_runner(home: Path, project: Path, **limits: int) -> AsyncIterator[EngineRunner]:
+    """Holds the server's lock, because keepers start a server if it is free."""
     lock = os.open(home / SERVER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     try:
         bounds = Limits(**{"min_free": 0, **limits})
         engine = Engine(home, str(home / "sock"), SECRET, open_store(home / DATABASE), bounds)
         engine.open()
-        kitchen = Kitchen(engine, project, home.parent / "bin")
+        runner = EngineRunner(engine, project, home.parent / "bin")
         try:
-            yield kitchen
+            yield runner
         finally:
             alone = not engine.live()
             await engine.close()
             if alone:
-                # A keeper that is just going must still find somebody who holds the lock.
+                # A keeper that is just ending must still find the lock held.
                 await until(lambda: not processes_of(home), "the last keeper's end")
     finally:
         os.close(lock)

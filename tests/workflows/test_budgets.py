@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from store.stories import created, ended, said
-from workflows.engine_fixture import Desk, Kitchen, desk_at, kitchen_at, stop_all, until
+from workflows.engine_fixture import EngineRunner, EventLog, engine_runner, open_event_log, stop_all, until
 from world import Bin, Hocket
 
 from hocket.errors import LimitReached
@@ -74,10 +74,10 @@ def test_a_bound_is_reached_by_money_or_by_tokens(bounds: dict[str, Any], spent:
 class Ledger:
     """A tree of runs as a journal tells of it, and whom the budgets have ended."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.journal = desk.journal
+    def __init__(self, log: EventLog) -> None:
+        self.journal = log.journal
         self.ends: list[tuple[set[str], Reason]] = []
-        self.budgets = Budgets(desk.journal, Stops(Path(), desk.journal))
+        self.budgets = Budgets(log.journal, Stops(Path(), log.journal))
         self.budgets.open()
         self.journal.listen(self._note_stops)
 
@@ -102,8 +102,8 @@ class Ledger:
 
 @asynccontextmanager
 async def ledger_at(path: Path) -> AsyncIterator[Ledger]:
-    async with desk_at(path) as desk:
-        ledger = Ledger(desk)
+    async with open_event_log(path) as log:
+        ledger = Ledger(log)
         try:
             yield ledger
         finally:
@@ -228,10 +228,10 @@ def turns(project: Path) -> int:
     return len(path.read_text().split()) if path.exists() else 0
 
 
-async def ended_by_budget(kitchen: Kitchen, run: Run) -> Run:
-    over = await kitchen.wait(run)
+async def ended_by_budget(runner: EngineRunner, run: Run) -> Run:
+    over = await runner.wait(run)
     assert (over.status, over.reason) == (Status.FAILED, Reason.BUDGET)
-    await until(lambda: kitchen.engine.live() == [], "the end of all below")
+    await until(lambda: runner.engine.live() == [], "the end of all below")
     return over
 
 
@@ -239,8 +239,8 @@ def test_an_agent_that_spends_a_dollar_a_turn_is_stopped_in_time(home: Path, pro
     agent("claude", MANY_TURNS)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            over = await ended_by_budget(kitchen, await kitchen.start("claude", prompt="go", budget_usd=5.0))
+        async with engine_runner(home, project) as runner:
+            over = await ended_by_budget(runner, await runner.start("claude", prompt="go", budget_usd=5.0))
             assert over.cost_usd in (5, 6)
 
     asyncio.run(scene())
@@ -250,11 +250,11 @@ def test_a_loop_starts_nothing_more_once_its_budget_is_spent(home: Path, project
     agent("claude", ONE_TURN)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            over = await ended_by_budget(kitchen, await kitchen.chain("claude:20", prompt="go", budget_usd=5.0))
+        async with engine_runner(home, project) as runner:
+            over = await ended_by_budget(runner, await runner.chain("claude:20", prompt="go", budget_usd=5.0))
             assert (over.cost_usd, turns(project)) == (5, 5)
             assert over.steps[0]["reason"] == "budget"
-            notices = [event["data"] for event in await kitchen.events(over) if event["type"] == "notice"]
+            notices = [event["data"] for event in await runner.events(over) if event["type"] == "notice"]
             assert [notice["text"] for notice in notices] == ["the budget of $5.00 is used up: $5.00"]
             # Each is told what is left, so that its own program can keep to it as well.
             told = [json.loads(line) for line in (project / "argv").read_text().splitlines()]
@@ -268,9 +268,9 @@ def test_three_at_once_share_one_budget(home: Path, project: Path, agent: Bin) -
     agent("claude", MANY_TURNS)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("(claude, claude, claude)", prompt="go", budget_usd=5.0)
-            over = await ended_by_budget(kitchen, run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("(claude, claude, claude)", prompt="go", budget_usd=5.0)
+            over = await ended_by_budget(runner, run)
             # One more turn for each is the most that can be on its way.
             assert 5 <= (over.cost_usd or 0) <= 8
 
@@ -282,13 +282,13 @@ def test_what_an_agents_agents_spend_counts_for_everybody_above(home: Path, proj
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            chain = await kitchen.chain("sleeper", budget_usd=2.0)
-            await until(lambda: any(one.pid for one in kitchen.engine.live()), "the first agent")
-            (parent,) = (one for one in kitchen.engine.live() if one.kind == "leaf")
-            nested = await kitchen.start("claude", parent=parent, prompt="go")
-            await ended_by_budget(kitchen, chain)
-            assert {kitchen.engine.find(one.id).reason for one in (parent, nested)} == {Reason.BUDGET}
+        async with engine_runner(home, project) as runner:
+            chain = await runner.chain("sleeper", budget_usd=2.0)
+            await until(lambda: any(one.pid for one in runner.engine.live()), "the first agent")
+            (parent,) = (one for one in runner.engine.live() if one.kind == "leaf")
+            nested = await runner.start("claude", parent=parent, prompt="go")
+            await ended_by_budget(runner, chain)
+            assert {runner.engine.find(one.id).reason for one in (parent, nested)} == {Reason.BUDGET}
             assert 2 <= turns(project) <= 3
 
     asyncio.run(scene())
@@ -298,8 +298,8 @@ def test_tokens_are_counted_where_nobody_tells_of_money(home: Path, project: Pat
     agent("claude", TOKENS)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            over = await ended_by_budget(kitchen, await kitchen.chain("claude:9", prompt="go", budget_tokens=100))
+        async with engine_runner(home, project) as runner:
+            over = await ended_by_budget(runner, await runner.chain("claude:9", prompt="go", budget_tokens=100))
             assert (over.tokens, turns(project)) == (120, 3)
 
     asyncio.run(scene())
@@ -309,17 +309,17 @@ def test_tokens_without_a_price_count_at_ours_and_are_marked(home: Path, project
     agent("claude", TOKENS)
 
     async def scene() -> None:
-        async with kitchen_at(home, project, usd_per_mtok=1_000_000) as kitchen:
-            over = await ended_by_budget(kitchen, await kitchen.chain("claude:9", prompt="go", budget_usd=100.0))
+        async with engine_runner(home, project, usd_per_mtok=1_000_000) as runner:
+            over = await ended_by_budget(runner, await runner.chain("claude:9", prompt="go", budget_usd=100.0))
             assert (over.tokens, over.cost_usd, over.cost_estimated, turns(project)) == (120, 120.0, True, 3)
             assert (over.steps[0]["cost_usd"], over.steps[0]["cost_estimated"]) == (120.0, True)
-            below = kitchen.engine.read.below(over.id)
+            below = runner.engine.read.below(over.id)
             assert [(one.kind, one.cost_estimated) for one in below] == [
                 ("chain", True),
                 ("loop", True),
                 *[("leaf", True)] * 3,
             ]
-            (first, *_) = (event["data"] for event in await kitchen.events(over) if event["type"] == "usage")
+            (first, *_) = (event["data"] for event in await runner.events(over) if event["type"] == "usage")
             assert (first["tokens"], first["cost_usd"], first["cost_estimated"]) == (40, 40.0, True)
 
     asyncio.run(scene())
@@ -330,12 +330,12 @@ def test_an_unknown_cost_is_shown_as_unknown_and_ends_nothing(home: Path, projec
     agent("claude", ODD)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("claude -> claude", prompt="go", budget_usd=1.0, args=(cost,))
-            over = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("claude -> claude", prompt="go", budget_usd=1.0, args=(cost,))
+            over = await runner.wait(run)
             assert (over.status, over.cost_usd, turns(project)) == (Status.DONE, None, 2)
             assert over.cost_estimated is False
-            notices = [event["data"] for event in await kitchen.events(over) if event["type"] == "notice"]
+            notices = [event["data"] for event in await runner.events(over) if event["type"] == "notice"]
             # Once, and not for every pass.
             assert [(notice["kind"], "no budget can hold" in notice["text"]) for notice in notices] == [
                 ("budget", True)
@@ -351,9 +351,9 @@ def test_a_step_with_a_budget_of_its_own_ends_the_chain(home: Path, project: Pat
     )
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.engine.start(kitchen.request(chain="work", prompt="go", budget_usd=50.0))
-            over = await ended_by_budget(kitchen, run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.engine.start(runner.request(chain="work", prompt="go", budget_usd=50.0))
+            over = await ended_by_budget(runner, run)
             assert [step["status"] for step in over.steps] == ["failed", "skipped"]
             assert turns(project) == 2
 
@@ -364,13 +364,13 @@ def test_another_server_keeps_to_the_same_budget(home: Path, project: Path, agen
     agent("claude", ONE_TURN)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("claude:20", prompt="go", budget_usd=5.0)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("claude:20", prompt="go", budget_usd=5.0)
             await until(lambda: turns(project) >= 3, "three turns")
-        async with kitchen_at(home, project) as kitchen:
-            over = await ended_by_budget(kitchen, run)
+        async with engine_runner(home, project) as runner:
+            over = await ended_by_budget(runner, run)
             assert (over.cost_usd, turns(project)) == (5, 5)
-            await stop_all(kitchen.engine)
+            await stop_all(runner.engine)
 
     asyncio.run(scene())
 

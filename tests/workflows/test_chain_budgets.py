@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from workflows.engine_fixture import kitchen_at
+from workflows.engine_fixture import engine_runner
 from workflows.test_chain_parking import FAKE, Scene
 from world import Bin
 
@@ -39,12 +39,12 @@ def test_a_steps_budget_is_one_for_all_its_attempts(
     scene = Scene(project, fake, [{**LIMITED, "transcript": has_transcript}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            request = kitchen.request(chain="c", prompt="go")
-            run = await kitchen.engine.start(msgspec.structs.replace(request, env={**request.environment, **scene.env}))
-            over = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            request = runner.request(chain="c", prompt="go")
+            run = await runner.engine.start(msgspec.structs.replace(request, env={**request.environment, **scene.env}))
+            over = await runner.wait(run)
             assert (over.status, over.reason, over.cost_usd) == (Status.FAILED, Reason.BUDGET, 0.5)
-            first, second = (kitchen.engine.find(leaf) for leaf in over.steps[0]["runs"])
+            first, second = (runner.engine.find(leaf) for leaf in over.steps[0]["runs"])
             assert first.budget_usd == 0.4
             assert second.budget_usd == pytest.approx(0.15)
 
@@ -66,8 +66,8 @@ def test_agents_at_the_same_time_are_told_their_part_of_what_is_left(
     scene = Scene(project, fake, [{"say": "ok", "company": dsl.partition(" -> ")[0].count("claude")}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            over = await kitchen.wait(await scene.start(kitchen, dsl, prompt="x", budget_usd=6.0))
+        async with engine_runner(home, project) as runner:
+            over = await runner.wait(await scene.start(runner, dsl, prompt="x", budget_usd=6.0))
             assert over.status is Status.DONE
             assert told(scene) == shares
 
@@ -78,8 +78,8 @@ def test_a_pass_that_goes_on_after_a_limit_is_told_what_is_left(home: Path, proj
     scene = Scene(project, fake, [LIMITED, {"say": "ok"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            over = await kitchen.wait(await scene.start(kitchen, "claude", prompt="x", budget_usd=5.0))
+        async with engine_runner(home, project) as runner:
+            over = await runner.wait(await scene.start(runner, "claude", prompt="x", budget_usd=5.0))
             assert (over.status, told(scene)) == (Status.DONE, [5.0, 4.75])
             assert "--resume" in scene.calls[1]["argv"]
 

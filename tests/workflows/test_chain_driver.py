@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workflows.engine_fixture import kitchen_at, until
+from workflows.engine_fixture import engine_runner, until
 from world import Bin
 
 from hocket.errors import StoreError
@@ -55,11 +55,11 @@ def short(step: dict[str, Any] | Any) -> tuple[Any, ...]:
 
 def test_loop_and_its_first_iteration_are_created_together(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             commits: list[list[str]] = []
-            kitchen.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
-            run = await kitchen.chain("worker:2", prompt="a")
-            await kitchen.wait(run)
+            runner.engine.listen(lambda committed: commits.append([event.type for event in committed.events]))
+            run = await runner.chain("worker:2", prompt="a")
+            await runner.wait(run)
             assert commits[:2] == [["run.created"], ["run.started", "run.created", "run.started", "run.created"]]
             assert ledger(project) == ["a", "a"]
 
@@ -79,17 +79,17 @@ def test_a_chain_ends_together_with_its_last_iteration_unless_there_is_more_to_s
     home: Path, project: Path, worker: Bin, chain: str, until: str | None, last: list[Kind]
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             commits: list[list[str]] = []
-            kitchen.engine.listen(
+            runner.engine.listen(
                 lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
             )
-            ended = await kitchen.wait(await kitchen.chain(chain, prompt="a", until=until))
+            ended = await runner.wait(await runner.chain(chain, prompt="a", until=until))
             ends = [run for commit in commits for run in commit]
-            assert sorted(ends) == sorted(one.id for one in kitchen.engine.read.below(ended.id))
-            assert [kitchen.engine.find(run).kind for run in commits[-1]] == last
-            assert ended.steps == kitchen.engine.find(ended.id).steps
-            assert not kitchen.engine._chains._live.by_run
+            assert sorted(ends) == sorted(one.id for one in runner.engine.read.below(ended.id))
+            assert [runner.engine.find(run).kind for run in commits[-1]] == last
+            assert ended.steps == runner.engine.find(ended.id).steps
+            assert not runner.engine._chains._live.by_run
 
     asyncio.run(scene())
 
@@ -103,9 +103,9 @@ def test_that_no_server_is_needed_any_more_is_said_after_a_calm(
     monkeypatch.setattr("hocket.sessions.keepers.CALM", calm)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             for _ in range(2):
-                await kitchen.wait(await kitchen.chain("worker", prompt="a"))
+                await runner.wait(await runner.chain("worker", prompt="a"))
                 if not calm:
                     await until(lambda: said[-1] == "", "the calm")
             assert said == ([str(home), "", str(home), ""] if not calm else [str(home), str(home)])
@@ -120,21 +120,21 @@ def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
         os.mkfifo(project / f"door{number}")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             commits: list[list[str]] = []
-            kitchen.engine.listen(
+            runner.engine.listen(
                 lambda committed: commits.append([event.run for event in committed.events if event.type == "run.ended"])
             )
-            chain = await kitchen.chain("at_door", prompt="a")
+            chain = await runner.chain("at_door", prompt="a")
             await until(lambda: ledger(project) == ["a"], "the agent")
-            (leaf,) = kitchen.engine.read.children(chain.id)
-            left = await kitchen.start("at_door", kitchen.engine.find(leaf.id), prompt="b")
+            (leaf,) = runner.engine.read.children(chain.id)
+            left = await runner.start("at_door", runner.engine.find(leaf.id), prompt="b")
             await until(lambda: ledger(project) == ["a", "b"], "whom it left at work")
             await asyncio.to_thread((project / "door1").write_text, "")
-            await kitchen.wait(chain)
+            await runner.wait(chain)
             assert [commit for commit in commits if commit] == [[leaf.id], [chain.id]]
             await asyncio.to_thread((project / "door2").write_text, "")
-            await kitchen.wait(left)
+            await runner.wait(left)
 
     asyncio.run(scene())
 
@@ -142,12 +142,12 @@ def test_a_chain_whose_agent_left_somebody_at_work_is_reported_on_by_itself(
 @pytest.mark.req("S1-B14", "S1-B16")
 def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("worker -> worker", prompt="a"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("worker -> worker", prompt="a"))
             assert (ended.status, ended.reason, ended.exit_code) == (Status.DONE, Reason.SINGLE_RUN, 0)
             assert ended.result == "a 2\n"
             assert [short(step) for step in ended.steps] == [("worker", "done", "single_run", 1, 1)] * 2
-            leaves = kitchen.engine.read.children(ended.id)
+            leaves = runner.engine.read.children(ended.id)
             assert [(leaf.kind, leaf.step, leaf.iteration) for leaf in leaves] == [("leaf", 0, None), ("leaf", 1, None)]
             assert [step["runs"] for step in ended.steps] == [[leaf.id] for leaf in leaves]
 
@@ -157,19 +157,19 @@ def test_steps_run_in_order_and_the_last_words_are_the_result(home: Path, projec
 @pytest.mark.req("S1-B15")
 def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("marking:5 -> worker", prompt="a"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("marking:5 -> worker", prompt="a"))
             assert [short(step) for step in ended.steps] == [
                 ("marking", "done", "marker", 2, 5),
                 ("worker", "done", "single_run", 1, 1),
             ]
-            loop, last = kitchen.engine.read.children(ended.id)
+            loop, last = runner.engine.read.children(ended.id)
             assert shape(loop) == (Kind.LOOP, Reason.MARKER, Status.DONE)
-            leaves = kitchen.engine.read.children(loop.id)
+            leaves = runner.engine.read.children(loop.id)
             assert [(leaf.step, leaf.iteration) for leaf in leaves] == [(0, 1), (0, 2)]
             assert [leaf.marker for leaf in leaves] == [False, True]
             assert last.depth == loop.depth == leaves[0].depth == 0
-            inside = {event["run"] for event in await kitchen.events(loop)}
+            inside = {event["run"] for event in await runner.events(loop)}
             assert inside == {loop.id, *(leaf.id for leaf in leaves)}
 
     asyncio.run(scene())
@@ -178,8 +178,8 @@ def test_a_loop_is_a_run_of_its_own_and_ends_with_its_marker(home: Path, project
 @pytest.mark.req("S1-B15", "S1-B16")
 def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("failing:2 -> worker", prompt="a"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("failing:2 -> worker", prompt="a"))
             assert (ended.status, ended.reason, ended.exit_code) == (Status.FAILED, Reason.MAX_ITERATIONS, 4)
             assert [short(step)[:2] for step in ended.steps] == [("failing", "failed"), ("worker", "skipped")]
             assert ledger(project) == ["a", "a"]
@@ -189,11 +189,11 @@ def test_an_incomplete_step_ends_the_chain_and_the_rest_is_skipped(home: Path, p
 
 def test_a_gate_is_asked_after_each_claim_and_its_word_is_kept(home: Path, project: Path, worker: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("claiming:5", prompt="a", until="test $(wc -l < ledger) -ge 3")
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("claiming:5", prompt="a", until="test $(wc -l < ledger) -ge 3")
+            ended = await runner.wait(run)
             assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
-            gates = [event["data"]["passed"] for event in await kitchen.events(run) if event["type"] == "gate"]
+            gates = [event["data"]["passed"] for event in await runner.events(run) if event["type"] == "gate"]
             assert gates == [False, False, True]
 
     asyncio.run(scene())
@@ -209,19 +209,19 @@ def test_another_engine_goes_on_in_the_middle_of_a_loop_and_runs_nothing_twice(
         return len(ledger(project)) >= number
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door:5", prompt="a")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door:5", prompt="a")
             await until(partial(at_work, 1), "the first iteration")
         for number in range(1, 5):
-            async with kitchen_at(home, project):
+            async with engine_runner(home, project):
                 (project / f"door{number}").write_text("")
                 await until(partial(at_work, number + 1), "the next iteration")
         (project / "door5").write_text("")
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert [short(step) for step in ended.steps] == [("at_door", "failed", "max_iterations", 5, 5)]
-            (loop,) = kitchen.engine.read.children(run.id)
-            assert [leaf.iteration for leaf in kitchen.engine.read.children(loop.id)] == [1, 2, 3, 4, 5]
+            (loop,) = runner.engine.read.children(run.id)
+            assert [leaf.iteration for leaf in runner.engine.read.children(loop.id)] == [1, 2, 3, 4, 5]
         assert ledger(project) == ["a"] * 5
 
     asyncio.run(scene())
@@ -234,17 +234,17 @@ def test_a_chain_whose_last_step_ended_unseen_is_finished_by_the_next_engine(
         os.mkfifo(project / f"door{number}")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door -> at_door", prompt="a")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door -> at_door", prompt="a")
             await until(lambda: len(ledger(project)) == 1, "the first step")
             (project / "door1").write_text("")
             await until(lambda: len(ledger(project)) == 2, "the second step")
-            first = kitchen.engine.read.last_seq()
-        async with kitchen_at(home, project) as kitchen:
+            first = runner.engine.read.last_seq()
+        async with engine_runner(home, project) as runner:
             (project / "door2").write_text("")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1, 1])
-            later = await kitchen.events(run, first)
+            later = await runner.events(run, first)
             assert [event["type"] for event in later if event["run"] == run.id] == ["run.ended"]
         assert ledger(project) == ["a", "a"]
 
@@ -257,12 +257,12 @@ def test_a_gate_that_was_at_work_is_asked_again_by_the_next_engine(home: Path, p
     asks = "echo asked >> asked; test -e open || { cat gate; false; }"
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("claiming:2", prompt="a", until=asks)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("claiming:2", prompt="a", until=asks)
             await until((project / "asked").exists, "the gate")
         (project / "open").touch()
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 1)
         assert ledger(project) == ["a"]
 
@@ -275,11 +275,11 @@ def test_stopping_a_chain_ends_its_loop_and_its_leaf_and_starts_no_further_step(
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door:3 -> worker", prompt="a")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door:3 -> worker", prompt="a")
             await until(lambda: ledger(project), "the first iteration")
-            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
-            below = kitchen.engine.read.below(run.id)
+            told = await asyncio.wait_for(runner.engine.stop(run), 10)
+            below = runner.engine.read.below(run.id)
             assert sorted(told["stopped"]) == sorted(one.id for one in below)
             assert [shape(one) for one in below] == [
                 (Kind.CHAIN, Reason.STOPPED, Status.STOPPED),
@@ -295,10 +295,10 @@ def test_a_chains_time_limit_ends_all_of_it(home: Path, project: Path, worker: B
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("at_door:3 -> worker", prompt="a", timeout=0.3))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("at_door:3 -> worker", prompt="a", timeout=0.3))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
-            assert kitchen.engine.live() == []
+            assert runner.engine.live() == []
 
     asyncio.run(scene())
 
@@ -310,8 +310,8 @@ def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            begin = kitchen.chain if is_chain else kitchen.start
+        async with engine_runner(home, project) as runner:
+            begin = runner.chain if is_chain else runner.start
             run = await begin("at_door", prompt="a", timeout=0.5)
             await until(lambda: ledger(project), "the agent")
             refused: list[object] = []
@@ -321,9 +321,9 @@ def test_a_time_limit_that_there_is_no_room_to_record_counts_as_soon_as_there_is
                 raise StoreError("the disk is full")
 
             with monkeypatch.context() as full:
-                full.setattr(kitchen.engine._journal, "write", no_room)
+                full.setattr(runner.engine._journal, "write", no_room)
                 await until(lambda: refused, "the time limit")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.TIMEOUT)
 
     asyncio.run(scene())
@@ -337,18 +337,18 @@ def test_the_end_of_a_chain_is_also_that_of_runs_whose_own_parent_has_ended(
         os.mkfifo(project / f"door{number}")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door -> at_door", prompt="a", timeout=3.0 if by_time else None)
-            await until(lambda: any(one.pid for one in kitchen.engine.live()), "the first step")
-            (parent,) = (one for one in kitchen.engine.live() if one.kind is Kind.LEAF)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door -> at_door", prompt="a", timeout=3.0 if by_time else None)
+            await until(lambda: any(one.pid for one in runner.engine.live()), "the first step")
+            (parent,) = (one for one in runner.engine.live() if one.kind is Kind.LEAF)
             await until(lambda: len(ledger(project)) == 1, "the first step's door")
-            nested = await kitchen.start("at_door", parent=parent, prompt="b")
+            nested = await runner.start("at_door", parent=parent, prompt="b")
             await until(lambda: len(ledger(project)) == 2, "the nested one's door")
             (project / "door1").write_text("")
             await until(lambda: len(ledger(project)) == 3, "the second step")
-            told = {} if by_time else await asyncio.wait_for(kitchen.engine.stop(run), 10)
+            told = {} if by_time else await asyncio.wait_for(runner.engine.stop(run), 10)
             reason = Reason.TIMEOUT if by_time else Reason.STOPPED
-            assert [(await kitchen.wait(one)).reason for one in (run, nested)] == [reason, reason]
+            assert [(await runner.wait(one)).reason for one in (run, nested)] == [reason, reason]
             assert by_time or nested.id in told["stopped"]
 
     asyncio.run(scene())
@@ -358,16 +358,16 @@ def test_gates_that_take_every_thread_do_not_keep_a_chain_from_being_stopped(
     home: Path, project: Path, worker: Bin
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             gate = "echo x >> gates; sleep 300"
-            chains = [await kitchen.chain("worker", prompt="a", until=gate) for _ in range(17)]
+            chains = [await runner.chain("worker", prompt="a", until=gate) for _ in range(17)]
             asked = project / "gates"
             await until(lambda: asked.exists() and asked.stat().st_size == 2 * 16, "all gates")
             waits_for_a_thread, at_gate, *others = sorted(chains, key=lambda run: run.number, reverse=True)
             for chain in (waits_for_a_thread, at_gate):
-                stopped = await asyncio.wait_for(kitchen.engine.stop(chain), 8)
+                stopped = await asyncio.wait_for(runner.engine.stop(chain), 8)
                 assert stopped["status"] == Status.STOPPED
-            await asyncio.gather(*(kitchen.engine.stop(chain) for chain in others))
+            await asyncio.gather(*(runner.engine.stop(chain) for chain in others))
 
     asyncio.run(scene())
 
@@ -380,13 +380,13 @@ def test_a_stop_also_ends_what_is_created_while_it_is_recorded(
     os.mkfifo(project / "door1")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door", prompt="a")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door", prompt="a")
             for _ in range(turns):
                 await asyncio.sleep(0)  # the stop comes a little later each time
-            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            told = await asyncio.wait_for(runner.engine.stop(run), 15)
             assert told["status"] is Status.STOPPED
-            assert kitchen.engine.live() == []
+            assert runner.engine.live() == []
 
     asyncio.run(scene())
 
@@ -401,7 +401,7 @@ def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_l
     refused: list[str] = []
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             coming, stopped = asyncio.Event(), asyncio.Event()
 
             async def narrow(journal: Journal, events: Sequence[Event], **more: Any) -> Committed:
@@ -417,12 +417,12 @@ def test_a_stop_that_cannot_be_recorded_for_what_is_born_just_then_is_recorded_l
                     stopped.set()
                 return done
 
-            run = await kitchen.chain("worker -> at_door", prompt="a")
+            run = await runner.chain("worker -> at_door", prompt="a")
             monkeypatch.setattr(Journal, "write", narrow)
             await asyncio.wait_for(coming.wait(), 15)
-            told = await asyncio.wait_for(kitchen.engine.stop(run), 15)
+            told = await asyncio.wait_for(runner.engine.stop(run), 15)
             assert told["status"] is Status.STOPPED
             assert (len(refused), len(set(refused))) == (3, 1)
-            assert kitchen.engine.live() == []
+            assert runner.engine.live() == []
 
     asyncio.run(scene())

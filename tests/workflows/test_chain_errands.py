@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workflows.engine_fixture import kitchen_at
+from workflows.engine_fixture import engine_runner
 from world import Bin
 
 from hocket.model import Event, Reason, Status
@@ -30,11 +30,11 @@ def test_a_gate_without_a_thread_has_not_passed(
     home: Path, project: Path, claiming: Bin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            monkeypatch.setattr(kitchen.engine._chains._gates._threads, "submit", no_thread)
-            ended = await kitchen.wait(await kitchen.chain("claiming:2", until="true"))
+        async with engine_runner(home, project) as runner:
+            monkeypatch.setattr(runner.engine._chains._gates._threads, "submit", no_thread)
+            ended = await runner.wait(await runner.chain("claiming:2", until="true"))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.GATE)
-            gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
+            gates = [event["data"] for event in await runner.events(ended) if event["type"] == "gate"]
             assert [(gate["exit_code"], gate["output"]) for gate in gates] == [
                 (127, "RuntimeError: can't start new thread")
             ] * 2
@@ -52,10 +52,10 @@ def test_evidence_that_cannot_be_had_is_unreadable_and_ends_nothing(
     (project / "hocket.toml").write_text('[chains.c]\nsteps = [{agent = "worker", iterations = 3, no_progress = 1}]\n')
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="c")))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.engine.start(runner.request(chain="c")))
             assert ended.reason is Reason.MAX_ITERATIONS
-            looks = [event["data"] for event in await kitchen.events(ended) if event["type"] == "progress"]
+            looks = [event["data"] for event in await runner.events(ended) if event["type"] == "progress"]
             assert {look["kind"] for look in looks} == {"unreadable"}
 
     asyncio.run(scene())
@@ -68,8 +68,8 @@ def test_what_fails_for_no_known_reason_is_tried_again(
     monkeypatch.setattr(chain_driver, "RETRY_AFTER", 0.05)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            journal, failures = kitchen.engine._journal, {"gate", "run.ended"}
+        async with engine_runner(home, project) as runner:
+            journal, failures = runner.engine._journal, {"gate", "run.ended"}
             insist, write = journal.insist, journal.write
 
             def stumble(events: list[Event]) -> None:
@@ -89,7 +89,7 @@ def test_what_fails_for_no_known_reason_is_tried_again(
 
             monkeypatch.setattr(journal, "insist", once_insist)
             monkeypatch.setattr(journal, "write", once_write)
-            ended = await kitchen.wait(await kitchen.chain("claiming:2", until="true"))
+            ended = await runner.wait(await runner.chain("claiming:2", until="true"))
             assert (ended.status, failures) == (Status.DONE, set())
 
     asyncio.run(scene())

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 
 from hocket.model import Kind, Reason, Run, Status
@@ -45,29 +45,29 @@ def ledger(project: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def tree(kitchen: Kitchen, run: Run) -> list[tuple[str, str, int | None, str | None]]:
+def tree(runner: EngineRunner, run: Run) -> list[tuple[str, str, int | None, str | None]]:
     """Everything below a chain: what it is, who it is, its step, how it ended."""
-    below = kitchen.engine.read.below(run.id)[1:]
+    below = runner.engine.read.below(run.id)[1:]
     return [(one.kind.value, one.agent, one.step, one.reason) for one in below]
 
 
 def test_members_run_at_the_same_time_below_a_run_of_their_own(home: Path, project: Path, members: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("(left, right) -> plain", prompt="x"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("(left, right) -> plain", prompt="x"))
             assert (ended.status, ended.reason, ended.exit_code) == (Status.DONE, Reason.SINGLE_RUN, 0)
             lines = ledger(project)
             assert sorted(lines[:2]) == ["left in", "right in"]
             assert lines[4:] == ["plain in", "plain out"]
-            assert tree(kitchen, ended) == [
+            assert tree(runner, ended) == [
                 (Kind.GROUP, "(left, right)", 0, Reason.SINGLE_RUN),
                 (Kind.LEAF, "left", 0, Reason.EXIT),
                 (Kind.LEAF, "right", 1, Reason.EXIT),
                 (Kind.LEAF, "plain", 2, Reason.EXIT),
             ]
-            group, last = kitchen.engine.read.children(ended.id)
+            group, last = runner.engine.read.children(ended.id)
             assert group.result == "## left\n\nleft said x\n\n## right\n\nright said x"
-            assert [leaf.parent for leaf in kitchen.engine.read.children(group.id)] == [group.id] * 2
+            assert [leaf.parent for leaf in runner.engine.read.children(group.id)] == [group.id] * 2
             assert last.depth == group.depth == 0
             assert [step["agent"] for step in ended.steps] == ["left", "right", "plain"]
 
@@ -80,21 +80,21 @@ def test_a_groups_loop_goes_on_while_the_other_member_works_and_ends_when_it_is_
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("(held, marking:4)", prompt="x")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("(held, marking:4)", prompt="x")
 
             def loop_is_over() -> bool:
-                return any(one.kind is Kind.LOOP and one.ended for one in kitchen.engine.read.below(run.id))
+                return any(one.kind is Kind.LOOP and one.ended for one in runner.engine.read.below(run.id))
 
             await until(loop_is_over, "the end of the loop")
-            assert not kitchen.engine.find(run.id).ended
+            assert not runner.engine.find(run.id).ended
             (project / "door").write_text("")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert [(s["agent"], s["reason"], s["iterations"]) for s in ended.steps] == [
                 ("held", "single_run", 1),
                 ("marking", "marker", 2),
             ]
-            kinds = {one.kind: one for one in kitchen.engine.read.below(run.id)}
+            kinds = {one.kind: one for one in runner.engine.read.below(run.id)}
             assert kinds[Kind.LOOP].parent == kinds[Kind.GROUP].id
             assert ended.result == ("## held\n\nheld said x\n\n## marking\n\nmarking said x\nFORKHESTRA_COMPLETE")
 
@@ -107,15 +107,15 @@ def test_when_one_member_fails_the_others_finish_and_then_the_chain_ends(
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("(broken, held) -> plain", prompt="x")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("(broken, held) -> plain", prompt="x")
             await until(lambda: "broken out" in ledger(project), "the failure")
-            assert not kitchen.engine.find(run.id).ended
+            assert not runner.engine.find(run.id).ended
             (project / "door").write_text("")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.EXIT)
             assert [step["status"] for step in ended.steps] == ["failed", "done", "skipped"]
-            assert tree(kitchen, ended)[0] == (Kind.GROUP, "(broken, held)", 0, Reason.EXIT)
+            assert tree(runner, ended)[0] == (Kind.GROUP, "(broken, held)", 0, Reason.EXIT)
         assert "held out" in ledger(project)
         assert "plain in" not in ledger(project)
 
@@ -126,11 +126,11 @@ def test_a_stop_ends_every_member_and_the_group(home: Path, project: Path, membe
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("(held, held:3) -> plain", prompt="x")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("(held, held:3) -> plain", prompt="x")
             await until(lambda: len(ledger(project)) == 2, "both members")
-            told = await asyncio.wait_for(kitchen.engine.stop(run), 10)
-            below = kitchen.engine.read.below(run.id)
+            told = await asyncio.wait_for(runner.engine.stop(run), 10)
+            below = runner.engine.read.below(run.id)
             assert sorted(told["stopped"]) == sorted(one.id for one in below)
             assert {(one.status, one.reason) for one in below} == {(Status.STOPPED, Reason.STOPPED)}
             assert [one.kind for one in below] == [Kind.CHAIN, Kind.GROUP, Kind.LEAF, Kind.LOOP, Kind.LEAF]
@@ -143,27 +143,27 @@ def test_a_member_that_is_stopped_does_not_end_the_others(home: Path, project: P
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("(claiming:9, held) -> plain", prompt="x", until="sleep 300")
-            at_gate = partial(_has_busy_loop, kitchen, run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("(claiming:9, held) -> plain", prompt="x", until="sleep 300")
+            at_gate = partial(_has_busy_loop, runner, run)
             await until(at_gate, "the gate")
-            (loop,) = [one for one in kitchen.engine.read.below(run.id) if one.kind is Kind.LOOP]
-            await asyncio.wait_for(kitchen.engine.stop(loop), 10)
-            assert kitchen.engine.find(loop.id).status is Status.STOPPED
-            assert not kitchen.engine.find(run.id).ended
-        async with kitchen_at(home, project) as kitchen:
+            (loop,) = [one for one in runner.engine.read.below(run.id) if one.kind is Kind.LOOP]
+            await asyncio.wait_for(runner.engine.stop(loop), 10)
+            assert runner.engine.find(loop.id).status is Status.STOPPED
+            assert not runner.engine.find(run.id).ended
+        async with engine_runner(home, project) as runner:
             (project / "door").write_text("")
             await until(lambda: "held out" in ledger(project), "the other member")
-            await asyncio.wait_for(kitchen.engine.stop(run), 10)
-            assert [step["status"] for step in kitchen.engine.find(run.id).steps] == ["stopped", "stopped", "skipped"]
+            await asyncio.wait_for(runner.engine.stop(run), 10)
+            assert [step["status"] for step in runner.engine.find(run.id).steps] == ["stopped", "stopped", "skipped"]
         assert ledger(project).count("claiming in") == 1
 
     asyncio.run(scene())
 
 
-def _has_busy_loop(kitchen: Kitchen, run: Run) -> bool:
+def _has_busy_loop(runner: EngineRunner, run: Run) -> bool:
     """Whether the loop's first iteration has ended, so that only its gate can be at work."""
-    leaves = [one for one in kitchen.engine.read.below(run.id) if one.agent == "claiming" and one.kind is Kind.LEAF]
+    leaves = [one for one in runner.engine.read.below(run.id) if one.agent == "claiming" and one.kind is Kind.LEAF]
     return bool(leaves) and leaves[0].ended
 
 
@@ -171,12 +171,12 @@ def test_another_engine_goes_on_with_a_group_and_runs_nothing_twice(home: Path, 
     os.mkfifo(project / "door")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("plain -> (held, marking:4) -> plain", prompt="x")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("plain -> (held, marking:4) -> plain", prompt="x")
             await until(lambda: "held in" in ledger(project), "the group")
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             (project / "door").write_text("")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert ended.status is Status.DONE
             assert [(step["agent"], step["iterations"]) for step in ended.steps] == [
                 ("plain", 1),
@@ -184,7 +184,7 @@ def test_another_engine_goes_on_with_a_group_and_runs_nothing_twice(home: Path, 
                 ("marking", 2),
                 ("plain", 1),
             ]
-            kinds = [one.kind for one in kitchen.engine.read.below(run.id)]
+            kinds = [one.kind for one in runner.engine.read.below(run.id)]
             assert (kinds.count(Kind.GROUP), kinds.count(Kind.LOOP), kinds.count(Kind.LEAF)) == (1, 1, 5)
         assert len([line for line in ledger(project) if line.endswith(" in")]) == 5
 

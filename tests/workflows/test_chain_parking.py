@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 
 from hocket.chain import decide
@@ -63,9 +63,9 @@ class Scene:
         self.env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
         (project / "plan.json").write_text(json.dumps(plan))
 
-    async def start(self, kitchen: Kitchen, dsl: str, **wish: Any) -> Run:
-        request = kitchen.request(dsl=dsl, **wish)
-        return await kitchen.engine.start(msgspec.structs.replace(request, env={**request.environment, **self.env}))
+    async def start(self, runner: EngineRunner, dsl: str, **wish: Any) -> Run:
+        request = runner.request(dsl=dsl, **wish)
+        return await runner.engine.start(msgspec.structs.replace(request, env={**request.environment, **self.env}))
 
     @property
     def calls(self) -> list[dict[str, Any]]:
@@ -78,9 +78,9 @@ def fake(agent: Bin) -> Path:
     return agent("fake-claude", FAKE)
 
 
-async def parked(kitchen: Kitchen, run: Run) -> Run:
-    await until(lambda: kitchen.engine.find(run.id).parked_until is not None, "parking")
-    return kitchen.engine.find(run.id)
+async def parked(runner: EngineRunner, run: Run) -> Run:
+    await until(lambda: runner.engine.find(run.id).parked_until is not None, "parking")
+    return runner.engine.find(run.id)
 
 
 def resumes(call: dict[str, Any]) -> str | None:
@@ -92,20 +92,20 @@ def test_a_usage_limit_parks_the_chain_and_costs_no_iteration(home: Path, projec
     scene = Scene(project, fake, [{"limit": 2.5}, {"say": "FORKHESTRA_COMPLETE"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:1", prompt="work")
-            waiting = await parked(kitchen, run)
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude:1", prompt="work")
+            waiting = await parked(runner, run)
             assert waiting.status is Status.WAITING
             assert waiting.parked_until is not None
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason) == (Status.DONE, Reason.MARKER)
             assert (ended.steps[0]["iterations"], len(ended.steps[0]["runs"])) == (1, 2)
             assert ended.cost_usd == pytest.approx(0.5)
-            told = [event for event in await kitchen.events(run) if event["type"] in ("parked", "unparked")]
+            told = [event for event in await runner.events(run) if event["type"] in ("parked", "unparked")]
             assert [event["type"] for event in told] == ["parked", "unparked"]
             assert told[0]["data"]["reason"] == "rate_limited"
             assert "claude" in told[0]["data"]["text"]
-            first, second = (kitchen.engine.find(leaf) for leaf in ended.steps[0]["runs"])
+            first, second = (runner.engine.find(leaf) for leaf in ended.steps[0]["runs"])
             assert first.resets_at == waiting.parked_until <= second.created_at
             assert (second.resumed_from, second.iteration) == (first.id, 1)
             assert resumes(scene.calls[1]) == first.session_id
@@ -120,8 +120,8 @@ def test_without_a_session_on_disk_the_step_begins_anew_with_its_own_prompt(
     scene = Scene(project, fake, [{"limit": 0.3, "transcript": False}, {"say": "done"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await scene.start(kitchen, "claude", prompt="work"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await scene.start(runner, "claude", prompt="work"))
             assert ended.status is Status.DONE
             assert [call["prompt"] for call in scene.calls] == ["work", "work"]
             assert [resumes(call) for call in scene.calls] == [None, None]
@@ -133,14 +133,14 @@ def test_another_engine_keeps_the_appointment(home: Path, project: Path, fake: P
     scene = Scene(project, fake, [{"limit": 4.0}, {"say": "done"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude -> claude", prompt="work")
-            until_when = (await parked(kitchen, run)).parked_until
-        async with kitchen_at(home, project) as kitchen:
-            assert kitchen.engine.find(run.id).parked_until == until_when
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude -> claude", prompt="work")
+            until_when = (await parked(runner, run)).parked_until
+        async with engine_runner(home, project) as runner:
+            assert runner.engine.find(run.id).parked_until == until_when
+            ended = await runner.wait(run)
             assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1, 1])
-            told = [event["type"] for event in await kitchen.events(run) if event["run"] == run.id]
+            told = [event["type"] for event in await runner.events(run) if event["run"] == run.id]
             assert told == ["run.created", "run.started", "parked", "unparked", "run.ended"]
         assert len(scene.calls) == 3
 
@@ -152,18 +152,18 @@ def test_a_parked_chain_ends_at_once_when_it_is_told_to(home: Path, project: Pat
     scene = Scene(project, fake, [{"limit": 3600.0}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             limit = 4.0 if how == "timeout" else None
-            run = await scene.start(kitchen, "claude:3 -> claude", prompt="work", timeout=limit)
-            await parked(kitchen, run)
+            run = await scene.start(runner, "claude:3 -> claude", prompt="work", timeout=limit)
+            await parked(runner, run)
             if how == "stop":
-                await asyncio.wait_for(kitchen.engine.stop(run), 5)
-            ended = await kitchen.wait(run)
+                await asyncio.wait_for(runner.engine.stop(run), 5)
+            ended = await runner.wait(run)
             wanted = (Status.STOPPED, Reason.STOPPED) if how == "stop" else (Status.FAILED, Reason.TIMEOUT)
             assert (ended.status, ended.reason) == wanted
             assert [step["status"] for step in ended.steps] == [wanted[0].value, "skipped"]
             assert ended.parked_until is None
-            assert kitchen.engine.live() == []
+            assert runner.engine.live() == []
 
     asyncio.run(play())
 
@@ -174,42 +174,42 @@ def test_a_group_parks_only_when_nobody_in_it_works(home: Path, project: Path, f
     agent("held", "open('door').read()\nprint('through')")
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "(claude, held)", prompt="work")
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "(claude, held)", prompt="work")
             await until(lambda: len(scene.calls) == 2, "the second attempt, beside the other member")
             (project / "door").write_text("")
-            ended = await kitchen.wait(run)
+            ended = await runner.wait(run)
             assert [step["status"] for step in ended.steps] == ["done", "done"]
-            assert "parked" not in [event["type"] for event in await kitchen.events(run)]
+            assert "parked" not in [event["type"] for event in await runner.events(run)]
 
     asyncio.run(play())
 
 
-async def lose_the_first(kitchen: Kitchen, scene: Scene, run: Run) -> Run:
+async def lose_the_first(runner: EngineRunner, scene: Scene, run: Run) -> Run:
     """Kill the keeper of the chain's first iteration once its agent has begun."""
     await until(lambda: scene.calls, "the first attempt")
-    leaf = next(one for one in kitchen.engine.read.below(run.id) if one.kind is Kind.LEAF)
-    known = files.read_pid(str(kitchen.engine.directory(leaf)))
+    leaf = next(one for one in runner.engine.read.below(run.id) if one.kind is Kind.LEAF)
+    known = files.read_pid(str(runner.engine.directory(leaf)))
     assert known is not None
     os.kill(known.keeper, signal.SIGKILL)
     return leaf
 
 
-def somebody_is_asked(kitchen: Kitchen) -> bool:
-    return any(one.needs_you for one in kitchen.engine.live())
+def somebody_is_asked(runner: EngineRunner) -> bool:
+    return any(one.needs_you for one in runner.engine.live())
 
 
 def test_a_lost_iteration_is_begun_again_where_that_is_wanted(home: Path, project: Path, fake: Path) -> None:
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude", prompt="work", on_lost="retry")
-            leaf = await lose_the_first(kitchen, scene, run)
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude", prompt="work", on_lost="retry")
+            leaf = await lose_the_first(runner, scene, run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 1)
             assert len(scene.calls) == 2
-            assert resumes(scene.calls[1]) == kitchen.engine.find(leaf.id).session_id
+            assert resumes(scene.calls[1]) == runner.engine.find(leaf.id).session_id
 
     asyncio.run(play())
 
@@ -218,10 +218,10 @@ def test_a_lost_iteration_ends_the_chain_where_nobody_can_be_asked(home: Path, p
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:3", prompt="work", on_question="deny")
-            await lose_the_first(kitchen, scene, run)
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude:3", prompt="work", on_question="deny")
+            await lose_the_first(runner, scene, run)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason, ended.steps[0]["iterations"]) == (Status.FAILED, Reason.LOST, 1)
             assert len(scene.calls) == 1
 
@@ -235,24 +235,24 @@ def test_somebody_is_asked_about_a_lost_iteration_and_the_answer_counts(
 ) -> None:
     scene = Scene(project, fake, [{"hang": True}, {"say": "done"}])
 
-    async def answer(kitchen: Kitchen, run: Run) -> None:
-        (asked,) = kitchen.engine.find(run.id).open_questions
+    async def answer(runner: EngineRunner, run: Run) -> None:
+        (asked,) = runner.engine.find(run.id).open_questions
         assert (asked["kind"], asked["step"]) == ("lost", 0)
-        await kitchen.engine.answer(run, None, allow, None, "a test")
+        await runner.engine.answer(run, None, allow, None, "a test")
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude", prompt="work")
-            await lose_the_first(kitchen, scene, run)
-            await until(partial(somebody_is_asked, kitchen), "the question")
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude", prompt="work")
+            await lose_the_first(runner, scene, run)
+            await until(partial(somebody_is_asked, runner), "the question")
             if by != "another engine":
-                await answer(kitchen, run)
-            ended = await kitchen.wait(run) if by == "the same engine" else None
+                await answer(runner, run)
+            ended = await runner.wait(run) if by == "the same engine" else None
         if ended is None:
-            async with kitchen_at(home, project) as kitchen:
+            async with engine_runner(home, project) as runner:
                 if by == "another engine":
-                    await answer(kitchen, run)
-                ended = await kitchen.wait(run)
+                    await answer(runner, run)
+                ended = await runner.wait(run)
         wanted = (Status.DONE, Reason.SINGLE_RUN) if allow else (Status.FAILED, Reason.LOST)
         assert (ended.status, ended.reason) == wanted
         assert len(scene.calls) == (2 if allow else 1)
@@ -264,13 +264,13 @@ def test_a_chain_that_has_asked_ends_at_once_when_it_is_stopped(home: Path, proj
     scene = Scene(project, fake, [{"hang": True}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:3", prompt="work", on_question="ask")
-            await lose_the_first(kitchen, scene, run)
-            await until(partial(somebody_is_asked, kitchen), "the question")
-            await asyncio.wait_for(kitchen.engine.stop(run), 5)
-            assert kitchen.engine.find(run.id).status is Status.STOPPED
-            assert kitchen.engine.find(run.id).open_questions == ()
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude:3", prompt="work", on_question="ask")
+            await lose_the_first(runner, scene, run)
+            await until(partial(somebody_is_asked, runner), "the question")
+            await asyncio.wait_for(runner.engine.stop(run), 5)
+            assert runner.engine.find(run.id).status is Status.STOPPED
+            assert runner.engine.find(run.id).open_questions == ()
 
     asyncio.run(play())
 
@@ -284,11 +284,11 @@ def test_an_iteration_that_counts_for_nothing_leaves_the_gates_words_to_the_next
     gate = "test $(wc -l < calls) -ge 3 || { echo not good enough; exit 6; }"
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await scene.start(kitchen, "claude:2", prompt="work", until=gate)
-            await parked(kitchen, run)
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await scene.start(runner, "claude:2", prompt="work", until=gate)
+            await parked(runner, run)
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason, ended.steps[0]["iterations"]) == (Status.DONE, Reason.MARKER, 2)
             first, second, third = (call["prompt"] for call in scene.calls)
             assert first == "work"
@@ -306,10 +306,10 @@ def test_an_overloaded_service_is_tried_again_after_a_pause_at_no_cost(
     scene = Scene(project, fake, [{"overload": True}, {"overload": True}, {"say": "FORKHESTRA_COMPLETE"}])
 
     async def play() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await scene.start(kitchen, "claude:1", prompt="work"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await scene.start(runner, "claude:1", prompt="work"))
             assert (ended.status, ended.reason, ended.steps[0]["iterations"]) == (Status.DONE, Reason.MARKER, 1)
-            told = [event for event in await kitchen.events(ended) if event["type"] == "parked"]
+            told = [event for event in await runner.events(ended) if event["type"] == "parked"]
             assert [event["data"]["reason"] for event in told] == ["overloaded"] * 2
             pauses = [event["data"]["until"] - event["ts"] for event in told]
             assert pauses[1] > pauses[0] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 
 from hocket.model import Reason, Run, Status
@@ -32,20 +32,20 @@ def programs(agent: Bin) -> Bin:
     return agent
 
 
-async def looks(kitchen: Kitchen, run: Run) -> list[dict[str, Any]]:
-    return [event["data"] for event in await kitchen.events(run) if event["type"] == "progress"]
+async def looks(runner: EngineRunner, run: Run) -> list[dict[str, Any]]:
+    return [event["data"] for event in await runner.events(run) if event["type"] == "progress"]
 
 
 def test_a_loop_that_changes_nothing_and_repeats_itself_ends_after_so_many_iterations(
     home: Path, project: Path, programs: Bin
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("stuck:9", prompt="x", no_progress=2))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("stuck:9", prompt="x", no_progress=2))
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.NO_PROGRESS)
             # The first one said something that nobody had said before.
             assert ended.steps[0]["iterations"] == 3
-            before, *after = await looks(kitchen, ended)
+            before, *after = await looks(runner, ended)
             assert (before["run"], before["changed"]) == (None, None)
             assert [one["run"] for one in after] == ended.steps[0]["runs"]
             assert [one["changed"] for one in after] == [True, False, False]
@@ -62,8 +62,8 @@ def test_new_words_or_changed_files_are_progress(
     """Each goes on for a while and then repeats itself twice."""
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain(f"{agent_name}:9", prompt="x", no_progress=2))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain(f"{agent_name}:9", prompt="x", no_progress=2))
             assert (ended.reason, ended.steps[0]["iterations"]) == (Reason.NO_PROGRESS, iterations)
 
     asyncio.run(scene())
@@ -79,17 +79,17 @@ def test_another_engine_remembers_how_things_stood(home: Path, project: Path, pr
         return turns.exists() and turns.stat().st_size >= turn
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("at_door:9", prompt="x", no_progress=2)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("at_door:9", prompt="x", no_progress=2)
             await until(partial(has_begun, 1), "the first iteration")
         for turn, door in enumerate(doors, 1):
-            async with kitchen_at(home, project) as kitchen:
+            async with engine_runner(home, project) as runner:
                 door.write_text("")
                 if turn < 3:
                     await until(partial(has_begun, turn + 1), "the next iteration")
                     continue
-                ended = await kitchen.wait(run)
+                ended = await runner.wait(run)
                 assert (ended.reason, ended.steps[0]["iterations"]) == (Reason.NO_PROGRESS, 3)
-                assert [one["changed"] for one in await looks(kitchen, run)] == [None, True, False, False]
+                assert [one["changed"] for one in await looks(runner, run)] == [None, True, False, False]
 
     asyncio.run(scene())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at
+from workflows.engine_fixture import EngineRunner, engine_runner
 from world import Bin
 
 from hocket.model import Kind, Reason, Run, Status
@@ -42,8 +42,8 @@ def prompts(project: Path) -> list[list[Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-async def run_chain(kitchen: Kitchen, **wish: Any) -> Run:
-    return await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="work", **wish)))
+async def run_chain(runner: EngineRunner, **wish: Any) -> Run:
+    return await runner.wait(await runner.engine.start(runner.request(chain="work", **wish)))
 
 
 def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, project: Path, programs: Bin) -> None:
@@ -60,8 +60,8 @@ def test_each_step_gets_the_task_and_what_the_step_before_came_to(home: Path, pr
     )
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await run_chain(kitchen, prompt="a house")
+        async with engine_runner(home, project) as runner:
+            ended = await run_chain(runner, prompt="a house")
             assert ended.status is Status.DONE
             told = dict(prompts(project))
             assert told["planner"] == "plan a house[]"
@@ -76,10 +76,10 @@ def test_a_callers_own_words_are_not_filled_in_but_for_the_result_before_where_t
     home: Path, project: Path, programs: Bin, literal: bool
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             text = "Explain {{task}}: {{previous.result}}"
-            run = await kitchen.chain("planner -> builder", prompt=text, prompt_literal=literal)
-            assert (await kitchen.wait(run)).status is Status.DONE
+            run = await runner.chain("planner -> builder", prompt=text, prompt_literal=literal)
+            assert (await runner.wait(run)).status is Status.DONE
             told = dict(prompts(project))
             assert told["builder"] == (text if literal else "Explain {{task}}: the plan")
 
@@ -90,8 +90,8 @@ def test_a_result_with_a_nul_reaches_the_next_step(home: Path, project: Path, pr
     agent("binary", NOTING + "print('a\\0b')\n")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("binary -> builder", prompt="{{previous.result}}"))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("binary -> builder", prompt="{{previous.result}}"))
             assert ended.status is Status.DONE
             assert dict(prompts(project))["builder"] == "a\ufffdb"
 
@@ -104,8 +104,8 @@ def test_a_failed_gates_words_reach_the_next_iteration_and_only_that_one(
     gate = "echo try $(wc -l < prompts); test $(wc -l < prompts) -ge 3 || exit 7"
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(await kitchen.chain("claiming:5", prompt="work", until=gate))
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(await runner.chain("claiming:5", prompt="work", until=gate))
             assert (ended.status, ended.steps[0]["iterations"]) == (Status.DONE, 3)
             first, second, third = (text for _, text in prompts(project))
             assert first == "work"
@@ -131,15 +131,15 @@ def test_a_result_that_is_too_large_for_an_argument_ends_the_chain_with_a_clear_
     )
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await run_chain(kitchen)
+        async with engine_runner(home, project) as runner:
+            ended = await run_chain(runner)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.START_FAILED)
-            last = kitchen.engine.read.children(ended.id)[-1]
+            last = runner.engine.read.children(ended.id)[-1]
             assert (last.kind, last.status, last.reason) == (Kind.LEAF, Status.FAILED, Reason.START_FAILED)
             assert "64 KiB" in (last.error or "")
             assert [name for name, _ in prompts(project)] == ["wordy"]
-        async with kitchen_at(home, project) as kitchen:
-            assert kitchen.engine.live() == []
+        async with engine_runner(home, project) as runner:
+            assert runner.engine.live() == []
 
     asyncio.run(scene())
 
@@ -161,8 +161,8 @@ def test_each_step_may_have_a_gate_of_its_own_and_they_run_at_the_same_time(
     )
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            ended = await run_chain(kitchen)
+        async with engine_runner(home, project) as runner:
+            ended = await run_chain(runner)
             assert (ended.status, [step["status"] for step in ended.steps]) == (Status.DONE, ["done", "done"])
 
     asyncio.run(scene())
@@ -170,11 +170,11 @@ def test_each_step_may_have_a_gate_of_its_own_and_they_run_at_the_same_time(
 
 def test_a_gate_that_takes_too_long_has_not_passed(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("builder", prompt="work", until="sleep 300", gate_timeout=0.3)
-            ended = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("builder", prompt="work", until="sleep 300", gate_timeout=0.3)
+            ended = await runner.wait(run)
             assert (ended.status, ended.reason) == (Status.FAILED, Reason.GATE)
-            (gate,) = [event["data"] for event in await kitchen.events(run) if event["type"] == "gate"]
+            (gate,) = [event["data"] for event in await runner.events(run) if event["type"] == "gate"]
             assert (gate["passed"], gate["timed_out"]) == (False, True)
 
     asyncio.run(scene())

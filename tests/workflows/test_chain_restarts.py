@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin, processes_of
 
 from hocket.errors import Conflict
@@ -30,9 +30,9 @@ def asked(project: Path) -> int:
     return path.read_text().count("asked") if path.exists() else 0
 
 
-def leaves(kitchen: Kitchen, agent: str) -> int:
+def leaves(runner: EngineRunner, agent: str) -> int:
     """How many processes of an agent are alive."""
-    return sum(1 for run in kitchen.engine.live() if run.kind is Kind.LEAF and run.agent == agent and run.pid)
+    return sum(1 for run in runner.engine.live() if run.kind is Kind.LEAF and run.agent == agent and run.pid)
 
 
 @contextmanager
@@ -54,15 +54,15 @@ def test_a_member_that_ended_meanwhile_does_not_disturb_the_gates_of_the_others(
     dsl = f"({', '.join(['claiming:3'] * members)}, held:3)"
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain(dsl, until=GATE)
-            await until(lambda: asked(project) == members and leaves(kitchen, "held") == 1, "gates and a member")
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain(dsl, until=GATE)
+            await until(lambda: asked(project) == members and leaves(runner, "held") == 1, "gates and a member")
         with nobody_called(home):
             (project / "door").write_text("")
             await until(lambda: not processes_of(home), "the member's end")
-        async with kitchen_at(home, project) as kitchen:
-            ended = await kitchen.wait(run)
-            gates = [event["data"] for event in await kitchen.events(ended) if event["type"] == "gate"]
+        async with engine_runner(home, project) as runner:
+            ended = await runner.wait(run)
+            gates = [event["data"] for event in await runner.events(ended) if event["type"] == "gate"]
             assert (ended.status, [step["iterations"] for step in ended.steps]) == (Status.DONE, [1] * (members + 1))
             assert [gate["exit_code"] for gate in gates] == [0] * (members + 1)
 
@@ -81,39 +81,39 @@ def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
     async def too_late(*_: object) -> None:
         """In the place of an engine that dies at that moment."""
 
-    async def ask(kitchen: Kitchen) -> Run:
-        run = await kitchen.chain("(slow:2, held)", on_question="ask")
-        await until(lambda: leaves(kitchen, "slow") + leaves(kitchen, "held") == 2, "both members")
-        (slow,) = (one for one in kitchen.engine.live() if one.agent == "slow" and one.kind is Kind.LEAF)
-        known = files.read_pid(str(kitchen.engine.directory(slow)))
+    async def ask(runner: EngineRunner) -> Run:
+        run = await runner.chain("(slow:2, held)", on_question="ask")
+        await until(lambda: leaves(runner, "slow") + leaves(runner, "held") == 2, "both members")
+        (slow,) = (one for one in runner.engine.live() if one.agent == "slow" and one.kind is Kind.LEAF)
+        known = files.read_pid(str(runner.engine.directory(slow)))
         assert known is not None
         os.kill(known.keeper, signal.SIGKILL)
-        await until(lambda: kitchen.engine.find(run.id).needs_you, "the question")
-        (loop,) = (one for one in kitchen.engine.live() if one.kind is Kind.LOOP)
-        await asyncio.wait_for(kitchen.engine.stop(loop), 10)
+        await until(lambda: runner.engine.find(run.id).needs_you, "the question")
+        (loop,) = (one for one in runner.engine.live() if one.kind is Kind.LOOP)
+        await asyncio.wait_for(runner.engine.stop(loop), 10)
         return run
 
-    async def finish(kitchen: Kitchen, run: Run) -> None:
+    async def finish(runner: EngineRunner, run: Run) -> None:
         # By what the engine itself goes by: the database has it a moment earlier.
-        await until(lambda: not any(one.open_questions for one in kitchen.engine.live()), "the question's end")
-        assert kitchen.engine.find(run.id).status is Status.RUNNING
+        await until(lambda: not any(one.open_questions for one in runner.engine.live()), "the question's end")
+        assert runner.engine.find(run.id).status is Status.RUNNING
         with pytest.raises(Conflict):
-            await kitchen.engine.answer(kitchen.engine.find(run.id), None, True, None, "somebody")
+            await runner.engine.answer(runner.engine.find(run.id), None, True, None, "somebody")
         (project / "door").write_text("")
-        ended = await kitchen.wait(run)
+        ended = await runner.wait(run)
         assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)
         assert [(step["status"], len(step["runs"])) for step in ended.steps] == [("stopped", 1), ("done", 1)]
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
+        async with engine_runner(home, project) as runner:
             if restarts:
-                monkeypatch.setattr(kitchen.engine._chains, "_withdraw", too_late)
-            run = await ask(kitchen)
+                monkeypatch.setattr(runner.engine._chains, "_withdraw", too_late)
+            run = await ask(runner)
             if not restarts:
-                await finish(kitchen, run)
+                await finish(runner, run)
         if restarts:
-            async with kitchen_at(home, project) as kitchen:
-                await finish(kitchen, run)
+            async with engine_runner(home, project) as runner:
+                await finish(runner, run)
 
     asyncio.run(scene())
 
@@ -130,19 +130,19 @@ def test_a_time_limit_counts_anew_after_a_restart_of_the_machine(
     async def scene() -> None:
         with monkeypatch.context() as earlier:
             earlier.setattr(clock, "reading", lambda: before)
-            async with kitchen_at(home, project) as kitchen:
-                run = await kitchen.chain("held", timeout=100.0)
-                await until(lambda: leaves(kitchen, "held"), "the agent")
-        async with kitchen_at(home, project) as kitchen:
-            await until(lambda: kitchen.engine.find(run.id).started_boot != before["boot"], "the new clock")
-            now = kitchen.engine.find(run.id)
+            async with engine_runner(home, project) as runner:
+                run = await runner.chain("held", timeout=100.0)
+                await until(lambda: leaves(runner, "held"), "the agent")
+        async with engine_runner(home, project) as runner:
+            await until(lambda: runner.engine.find(run.id).started_boot != before["boot"], "the new clock")
+            now = runner.engine.find(run.id)
             assert 99 < clock.left(now, 100.0) <= 100
-            deadline = kitchen.engine._chains._live.by_run[run.id].deadline
+            deadline = runner.engine._chains._live.by_run[run.id].deadline
             assert deadline is not None
             assert 99 < deadline.when() - asyncio.get_running_loop().time() <= 100
-        async with kitchen_at(home, project) as kitchen:
-            assert kitchen.engine.find(run.id).started_clock == now.started_clock
+        async with engine_runner(home, project) as runner:
+            assert runner.engine.find(run.id).started_clock == now.started_clock
             (project / "door").write_text("")
-            assert (await kitchen.wait(run)).status is Status.DONE
+            assert (await runner.wait(run)).status is Status.DONE
 
     asyncio.run(scene())

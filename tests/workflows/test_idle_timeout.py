@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from store.stories import created, ended, said
-from workflows.engine_fixture import Desk, desk_at, kitchen_at, stop_all, until
+from workflows.engine_fixture import EventLog, engine_runner, open_event_log, stop_all, until
 from world import Bin
 
 from hocket.model import Event, Reason, Status
@@ -32,11 +32,11 @@ LIMIT = 0.6
 class Listening:
     """A journal that is listened to, and whom the silence has ended."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.journal = desk.journal
+    def __init__(self, log: EventLog) -> None:
+        self.journal = log.journal
         self.ends: dict[str, float] = {}
         self.reasons: set[Reason] = set()
-        self.silence = IdleTimeouts(desk.journal, Stops(Path(), desk.journal))
+        self.silence = IdleTimeouts(log.journal, Stops(Path(), log.journal))
         self.silence.open()
         self.journal.listen(self._note_stops)
 
@@ -61,8 +61,8 @@ class Listening:
 
 @asynccontextmanager
 async def listening_at(path: Path) -> AsyncIterator[Listening]:
-    async with desk_at(path) as desk:
-        listening = Listening(desk)
+    async with open_event_log(path) as log:
+        listening = Listening(log)
         try:
             yield listening
         finally:
@@ -176,9 +176,9 @@ def test_a_silent_agent_ends_its_chain_and_a_speaking_one_does_not(home: Path, p
     agent("never", "open('never', 'w')")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.chain("speaker -> sleeper:3 -> never", idle_timeout=LIMIT)
-            over = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            run = await runner.chain("speaker -> sleeper:3 -> never", idle_timeout=LIMIT)
+            over = await runner.wait(run)
             assert (over.status, over.reason) == (Status.FAILED, Reason.IDLE_TIMEOUT)
             assert [(step["status"], step["reason"]) for step in over.steps] == [
                 ("done", "single_run"),
@@ -195,11 +195,11 @@ def test_a_single_agent_has_its_bound_as_well_also_under_another_server(home: Pa
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            run = await kitchen.running(await kitchen.start("sleeper", idle_timeout=2.0))
+        async with engine_runner(home, project) as runner:
+            run = await runner.running(await runner.start("sleeper", idle_timeout=2.0))
             assert run.idle_timeout == 2.0
-        async with kitchen_at(home, project) as kitchen:
-            over = await kitchen.wait(run)
+        async with engine_runner(home, project) as runner:
+            over = await runner.wait(run)
             assert (over.status, over.reason) == (Status.FAILED, Reason.IDLE_TIMEOUT)
 
     asyncio.run(scene())
@@ -209,11 +209,11 @@ def test_without_a_bound_silence_ends_nothing(home: Path, project: Path, agent: 
     agent("sleeper", SLEEPER)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            patient = await kitchen.running(await kitchen.start("sleeper"))
-            clock = await kitchen.start("sleeper", idle_timeout=LIMIT)
-            await kitchen.wait(clock)
-            assert kitchen.engine.find(patient.id).status is Status.RUNNING
-            await stop_all(kitchen.engine)
+        async with engine_runner(home, project) as runner:
+            patient = await runner.running(await runner.start("sleeper"))
+            clock = await runner.start("sleeper", idle_timeout=LIMIT)
+            await runner.wait(clock)
+            assert runner.engine.find(patient.id).status is Status.RUNNING
+            await stop_all(runner.engine)
 
     asyncio.run(scene())

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, stop_all, until
+from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from workflows.repositories import branches, git, make_repository, picture, trap, worktrees
 from world import Bin
 
@@ -63,8 +63,8 @@ def programs(agent: Bin) -> Bin:
     return agent
 
 
-class Yard(Kitchen):
-    """A kitchen whose programs know their home."""
+class Yard(EngineRunner):
+    """A runner whose programs know their home."""
 
     def request(self, **wish: Any) -> StartRequest:
         wish = {"isolation": "worktree", **wish}
@@ -87,8 +87,8 @@ class Yard(Kitchen):
 
 def play(home: Path, project: Path, scene: Any) -> None:
     async def whole() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            yard = Yard(kitchen.engine, project, home.parent / "bin")
+        async with engine_runner(home, project) as runner:
+            yard = Yard(runner.engine, project, home.parent / "bin")
             try:
                 await scene(yard)
             finally:
@@ -197,8 +197,8 @@ def test_no_hook_of_the_repository_s_runs_by_our_doing(
 
 
 async def _alone(home: Path, project: Path, scene: Any) -> None:
-    async with kitchen_at(home, project) as kitchen:
-        await scene(Yard(kitchen.engine, project, home.parent / "bin"))
+    async with engine_runner(home, project) as runner:
+        await scene(Yard(runner.engine, project, home.parent / "bin"))
 
 
 # --- From one to the next -----------------------------------------------------------------------------------
@@ -376,13 +376,13 @@ def test_another_engine_goes_on_in_the_same_worktree(home: Path, project: Path, 
     before = picture(project)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            yard = Yard(kitchen.engine, project, home.parent / "bin")
+        async with engine_runner(home, project) as runner:
+            yard = Yard(runner.engine, project, home.parent / "bin")
             run = await yard.chain("gated:5 -> reader")
             await until(lambda: [one for one in yard.engine.live() if one.pid], "the first pass")
         for last in (False, True):
-            async with kitchen_at(home, project) as kitchen:
-                yard = Yard(kitchen.engine, project, home.parent / "bin")
+            async with engine_runner(home, project) as runner:
+                yard = Yard(runner.engine, project, home.parent / "bin")
                 known = {one.id for one in yard.engine.live()}
                 await asyncio.to_thread(door.write_text, "")
                 # Not before: the one that has just come through may still hold the door.

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from workflows.engine_fixture import Kitchen, kitchen_at, until
+from workflows.engine_fixture import EngineRunner, engine_runner, until
 from world import Bin
 
 from hocket.errors import BadDirectory, Conflict, UsageError
@@ -182,53 +182,53 @@ def steps(run: Run) -> list[tuple[Any, ...]]:
     return [told(step) for step in run.steps]
 
 
-def spec_of(kitchen: Kitchen, run: Run) -> BoundChain:
-    return msgspec.json.decode(kitchen.engine.read.spec(run.id), type=BoundChain)
+def spec_of(runner: EngineRunner, run: Run) -> BoundChain:
+    return msgspec.json.decode(runner.engine.read.spec(run.id), type=BoundChain)
 
 
-async def again(kitchen: Kitchen, run: Run, start_at: int | str | None = None) -> Run:
-    return await kitchen.wait(await kitchen.engine.resume(run, ResumeRequest(start_at=start_at)))
+async def again(runner: EngineRunner, run: Run, start_at: int | str | None = None) -> Run:
+    return await runner.wait(await runner.engine.resume(run, ResumeRequest(start_at=start_at)))
 
 
 def test_a_failed_chain_goes_on_with_prompts_gates_and_iterations_as_they_were(
     home: Path, project: Path, programs: Bin
 ) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.wait(await kitchen.engine.start(kitchen.request(chain="work", prompt="a house")))
+        async with engine_runner(home, project) as runner:
+            old = await runner.wait(await runner.engine.start(runner.request(chain="work", prompt="a house")))
             assert (old.status, old.reason) == (Status.FAILED, Reason.GATE)
             assert [name for name, _ in ledger(project)] == ["planner", "builder", "builder"]
             (project / "mended").touch()
             (project / "hocket.toml").unlink()  # what was bound then counts, whatever became of the file
             (project / "ledger").unlink()
-            new = await again(kitchen, old)
+            new = await again(runner, old)
             assert (new.status, new.resumed_from, new.result) == (Status.DONE, old.id, "closed\n")
             assert steps(new) == [("builder", "done", 1, 2), ("closer", "done", 1, 1)]
             assert ledger(project) == [
                 ["builder", "build the plan for a house"],
                 ["closer", "close built\nFORKHESTRA_COMPLETE"],
             ]
-            below = {one.id for one in kitchen.engine.read.below(new.id)}
-            assert not below & {one.id for one in kitchen.engine.read.below(old.id)}
-            assert kitchen.engine.find(old.id) == old
+            below = {one.id for one in runner.engine.read.below(new.id)}
+            assert not below & {one.id for one in runner.engine.read.below(old.id)}
+            assert runner.engine.find(old.id) == old
 
     asyncio.run(scene())
 
 
 def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.chain("planner -> hanging:3 -> closer", prompt="x")
+        async with engine_runner(home, project) as runner:
+            old = await runner.chain("planner -> hanging:3 -> closer", prompt="x")
             await until(lambda: len(ledger(project)) == 2, "the second step")
             with pytest.raises(Conflict, match="has not ended"):
-                await kitchen.engine.resume(old, ResumeRequest())
-            await kitchen.engine.stop(old)
+                await runner.engine.resume(old, ResumeRequest())
+            await runner.engine.stop(old)
             (project / "mended").touch()
-            old = kitchen.engine.find(old.id)
+            old = runner.engine.find(old.id)
             assert old.status is Status.STOPPED
-            one, same = [await kitchen.engine.resume(old, ResumeRequest(), "key") for _ in range(2)]
+            one, same = [await runner.engine.resume(old, ResumeRequest(), "key") for _ in range(2)]
             assert one.id == same.id != old.id
-            new = await kitchen.wait(one)
+            new = await runner.wait(one)
             # Nobody says the marker, so the loop has all its iterations anew and then fails.
             assert steps(new) == [("hanging", "failed", 3, 3), ("closer", "skipped", 0, 1)]
             assert [name for name, _ in ledger(project)] == ["planner", "hanging", *["hanging"] * 3]
@@ -238,64 +238,64 @@ def test_a_stopped_chain_goes_on_and_the_same_request_starts_it_once(home: Path,
 
 def test_a_chain_that_was_gone_on_with_can_be_gone_on_with_again(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            first = await kitchen.wait(await kitchen.chain("planner -> (builder, broken) -> closer", prompt="x"))
+        async with engine_runner(home, project) as runner:
+            first = await runner.wait(await runner.chain("planner -> (builder, broken) -> closer", prompt="x"))
             assert [step["status"] for step in first.steps] == ["done", "done", "failed", "skipped"]
-            second = await again(kitchen, first)
+            second = await again(runner, first)
             assert (second.status, second.resumed_from) == (Status.FAILED, first.id)
             (project / "mended").touch()
-            third = await again(kitchen, second)
+            third = await again(runner, second)
             assert (third.status, third.resumed_from) == (Status.DONE, second.id)
             assert [name for name, *_ in steps(third)] == ["broken", "closer"]
             assert [name for name, _ in ledger(project)].count("builder") == 1
-            chain = spec_of(kitchen, third)
+            chain = spec_of(runner, third)
             assert (chain.previous, chain.first) == ("the plan\n", 2)
             assert [agent for agent, _ in chain.kept] == ["builder"]
-            last = await again(kitchen, third, "closer")
+            last = await again(runner, third, "closer")
             assert steps(last) == [("closer", "done", 1, 1)]
-            assert spec_of(kitchen, last).first == 3
+            assert spec_of(runner, last).first == 3
 
     asyncio.run(scene())
 
 
 def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.chain("planner -> hanging -> closer", prompt="x")
+        async with engine_runner(home, project) as runner:
+            old = await runner.chain("planner -> hanging -> closer", prompt="x")
             await until(lambda: len(ledger(project)) == 2, "the second step")
-            await kitchen.engine.stop(old)
-            old = kitchen.engine.find(old.id)
-            asked = [kitchen.engine.resume(old, ResumeRequest()) for _ in range(3)]
+            await runner.engine.stop(old)
+            old = runner.engine.find(old.id)
+            asked = [runner.engine.resume(old, ResumeRequest()) for _ in range(3)]
             new, *refused = await asyncio.gather(*asked, return_exceptions=True)
             assert isinstance(new, Run)
             for error in refused:
                 assert isinstance(error, Conflict)
                 assert error.message == f"run {new.number} goes on with run {old.number} already"
             with pytest.raises(Conflict, match="already"):
-                await kitchen.engine.resume(old, ResumeRequest(start_at=1))
+                await runner.engine.resume(old, ResumeRequest(start_at=1))
             await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")
-            await kitchen.engine.stop(new)
-            new = kitchen.engine.find(new.id)
+            await runner.engine.stop(new)
+            new = runner.engine.find(new.id)
             with pytest.raises(Conflict, match=f"run {new.number} went on with run {old.number}") as caught:
-                await kitchen.engine.resume(old, ResumeRequest())
+                await runner.engine.resume(old, ResumeRequest())
             assert f"hocket resume {new.number} " in (caught.value.hint or "")
             (project / "mended").touch()
-            last = await again(kitchen, new)
+            last = await again(runner, new)
             assert last.status is Status.DONE
             with pytest.raises(Conflict, match="and is done"):
-                await kitchen.engine.resume(new, ResumeRequest())
-            assert (await again(kitchen, new, "closer")).status is Status.DONE
+                await runner.engine.resume(new, ResumeRequest())
+            assert (await again(runner, new, "closer")).status is Status.DONE
 
     asyncio.run(scene())
 
 
 def test_what_is_left_survives_another_server(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.wait(await kitchen.chain("planner -> broken -> closer", prompt="x"))
+        async with engine_runner(home, project) as runner:
+            old = await runner.wait(await runner.chain("planner -> broken -> closer", prompt="x"))
         (project / "mended").touch()
-        async with kitchen_at(home, project) as kitchen:
-            new = await again(kitchen, old)
+        async with engine_runner(home, project) as runner:
+            new = await again(runner, old)
             assert steps(new) == [("broken", "done", 1, 1), ("closer", "done", 1, 1)]
 
     asyncio.run(scene())
@@ -303,17 +303,17 @@ def test_what_is_left_survives_another_server(home: Path, project: Path, program
 
 def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
+        async with engine_runner(home, project) as runner:
+            old = await runner.chain("planner -> hanging -> closer", prompt="x", on_question="deny")
             await until(lambda: len(ledger(project)) == 2, "the second step")
-            leaf = await kitchen.running(kitchen.engine.read.children(old.id)[-1])
-            known = files.read_pid(str(kitchen.engine.directory(leaf)))
+            leaf = await runner.running(runner.engine.read.children(old.id)[-1])
+            known = files.read_pid(str(runner.engine.directory(leaf)))
             assert known is not None
             os.kill(known.keeper, signal.SIGKILL)
-            old = await kitchen.wait(old)
+            old = await runner.wait(old)
             assert (old.status, old.reason) == (Status.FAILED, Reason.LOST)
             (project / "mended").touch()
-            new = await again(kitchen, old)
+            new = await again(runner, old)
             assert steps(new) == [("hanging", "done", 1, 1), ("closer", "done", 1, 1)]
             assert [name for name, _ in ledger(project)] == ["planner", "hanging", "hanging", "closer"]
 
@@ -322,12 +322,12 @@ def test_a_chain_that_lost_a_step_goes_on_with_that_step(home: Path, project: Pa
 
 def test_a_place_that_is_gone_refuses_it_before_anything_starts(home: Path, project: Path, programs: Bin) -> None:
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            old = await kitchen.wait(await kitchen.chain("broken", prompt="x"))
+        async with engine_runner(home, project) as runner:
+            old = await runner.wait(await runner.chain("broken", prompt="x"))
             os.rename(project, project.with_name("elsewhere"))
             with pytest.raises(BadDirectory):
-                await kitchen.engine.resume(old, ResumeRequest())
-            assert [run.number for run in kitchen.engine.read.children(old.id)] == [2]
+                await runner.engine.resume(old, ResumeRequest())
+            assert [run.number for run in runner.engine.read.children(old.id)] == [2]
 
     asyncio.run(scene())
 
@@ -350,8 +350,8 @@ say(type="result", subtype="success", session_id=session, is_error=bad, result=r
 class Talkers:
     """Chains of agents that have sessions, beside plain programs."""
 
-    def __init__(self, kitchen: Kitchen, program: Path) -> None:
-        self._kitchen = kitchen
+    def __init__(self, runner: EngineRunner, program: Path) -> None:
+        self._kitchen = runner
         self._env = {"HOCKET_CLAUDE": str(program), "HOME": str(program.parent.parent / "user")}
 
     async def chain(self, dsl: str, **wish: Any) -> Run:
@@ -374,8 +374,8 @@ def test_a_single_agent_goes_on_with_its_session_and_everything_else_as_a_chain(
     program = programs("fake-claude", AGENT)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            talkers = Talkers(kitchen, program)
+        async with engine_runner(home, project) as runner:
+            talkers = Talkers(runner, program)
             alone = await talkers.chain("claude", prompt="fail")
             for prompt in (None, "more"):
                 new = await talkers.resumed(alone, prompt)
@@ -398,19 +398,19 @@ def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
     program = programs("fake-claude", AGENT)
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            talkers = Talkers(kitchen, program)
+        async with engine_runner(home, project) as runner:
+            talkers = Talkers(runner, program)
             failed = await talkers.chain("claude -> broken", prompt="x")
             (leaf,) = talkers.leaves(failed)
-            number = kitchen.engine.find(leaf).number
+            number = runner.engine.find(leaf).number
             for wish in ({"session": True}, {"start_at": 1}):
                 with pytest.raises(Conflict, match="own prompts") as caught:
-                    await kitchen.engine.resume(failed, ResumeRequest(prompt="more", **wish))
+                    await runner.engine.resume(failed, ResumeRequest(prompt="more", **wish))
                 assert f"name its run: {number}" in (caught.value.hint or "")
-            assert (await talkers.resumed(kitchen.engine.find(leaf), "more")).result == "more"
+            assert (await talkers.resumed(runner.engine.find(leaf), "more")).result == "more"
             new = await talkers.resumed(failed, None)
             assert [step["agent"] for step in new.steps] == ["broken"]
             with pytest.raises(UsageError, match="is no chain"):
-                await kitchen.engine.resume(kitchen.engine.find(leaf), ResumeRequest(start_at=1))
+                await runner.engine.resume(runner.engine.find(leaf), ResumeRequest(start_at=1))
 
     asyncio.run(scene())

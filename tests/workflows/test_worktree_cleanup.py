@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from workflows.engine_fixture import kitchen_at
+from workflows.engine_fixture import engine_runner
 from workflows.repositories import make_repository, worktrees
 from world import Bin
 
@@ -17,14 +17,14 @@ def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project
     agent("failing", "raise SystemExit(3)")
 
     async def scene() -> None:
-        async with kitchen_at(home, project) as kitchen:
-            await kitchen.wait(await kitchen.chain("failing", isolation="worktree"))
+        async with engine_runner(home, project) as runner:
+            await runner.wait(await runner.chain("failing", isolation="worktree"))
             (path,) = worktrees(project)
-            unborn = kitchen.engine._starter._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
-            (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
+            unborn = runner.engine._starter._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
+            (left,) = await runner.engine.prune_worktrees([], 0.0, dry=False)
             assert (left.why, left.removed) == ("somebody works in it", False)
-            del kitchen.engine._starter._reserved[unborn]
-            (left,) = await kitchen.engine.prune_worktrees([], 0.0, dry=False)
+            del runner.engine._starter._reserved[unborn]
+            (left,) = await runner.engine.prune_worktrees([], 0.0, dry=False)
             assert left.removed
 
     asyncio.run(scene())

@@ -1,4 +1,4 @@
-"""What the tortures share: a server that can be killed, its processes by their roles, and bounded waits.
+"""A Hocket installation whose server can be killed, its processes by their roles, and bounded waits.
 
 Nothing here decides what is right; the tests do. Every process that is started here is ended by the world of its
 test, and every wait has a bound.
@@ -67,7 +67,7 @@ def rss_mb(pid: int) -> float:
     raise AssertionError(f"process {pid} has no memory")
 
 
-class Ground:
+class Installation:
     """One HOCKET_HOME, used through its API; the server comes up by itself whenever it is needed."""
 
     def __init__(self, home: Path, cwd: Path, wrapper: Sequence[str] = ()) -> None:
