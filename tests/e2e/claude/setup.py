@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rehearsal.scripted_model import ScriptedModel
 
-from hocket.rehearsal import Message, Script, ScriptedModel, install, parse
+from hocket.rehearsal.installer import install
+from hocket.rehearsal.matching import Message
+from hocket.rehearsal.script import parse
+from hocket.rehearsal.steps import Script
 
 Document = Mapping[str, Any]
 
