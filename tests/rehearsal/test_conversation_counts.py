@@ -31,11 +31,6 @@ def test_another_player_goes_on_counting(tmp_path: Path) -> None:
     assert [other.number("a", "y"), other.number("a", "x")] == [2, 1]
 
 
-def test_without_a_state_it_counts_in_memory() -> None:
-    passes = ConversationCounts()
-    assert [passes.number("a", "x"), passes.number("a", "y"), passes.number("a", "x")] == [1, 2, 1]
-
-
 def test_a_torn_file_starts_the_count_anew(tmp_path: Path) -> None:
     (tmp_path / PASSES).write_text('{"a": ["x"', encoding="utf-8")
     assert ConversationCounts(tmp_path).number("a", "y") == 1

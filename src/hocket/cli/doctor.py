@@ -1,4 +1,4 @@
-"""``hocket doctor``: check the installation, compare the catalog with the Claude CLI, restore the database."""
+"""``hocket doctor``: check the installation, restore the database."""
 
 from __future__ import annotations
 
@@ -7,37 +7,19 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hocket import __version__, config
-from hocket.catalog.discovery import discover
-from hocket.catalog.entries import (
-    DUPLICATE,
-    GLOBAL,
-    HIDDEN,
-    MANAGED,
-    PLUGIN,
-    PROJECT,
-    REFUSED,
-    SKIPPED,
-    Catalog,
-    Entry,
-    Problem,
-)
-from hocket.catalog.fields import normalise_model
-from hocket.catalog.sources import name_at, names_in
 from hocket.cli import access
 from hocket.cli.server import has_service
-from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
+from hocket.cli.usage import FLAG, JSON, Option, command
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
-from hocket.errors import BadDirectory, Conflict, HocketError, ProgramNotFound
+from hocket.errors import Conflict, HocketError
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
-from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
 from hocket.providers.codex import PROGRAM as CODEX
 from hocket.sessions.home import DATABASE, locked, prepare
 from hocket.sessions.restore import damage, restore
@@ -45,7 +27,7 @@ from hocket.store import check
 from hocket.store.opening import sqlite_version
 from hocket.trust.approvals import Approvals
 from hocket.trust.approvals import read as read_approvals
-from hocket.trust.check import check_configuration, configuration
+from hocket.trust.check import check_configuration
 from hocket.views.text import one_line
 
 OLDEST_SQLITE = (3, 35, 0)
@@ -85,58 +67,20 @@ class Check(NamedTuple):
 
 @command(
     Option("--restore", kind=FLAG, help="Rebuild the database from the files of runs and tasks; the old one is kept."),
-    Option("--verify", kind=FLAG, help="Compare the agents found here with those that the Claude CLI loads."),
-    Option("--project", metavar="DIR", help="With --verify: compare the agents of this directory."),
     JSON,
-    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --verify", "hocket doctor --restore"),
+    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --restore"),
 )
-def doctor(restore: bool, verify: bool, project: str | None, as_json: bool) -> int:
-    """Check the installation and configuration. Starts nothing, and changes nothing without --restore.
-
-    With --verify the Claude CLI lists the agents it would load. It runs in a stand-in of this directory, so nothing of
-    the directory is executed, nothing of yours is written, and no model is used.
-    """
-    if project is not None and not verify:
-        raise ArgumentError("--project needs --verify")
+def doctor(restore: bool, as_json: bool) -> int:
+    """Check the installation and configuration. Starts nothing, and changes nothing without --restore."""
     if restore:
-        if verify:
-            raise ArgumentError("give --restore or --verify, not both")
         return _restore(config.home(), as_json)
-    compared = _verify(project) if verify else None
-    found = [*checks(config.home()), *([compared.check] if compared else [])]
+    found = list(checks(config.home()))
     healthy = all(check.ok for check in found)
     if as_json:
-        told = {"ok": healthy, "checks": [check._asdict() for check in found]}
-        access.write_json(told | ({"verify": compared.data} if compared else {}))
+        access.write_json({"ok": healthy, "checks": [check._asdict() for check in found]})
     else:
-        access.write("".join(_shown(check) for check in found) + (compared.lines if compared else ""))
+        access.write("".join(map(_shown, found)))
     return 0 if healthy else 1
-
-
-class _Compared(NamedTuple):
-    """The comparison with the CLI: as a check, as data, and as lines."""
-
-    check: Check
-    data: dict[str, Any]
-    lines: str
-
-
-def _verify(project: str | None) -> _Compared:
-    cwd = access.directory(project)
-    if not os.path.isdir(cwd):
-        raise BadDirectory(f"{cwd} is not a directory")
-    env = config.caller_environment()
-    program = _claude_program(env)
-    if program is None:
-        named = env.get("HOCKET_CLAUDE", "claude")
-        raise ProgramNotFound(f"nothing to compare with: {named} is not a program", INSTALL_CLAUDE)
-    about = {"program": program, "project": cwd}
-    try:
-        found = verify(program, cwd, env, config.home())
-    except HocketError as error:  # for example an old program, which another check reports
-        return _Compared(Check("agents", False, error.message, error.hint), about | {"error": error.message}, "")
-    check = Check("agents", found.equal, comparison_summary(found))
-    return _Compared(check, found._asdict() | about, comparison_lines(found))
 
 
 def _restore(home: str, as_json: bool) -> int:
@@ -437,358 +381,3 @@ def _check_features(program: str, told: str, version: tuple[int, ...]) -> Look:
     hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
     has = f": it has {works}; {teams}" if works else ""
     return False, f"{told} at {program}; {lacks[0].without} with it{has}", hint
-
-
-# --- Comparing with the Claude CLI --------------------------------------------------------------------------
-
-
-SHARED_SOURCES = (MANAGED, PROJECT, GLOBAL, PLUGIN)
-"""The sources that the Claude CLI has, too."""
-SECONDS = 60.0
-"""For one answer; a second is usual."""
-_MOST_OUTPUT = 64 * 1024 * 1024
-_GIVEN = ("PATH", "LANG", "LC_ALL")
-_INHERIT = "inherit"
-_MOST_TEXT = 60
-"""Characters of a description in a line."""
-
-Row = dict[str, Any]
-
-
-class Comparison(NamedTuple):
-    """What both have, and each difference. ``expected`` rows are differences that are meant to be."""
-
-    same: int
-    only_claude: list[Row]
-    only_hocket: list[Row]
-    models: list[Row]
-    descriptions: list[Row]
-
-    @property
-    def equal(self) -> bool:
-        rows = (*self.only_claude, *self.only_hocket, *self.models, *self.descriptions)
-        return all(row.get("expected") for row in rows)
-
-
-# --- Asking -------------------------------------------------------------------------------------------------
-
-
-class ClaudeUser(NamedTuple):
-    """The user whose agents are listed: home directory, and configuration folder of the CLI."""
-
-    home: str
-    config_folder: str
-    moved: bool
-
-    @classmethod
-    def of(cls, env: Mapping[str, str], cwd: str) -> ClaudeUser:
-        home = config.home_directory(env)
-        moved = env.get("CLAUDE_CONFIG_DIR")
-        return cls(home, os.path.join(cwd, moved) if moved else os.path.join(home, CLAUDE_FOLDER), bool(moved))
-
-
-def ask_claude(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str]) -> list[Listed]:
-    """The agents that the CLI would load there for that user."""
-    with _somewhere() as root:
-        mirror = StandInDirectory(root, only_choices)
-        mirror.stand_in(cwd, user.home, user.config_folder)
-        places = {"HOME": mirror.path(user.home), "TMPDIR": root}
-        if user.moved:
-            places["CLAUDE_CONFIG_DIR"] = mirror.path(user.config_folder)
-        return _answer(program, mirror.path(cwd), places, env)
-
-
-def brought_along(program: str, env: Mapping[str, str]) -> list[Listed]:
-    """The agents that the CLI has where nobody has any."""
-    with _somewhere() as root:
-        return _answer(program, root, {"HOME": root, "TMPDIR": root}, env)
-
-
-@contextmanager
-def _somewhere() -> Iterator[Path]:
-    # The CLI may still be tidying up behind itself when it has answered.
-    with tempfile.TemporaryDirectory(prefix="hocket-verify-", ignore_cleanup_errors=True) as root:
-        yield Path(os.path.realpath(root))
-
-
-def _answer(program: str, cwd: Path, places: Mapping[str, Path], env: Mapping[str, str]) -> list[Listed]:
-    """With what no program can do without, and no key, no token, nothing that could reach anything."""
-    given = {name: env[name] for name in _GIVEN if name in env} | {name: str(path) for name, path in places.items()}
-    try:
-        done = run_tool([program, *ARGUMENTS], str(cwd), given | ENVIRONMENT, SECONDS, _MOST_OUTPUT, REQUEST)
-    except OSError as error:
-        raise HocketError(f"{program} cannot be started: {error.strerror}") from error
-    if done.timed_out:
-        raise HocketError(f"{program} did not list its agents within {SECONDS:.0f} s", "try to start it")
-    listed = agents_listed(done.output)
-    if listed is None:
-        said = one_line(done.output[-200:].decode(errors="replace"))
-        raise HocketError(f"{program} does not list its agents: {said!r}", "update it: claude update")
-    return listed
-
-
-# --- Comparing ----------------------------------------------------------------------------------------------
-
-
-def verify(program: str, cwd: str, env: Mapping[str, str], home: str) -> Comparison:
-    """Compare for one directory. Nothing of the directory is run, and nothing of the user's is written."""
-    approvals, _ = configuration(cwd, home, env)
-    catalog = discover(cwd, env, home, approvals.config, approvals)
-    return compare(catalog, ask_claude(program, cwd, ClaudeUser.of(env, cwd), env), brought_along(program, env))
-
-
-def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> Comparison:
-    """Who has what. One of the CLI's own that somebody has redefined is no longer the CLI's own."""
-    ours = {name: entry for name, ranked in catalog.ranked.items() if (entry := _shared(ranked))}
-    theirs = {agent.name: agent for agent in listed if agent not in built_in or _is_managed(ours.get(agent.name))}
-    both = sorted(ours.keys() & theirs.keys())
-    left_out = dict(_left_out(catalog.problems))
-    meant = {name: left_out.get(name) or _varying(ours[name], catalog.problems) for name in both}
-    models = [row for name in both if (row := _other_model(ours[name], theirs[name], meant[name]))]
-    descriptions = [row for name in both if (row := _other_description(ours[name], theirs[name], meant[name]))]
-    return Comparison(
-        len(both) - len({row["name"] for row in (*models, *descriptions)}),
-        [_only_theirs(theirs[name], left_out.get(name)) for name in sorted(theirs.keys() - ours.keys())],
-        [_only_ours(ours[name], catalog.problems) for name in sorted(ours.keys() - theirs.keys())],
-        models,
-        descriptions,
-    )
-
-
-def _shared(ranked: Sequence[Entry]) -> Entry | None:
-    """The one that would be used if there were nothing but what the CLI knows, too."""
-    return next((entry for entry in ranked if entry.source in SHARED_SOURCES), None)
-
-
-def _is_managed(entry: Entry | None) -> bool:
-    """Those are the machine's: they are there even where nobody has any."""
-    return entry is not None and entry.source == MANAGED
-
-
-def _varying(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
-    """Why Claude may take another file of a plugin than we do, now and then."""
-    mine = (one for one in problems if one.kind == DUPLICATE and entry.source == PLUGIN and entry.path in one.reason)
-    return next(mine, None)
-
-
-def _other_model(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
-    if _model(ours.model) == _model(theirs.model):
-        return None
-    return _difference(ours, ours.model, theirs.model, meant)
-
-
-def _other_description(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
-    if ours.description == theirs.description:
-        return None
-    return _difference(ours, ours.description, theirs.description, meant)
-
-
-def _difference(entry: Entry, ours: str | None, theirs: str | None, meant: Problem | None) -> Row:
-    """One property of an agent that both have. Where Claude takes a file that we leave out, it is meant to differ."""
-    row: Row = {"name": entry.name, "hocket": ours, "claude": theirs, "path": entry.path}
-    return row | {"expected": True, "reason": f"{meant.path} {meant.reason}"} if meant else row
-
-
-def _model(name: str | None) -> str | None:
-    """The one that is meant: none, or that of whoever calls, is the same."""
-    return None if name is None or name.lower() == _INHERIT else normalise_model(name.strip())
-
-
-def _left_out(problems: Sequence[Problem]) -> Iterator[tuple[str, Problem]]:
-    """Who is in the files and folders that only we leave out, with the reason."""
-    for problem in problems:
-        if problem.claude_loads and problem.kind in (HIDDEN, SKIPPED, REFUSED):
-            for name in _names_at(problem.path):
-                yield name, problem
-
-
-def _names_at(path: str) -> list[str]:
-    """A file that even we cannot read so far goes by its own name."""
-    if os.path.isdir(path):
-        return names_in(path)
-    return [name_at(path) or os.path.basename(path).removesuffix(".md")]
-
-
-def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:
-    """What we leave out, and say so, is meant to differ."""
-    row: Row = {"name": agent.name, "model": agent.model, "expected": left_out is not None}
-    return row | {"path": left_out.path, "reason": left_out.reason} if left_out else row
-
-
-def _only_ours(entry: Entry, problems: Sequence[Problem]) -> Row:
-    reasons = [problem.reason for problem in problems if problem.path == entry.path]
-    row: Row = {"name": entry.name, "source": entry.source, "path": entry.path}
-    return row | {"reason": "; ".join(reasons)} if reasons else row
-
-
-# --- Showing ------------------------------------------------------------------------------------------------
-
-
-def comparison_summary(found: Comparison) -> str:
-    """How many are the same, and how many are not."""
-    parts = (
-        (found.only_claude, "only Claude has"),
-        (found.only_hocket, "only Hocket has"),
-        (found.models, "with another model"),
-        (found.descriptions, "with another description"),
-    )
-    differing = "".join(f", {len(rows)} {words}" for rows, words in parts if rows)
-    return f"{found.same} the same as Claude's own list{differing}"
-
-
-def comparison_lines(found: Comparison) -> str:
-    """A line for each difference."""
-    lines = [
-        *(f"only Claude: {_described(row)}" for row in found.only_claude),
-        *(f"only Hocket: {_described(row)}" for row in found.only_hocket),
-        *(_differing("model", row) for row in found.models),
-        *(_differing("description", row) for row in found.descriptions),
-    ]
-    return "".join(f"    {one_line(line)}\n" for line in lines)
-
-
-def _differing(what: str, row: Row) -> str:
-    ours, theirs = (_shortened(row[side]) for side in ("hocket", "claude"))
-    why = f" ({row['reason']})" if "reason" in row else ""
-    return f"{what} of {row['name']}: {ours}, Claude has {theirs}{why}"
-
-
-def _shortened(text: str | None) -> str | None:
-    return text if text is None or len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
-
-
-def _described(row: Row) -> str:
-    where = ", ".join(row[key] for key in ("source", "path") if key in row)
-    name: str = row["name"]
-    return name + (f" ({where})" if where else "") + (f": {row['reason']}" if "reason" in row else "")
-
-
-# --- A stand-in of a directory -------------------------------------------------------------------------------
-
-
-Choices = Callable[[bytes], bytes | None]
-"""Of a settings file what may be taken over."""
-
-CLAUDE_FOLDER = ".claude"
-AGENTS = "agents"
-_SETTINGS = ("settings.json", "settings.local.json")
-_PLUGINS = "plugins"
-_MOST = 8 * 1024 * 1024
-_RECORDS = "gitdir: "
-
-
-class StandInDirectory:
-    """A copy of the path from the root to a directory: folders of definitions are links to the real ones.
-
-    The CLI executes what the settings of a folder say as soon as it starts there (hooks, helpers, servers), so it never
-    starts in the real folder. The stand-in has no settings but the choice of plugins, and takes what the CLI writes.
-    """
-
-    def __init__(self, root: Path, choices: Choices) -> None:
-        self.root = root
-        self._choices = choices
-
-    def path(self, real: str) -> Path:
-        return self.root / real.lstrip("/")
-
-    def stand_in(self, cwd: str, home: str, config_folder: str) -> None:
-        """Make what somebody sees who works in ``cwd`` and lives in ``home``."""
-        for folder in _upwards(cwd):
-            self._folder(folder)
-            self._repository(folder)
-        self.path(home).mkdir(parents=True, exist_ok=True)
-        self._configuration(config_folder)
-        self._plugins(os.path.join(config_folder, _PLUGINS))
-
-    def _folder(self, real: str) -> None:
-        self.path(real).mkdir(parents=True, exist_ok=True)
-        self._configuration(os.path.join(real, CLAUDE_FOLDER))
-
-    def _configuration(self, real: str) -> None:
-        here = self.path(real)
-        if os.path.lexists(os.path.join(real, AGENTS)) and not os.path.lexists(here / AGENTS):
-            here.mkdir(parents=True, exist_ok=True)
-            (here / AGENTS).symlink_to(os.path.join(real, AGENTS))
-        for name in _SETTINGS:
-            chosen = self._choices(_content(os.path.join(real, name)))
-            if chosen is not None:
-                here.mkdir(parents=True, exist_ok=True)
-                (here / name).write_bytes(chosen)
-
-    def _plugins(self, real: str) -> None:
-        """Folders are linked. Files are copied, because they may be written, and a link would be written through."""
-        here = self.path(real)
-        here.mkdir(parents=True, exist_ok=True)
-        for name in os.listdir(real) if os.path.isdir(real) else ():
-            path = os.path.join(real, name)
-            if os.path.isdir(path):
-                (here / name).symlink_to(path)
-            else:
-                (here / name).write_bytes(_content(path))
-
-    def _repository(self, real: str) -> None:
-        """That a repository begins here, and, for a second checkout of one, where the first is."""
-        mark = os.path.join(real, ".git")
-        if os.path.isdir(mark):
-            _make_repository(self.path(mark))
-        elif os.path.isfile(mark):
-            self._checkout(mark)
-
-    def _checkout(self, mark: str) -> None:
-        """A file that says where its repository keeps the records of this checkout; they must say so, too."""
-        said = _text(mark)
-        records = os.path.normpath(os.path.join(os.path.dirname(mark), said.removeprefix(_RECORDS)))
-        if not said.startswith(_RECORDS) or not _is_record_of(records, mark):
-            self.path(mark).write_text(said)
-            return
-        repository = os.path.dirname(os.path.dirname(records))
-        _make_repository(self.path(repository))
-        kept = self.path(records)
-        kept.mkdir(parents=True, exist_ok=True)
-        (kept / "HEAD").write_text("ref: refs/heads/other\n")
-        (kept / "commondir").write_text("../..\n")
-        (kept / "gitdir").write_text(f"{self.path(mark)}\n")
-        self.path(mark).write_text(f"{_RECORDS}{kept}\n")
-        self._folder(os.path.dirname(repository))
-
-
-def _is_record_of(records: str, mark: str) -> bool:
-    """Whether these are the records of the checkout with this mark, whose name may begin where they lie."""
-    named = _text(os.path.join(records, "gitdir"))
-    return _real(os.path.join(records, named)) == _real(mark)
-
-
-def _real(path: str) -> str | None:
-    try:
-        return os.path.realpath(path)
-    except ValueError:  # nothing can be called so
-        return None
-
-
-def _make_repository(here: Path) -> None:
-    """As little as a program takes for a repository; none of the real one's configuration."""
-    for name in ("objects", "refs"):
-        (here / name).mkdir(parents=True, exist_ok=True)
-    (here / "HEAD").write_text("ref: refs/heads/main\n")
-
-
-def _upwards(folder: str) -> Iterator[str]:
-    yield folder
-    while (above := os.path.dirname(folder)) != folder:
-        yield above
-        folder = above
-
-
-def _content(path: str) -> bytes:
-    """At most so much, and nothing for what cannot be read."""
-    try:
-        if not os.path.isfile(path):
-            return b""
-        with open(path, "rb") as file:
-            return file.read(_MOST)
-    except OSError:
-        return b""
-
-
-def _text(path: str) -> str:
-    return _content(path).decode(errors="replace").strip()
