@@ -356,7 +356,12 @@ def write_as_before(installation: Installation) -> None:
             for item in state["queue"]:
                 item["env"]["MY_API_KEY"] = KEY
             database.execute("UPDATE tasks SET state = ? WHERE id = ?", (json.dumps(state), task))
-        database.execute("DELETE FROM migrations WHERE number = 3")
+        for table in ("questions", "usage", "task_keys"):
+            database.execute(f"DROP TABLE {table}")
+        for index in ("runs_resumed", "runs_children", "runs_listed", "events_type", "events_tasks"):
+            database.execute(f"DROP INDEX {index}")
+        database.execute("ALTER TABLE runs DROP COLUMN resumed_from")
+        database.execute("DELETE FROM migrations WHERE number >= 3")
     for path in (installation.home / "runs").glob("*/*/spec.json"):
         spec = json.loads(path.read_text())
         spec["env"] |= {**dict.fromkeys(spec.pop("secrets"), KEY), "HOCKET_TOKEN": token_of(installation, spec["run"])}

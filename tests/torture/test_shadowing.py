@@ -39,7 +39,7 @@ def clone(project: Path, marks: Path) -> Path:
 
 def line_to_type(stderr: str) -> str:
     (hint,) = (line for line in stderr.splitlines() if line.startswith("hint: "))
-    return hint.partition("type: ")[2]
+    return hint.partition(" run: ")[2]
 
 
 def test_a_cloned_repository_s_agent_does_not_take_the_place_of_the_user_s_own(
