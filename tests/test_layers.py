@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 import laws
 import pytest
@@ -76,6 +80,63 @@ def test_the_thin_client_imports_nothing_heavy() -> None:
     loaded = subprocess.run([sys.executable, "-ISc", code], capture_output=True, text=True, check=True).stdout.split()
     assert "hocket.client" in loaded
     assert [name for name in HEAVY if name in loaded] == []
+
+
+ARCHITECTURE = SOURCE.parent / "docs/concepts/architecture.md"
+NAME = re.compile(r"`(hocket(?:\.\w+)+)`")
+MAX_CALLS = 7
+
+
+def resolves(name: str) -> bool:
+    """True if a dotted name is a module, or an attribute of one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
+
+
+def test_every_function_that_the_architecture_names_exists() -> None:
+    names = NAME.findall(ARCHITECTURE.read_text(encoding="utf-8"))
+    assert len(names) > MAX_CALLS
+    assert [name for name in names if not resolves(name)] == []
+    assert not resolves("hocket.engine.Engine.none")
+    assert not resolves("hocket.none.Engine")
+
+
+def test_route_reaches_the_fork_in_few_calls() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    walk = re.findall(r"^(\d+)\. `hocket\.([\w.]+)`", text, re.MULTILINE)[: MAX_CALLS + 1]
+    assert [int(number) for number, _ in walk] == list(range(MAX_CALLS + 1))
+    assert (walk[0][1], walk[-1][1]) == ("api.app.start_run", "keeper.zygote.Zygote.fork")
+    for (_, caller), (_, callee) in pairwise(walk):
+        assert callee.rpartition(".")[2] in names_used_in(caller), f"{caller} does not call {callee}"
+
+
+def names_used_in(function: str) -> set[str]:
+    """The attributes and names in the body of a function of the package."""
+    around = [module for module in MODULES if f"hocket.{function}".startswith(f"{module.name}.")]
+    module = max(around, key=lambda one: len(one.name))
+    wanted = function.rpartition(".")[2]
+    bodies = [
+        node
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == wanted
+    ]
+    nodes = [node for body in bodies for node in ast.walk(body)]
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)} | {
+        node.id for node in nodes if isinstance(node, ast.Name)
+    }
+
+
+def test_architecture_lists_every_package_with_its_rank() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+?) \|", ARCHITECTURE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {name: int(rank) for rank, names in rows for name in re.findall(r"`(\w+)`", names)} == laws.RANKS
 
 
 def cycle(modules: list[Module]) -> list[str]:
