@@ -161,15 +161,6 @@ def test_an_uncovered_request_is_a_failure_also_when_the_chain_is_complete(hocke
     assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
 
 
-def test_rules_that_were_never_needed_are_named(hocket: Hocket, project: Path) -> None:
-    write(project, CALM + "  - when: {agent: reviewer}\n    do: [{say: Fine.}]\n")
-    done = hocket("rehearse", "planner -> builder", "-p", "Go")
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (
-        0,
-        "hint: unused rules: rule 2 (builder, pass 2), rule 4 (reviewer)",
-    )
-
-
 def test_a_script_with_a_mistake_is_refused_with_its_place(hocket: Hocket, project: Path) -> None:
     path = write(project, "rules: [{do: [{shout: x}]}]")
     done = hocket("rehearse", "planner")

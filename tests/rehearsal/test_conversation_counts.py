@@ -11,7 +11,6 @@ from patience import PATIENCE
 from hocket.rehearsal.conversation_counts import (
     PASSES,
     ConversationCounts,
-    conversations_in,
     note_uncovered,
     uncovered_in,
 )
@@ -45,13 +44,6 @@ def test_processes_at_the_same_time_get_numbers_of_their_own(tmp_path: Path) -> 
     ]
     numbers = [int(number) for child in children for number in child.communicate(timeout=PATIENCE)[0].split()]
     assert sorted(numbers) == list(range(1, 61))
-
-
-def test_how_often_each_agent_was_talked_to_can_be_read_back(tmp_path: Path) -> None:
-    assert conversations_in(tmp_path) == {}
-    for agent, conversation in (("a", "x"), ("a", "y"), ("b", "x"), ("a", "x")):
-        ConversationCounts(tmp_path).number(agent, conversation)
-    assert conversations_in(tmp_path) == {"a": 2, "b": 1}
 
 
 def test_what_was_not_covered_can_be_read_back(tmp_path: Path) -> None:

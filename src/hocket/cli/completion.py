@@ -1,7 +1,7 @@
-"""``hocket completion SHELL``, and the answers to the scripts that it prints.
+"""``hocket completion SHELL``, and the answers to the script that it prints.
 
-A script runs ``hocket`` with the words typed so far and ``_HOCKET_COMPLETE`` set. The answer has a line for each word
-that the last one may become, with its help after a tab.
+The script runs ``hocket`` with the words typed so far and ``_HOCKET_COMPLETE`` set. The answer has a line for each word
+that the last one may become.
 """
 
 from __future__ import annotations
@@ -15,55 +15,15 @@ _hocket() {
     local line
     COMPREPLY=()
     while IFS= read -r line; do
-        COMPREPLY+=("${line%%$'\t'*}")
+        COMPREPLY+=("$line")
     done < <(_HOCKET_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}")
 }
 complete -o default -F _hocket hocket
 """,
-    "zsh": r"""
-#compdef hocket
-_hocket() {
-    local -a lines values shown
-    lines=("${(@f)$(_HOCKET_COMPLETE=zsh $words[1] "${(@)words[2,CURRENT]}")}")
-    values=("${(@)lines%%$'\t'*}")
-    shown=("${(@)lines/$'\t'/  }")
-    if [[ -n $values ]]; then
-        compadd -l -d shown -a values
-    else
-        _files
-    fi
 }
-if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
-    _hocket "$@"
-else
-    compdef _hocket hocket
-fi
-""",
-    "fish": r"""
-function __hocket_complete
-    set -l words (commandline -opc)
-    set -l current (commandline -ct)
-    set -l found (env _HOCKET_COMPLETE=fish hocket $words[2..-1] "$current")
-    if test -n "$found"
-        printf '%s\n' $found
-    else
-        __fish_complete_path "$current"
-    end
-end
-complete --no-files --command hocket --arguments '(__hocket_complete)'
-""",
-}
-Candidates = list[tuple[str, str]]
-"""Words with their help."""
 
 
-@command(
-    Argument("shell", kind=tuple(SCRIPTS)),
-    examples=(
-        'eval "$(hocket completion bash)"',
-        "hocket completion fish > ~/.config/fish/completions/hocket.fish",
-    ),
-)
+@command(Argument("shell", kind=tuple(SCRIPTS)), examples=('eval "$(hocket completion bash)"',))
 def completion(shell: str) -> None:
     """Print a completion script for a shell; evaluate it in the start-up file of that shell."""
     access.write(SCRIPTS[shell].lstrip("\n"))
@@ -71,11 +31,10 @@ def completion(shell: str) -> None:
 
 def answer(words: list[str]) -> None:
     """Print what the last word may become."""
-    for word, text in candidates(words or [""]):
-        access.write(f"{word}\t{text}\n" if text else f"{word}\n")
+    access.write("".join(f"{word}\n" for word in candidates(words or [""])))
 
 
-def candidates(words: list[str]) -> Candidates:
+def candidates(words: list[str]) -> list[str]:
     """What the last word may become, given those before it."""
     *before, begun = words
     _, found, given = parser.select(before)
@@ -83,18 +42,16 @@ def candidates(words: list[str]) -> Candidates:
         offered = _of_group(found, begun) if not given else []
     else:
         offered = _of_command(found, given, begun)
-    return [(word, text) for word, text in offered if word.startswith(begun)]
+    return [word for word in offered if word.startswith(begun)]
 
 
-def _of_group(group: Group, begun: str) -> Candidates:
+def _of_group(group: Group, begun: str) -> list[str]:
     if begun.startswith("-"):
         return _names([parser.HELP, parser.VERSION] if group is parser.ROOT else [parser.HELP])
-    if group is parser.ROOT:
-        return [(name, text) for name, (_, text) in COMMANDS.items()]
-    return [(name, parser.summary(one)) for name, one in group.commands.items()]
+    return list(COMMANDS if group is parser.ROOT else group.commands)
 
 
-def _of_command(found: Command, given: list[str], begun: str) -> Candidates:
+def _of_command(found: Command, given: list[str], begun: str) -> list[str]:
     try:
         known = list(parser.tokens(found, given))
     except parser.MissingValue as error:
@@ -110,15 +67,15 @@ def _of_command(found: Command, given: list[str], begun: str) -> Candidates:
     return _values(found.arguments[-1]) if found.arguments and found.arguments[-1].many else []
 
 
-def _names(options: list[Option]) -> Candidates:
-    return [(name, option.help) for option in options for name in option.names]
+def _names(options: list[Option]) -> list[str]:
+    return [name for option in options for name in option.names]
 
 
-def _values(parameter: Option | Argument) -> Candidates:
+def _values(parameter: Option | Argument) -> list[str]:
     if isinstance(parameter.kind, tuple):
-        return [(value, "") for value in parameter.kind]
+        return list(parameter.kind)
     if parameter.completes == AGENTS:
         from hocket.cli.agents import addresses
 
-        return [(address, "") for address in addresses()]
+        return addresses()
     return []

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,7 @@ from hocket.cli import access
 from hocket.cli.dispatch import run_command
 from hocket.cli.format import cost_text, paint, truncate
 from hocket.cli.plain import PlainDisplay, lines_of, question_with_reply, summary
-from hocket.cli.run import request_body
+from hocket.cli.run import exit_code, make_display, request_body
 from hocket.cli.temp_home import (
     TempHome,
     scripted_environment,
@@ -51,17 +51,14 @@ from hocket.cli.usage import (
     Option,
     command,
 )
-from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
-from hocket.client import Client
+from hocket.cli.watch import ClientExit, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client.startup import read_lock
 from hocket.config.loading import load as load_config
 from hocket.errors import HocketError
 from hocket.keeper.platform import signal_process
 from hocket.model import BoundChain, Spec, Step
-from hocket.rehearsal.conversation_counts import conversations_in, uncovered_in
+from hocket.rehearsal.conversation_counts import uncovered_in
 from hocket.rehearsal.matching import Uncovered
-from hocket.rehearsal.script import load
-from hocket.rehearsal.steps import Script, When
 from hocket.views.run_view import RunView
 from hocket.workflows.bind import bind
 from hocket.workflows.request import StartRequest
@@ -117,7 +114,7 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
         scripted = scripted_environment(temp, rehearsal.script, state, found)
         config.replace_environment(temp_environment(temp, before, scripted))
         code = _watch({**rehearsal.request, "env": access.environment(place)}, options)
-        code = _check_script(rehearsal, state, code, options)
+        code = _check_script(rehearsal, state, code)
     if options["keep"]:
         print(f"kept {temp.root}; list its runs: HOCKET_HOME={temp.home} hocket ps -a", file=sys.stderr)
     return code
@@ -172,48 +169,28 @@ def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
     signals = SignalHandler(client, on_terminal=False)
     signals.install()
     try:
-        started = client.request("POST", "/api/runs", request)
-        signals.set_run(started["id"])
+        run = client.start_followed("/api/runs", request)
+        signals.set_run(run)
         if options["as_json"]:
-            last = stream_json(client, started["id"], access.write_json, sys.stdout.flush)
-        else:
-            last = _show(client, started["id"], signals, options)
+            return exit_code(stream_json(client, run, access.write_json, sys.stdout.flush), signals)
+        view, display = steady_view(run), make_display(options, answering=False)
+        display.set_footer(FOOTER)
+        last = watch(client, view, display, signals)
     except ClientExit as leaving:
         return leaving.code
-    data = last["data"]
-    return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
-
-
-def _show(client: Client, run: str, signals: SignalHandler, options: dict[str, Any]) -> dict[str, Any]:
-    view = steady_view(run)
-    display = _display(options)
-    display.set_footer(FOOTER)
-    last = watch(client, view, display, signals)
     access.print_result(last["data"].get("result"))
     sys.stdout.flush()
     if not options["quiet"]:
         # Without the last line, whose commands would look for the run in the user's home.
         print("\n".join(summary(view, steady_now())[:-1]), file=sys.stderr)
-    return last
+    return exit_code(last, signals)
 
 
-def _display(options: dict[str, Any]) -> RunDisplay:
-    if not options["quiet"] and config.interactive(sys.stdout.isatty(), options["plain"]):
-        from hocket.cli.terminal import LiveDisplay
-
-        return LiveDisplay(options["verbose"], config.colour_wanted(True))
-    return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
-
-
-def _check_script(rehearsal: Rehearsal, state: Path, code: int, options: dict[str, Any]) -> int:
-    """Report requests that the script does not cover, which is an error, and rules that were not used."""
+def _check_script(rehearsal: Rehearsal, state: Path, code: int) -> int:
+    """Report requests that the script does not cover, which is an error."""
     if uncovered := list(dict.fromkeys(uncovered_in(state))):
         print("\n".join(uncovered_report(uncovered, rehearsal.script_name)), file=sys.stderr)
         return 1
-    unused = unused_rules(load(rehearsal.script), conversations_in(state))
-    is_users = rehearsal.script_name == str(rehearsal.script)
-    if unused and is_users and not (options["as_json"] or options["quiet"]):
-        print(f"hint: unused rules: {', '.join(unused)}", file=sys.stderr)
     return code
 
 
@@ -312,19 +289,6 @@ def _rule(request: Uncovered) -> list[str]:
 def _quoted(text: str) -> str:
     """A JSON string, which is valid YAML and has no control characters; plain words stay as they are."""
     return text if text.isascii() and text.replace("-", "").replace("_", "").isalnum() else json.dumps(text)
-
-
-def unused_rules(script: Script, conversations: Mapping[str, int]) -> list[str]:
-    """Rules that cannot have matched: their agent never ran, or not as often as they require."""
-    return [
-        f"rule {number} ({_condition(rule.when)})"
-        for number, rule in enumerate(script.rules, 1)
-        if rule.when.agent is not None and conversations.get(rule.when.agent, 0) < (rule.when.passage or 1)
-    ]
-
-
-def _condition(when: When) -> str:
-    return f"{when.agent}, pass {when.passage}" if when.passage else f"{when.agent}"
 
 
 # --- The demo ------------------------------------------------------------------------------------------------
@@ -504,36 +468,17 @@ class Tour:
         return caught.getvalue()
 
 
-class TourDisplay:
-    """Passes the events of the watched chain to the tour."""
+class TourDisplay(PlainDisplay):
+    """Passes the events of the watched chain to the tour; a broken connection is part of it."""
 
     tick = 0.25
-    prompt = None
-    colour = False
 
     def __init__(self, tour: Tour) -> None:
+        super().__init__(quiet=True)
         self._tour = tour
-
-    def __enter__(self) -> TourDisplay:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def ignores(self, text: bytes) -> bool:
         return False
 
     def show(self, view: RunView, event: dict[str, Any]) -> None:
         self._tour.handle_event(view, event)
-
-    def idle(self, view: RunView) -> None:
-        """The chain has a time limit of its own."""
-
-    def say(self, text: str) -> None:
-        """The broken connection is part of the tour."""
-
-    def set_footer(self, text: str) -> None:
-        """There is no footer."""
-
-    def offer_keys(self, view: RunView, text: str) -> None:
-        """Ctrl-C ends the tour."""

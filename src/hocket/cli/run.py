@@ -137,8 +137,8 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
     Reads the options ``as_json quiet plain verbose detach`` and ``session``: a session is watched up to its first
     pause, because it does not end.
     """
-    as_json, quiet = options["as_json"], options["quiet"]
-    client = access.connect(talk=not as_json and not quiet)
+    as_json = options["as_json"]
+    client = access.connect(talk=not as_json and not options["quiet"])
     signals = SignalHandler(client, on_terminal=_is_watched(options))
     if not options["detach"]:
         signals.install()
@@ -151,8 +151,8 @@ def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) ->
         signals.set_run(id)
         session = options.get("session", False)
         if as_json:
-            return _exit_code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
-        return _watch(client, id, signals, _display(_is_live(options), options), quiet, session)
+            return exit_code(stream_json(client, id, access.write_json, sys.stdout.flush, session), signals)
+        return _watch(client, id, signals, options, session)
     except ClientExit as leaving:
         return leaving.code
 
@@ -169,7 +169,7 @@ def _is_watched(options: dict[str, Any]) -> bool:
     return _is_live(options) or (not silent and config.interactive(sys.stderr.isatty()))
 
 
-def _exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
+def exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
     """The exit code for the last event: the end of a run, or of a session's turn."""
     data = last["data"]
     if last["type"] == "turn.ended":
@@ -177,24 +177,19 @@ def _exit_code(last: dict[str, Any], signals: SignalHandler) -> int:
     return signals.exit_code(data["status"], access.exit_code(data["status"], data.get("reason")))
 
 
-def _display(live: bool, options: dict[str, Any]) -> RunDisplay:
-    if live:
+def make_display(options: dict[str, Any], *, answering: bool) -> RunDisplay:
+    """The display that the terminal and the options ask for; with ``answering`` questions are answered by keys."""
+    if _is_live(options):
         from hocket.cli.terminal import LiveDisplay
 
-        answering = sys.stdin is not None and sys.stdin.isatty()
         return LiveDisplay(options["verbose"], config.colour_wanted(True), keys=answering)
     # --plain on a terminal means no colours either, unless they are forced.
     return PlainDisplay(options["quiet"], options["verbose"], config.folds_logs(), config.colour_wanted(False))
 
 
-def _watch(
-    client: Client,
-    id: str,
-    signals: SignalHandler,
-    display: RunDisplay,
-    quiet: bool,
-    session: bool,
-) -> int:
+def _watch(client: Client, id: str, signals: SignalHandler, options: dict[str, Any], session: bool) -> int:
+    quiet = options["quiet"]
+    display = make_display(options, answering=sys.stdin is not None and sys.stdin.isatty())
     view = steady_view(id)
     client.notice = None if quiet else display.say
     try:
@@ -208,7 +203,7 @@ def _watch(
     if not quiet:
         # A live display on standard output says nothing about where standard error goes.
         _print_summary(view, display.colour if sys.stderr.isatty() else config.colour_wanted(False))
-    return _exit_code(last, signals)
+    return exit_code(last, signals)
 
 
 def _print_summary(view: RunView, colour: bool) -> None:

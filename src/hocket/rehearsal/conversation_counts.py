@@ -57,16 +57,6 @@ def _with(seen: dict[str, list[str]], agent: str, conversation: str) -> dict[str
     return seen if conversation in known else {**seen, agent: [*known, conversation]}
 
 
-def conversations_in(state: str | os.PathLike[str]) -> dict[str, int]:
-    """The number of conversations of each agent in a state directory."""
-    try:
-        with open(os.path.join(state, PASSES), encoding="utf-8") as file:
-            seen = _read(file.read())
-    except FileNotFoundError:
-        return {}
-    return {agent: len(conversations) for agent, conversations in seen.items()}
-
-
 def note_uncovered(state: str | os.PathLike[str], uncovered: Uncovered) -> None:
     """Append one line with one write, so that lines of parallel processes do not mix."""
     os.makedirs(state, exist_ok=True)
