@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -222,41 +220,7 @@ def test_normalising_numbers_ids_and_clears_times() -> None:
     assert list(json.loads(found).items()) == list(wanted.items())
 
 
-# --- Truncation ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("S3-28", "S3-38")
-@pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_truncated_line_adds_no_event(version: str, case: str) -> None:
-    """The last line of a run may be incomplete if the program or the machine died."""
-    recording = RECORDINGS.load(version, case)
-    whole = Counter(_key(one) for one in read(recording).events)
-    step = reader(recording.spec)
-    state: State = {}
-    so_far = Counter[str]()
-    for line in recording.out:
-        judged = _judged(state)
-        for cut in _cuts(line, version, case):
-            after, said = step(state, "out", line[:cut], None)
-            invented = Counter(_key(one) for one in said if one[0] != "raw")
-            assert not invented or so_far + invented <= whole
-            assert _judged(after) == judged
-        # A line without its newline is complete.
-        assert step(state, "out", line[:-1], None) == step(state, "out", line, None)
-        state, more = step(state, "out", line, None)
-        so_far.update(_key(one) for one in more)
-    assert so_far == whole
-
-
-def _cuts(line: bytes, version: str, case: str) -> Sequence[int]:
-    """All positions in the newest version; in older ones only in lines that no other recording has."""
-    return range(len(line) - 1 if version == VERSIONS[-1] or _newest_with()[line] == (version, case) else 0)
-
-
-@cache
-def _newest_with() -> Mapping[bytes, tuple[str, str]]:
-    """The newest recording that has each line."""
-    return {line: recording for recording in RECORDED for line in RECORDINGS.load(*recording).out}
+# --- Verdicts -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S3-38")

@@ -44,21 +44,6 @@ def test_every_line_of_a_recording_is_understood(version: str, case: str) -> Non
 
 
 @pytest.mark.parametrize(("version", "case"), RECORDED)
-def test_truncated_line_adds_no_event(version: str, case: str) -> None:
-    """The last line of a run may be incomplete if the program or the machine died."""
-    recording = RECORDINGS.load(version, case)
-    step = codex.reader(recording.spec)
-    state: State = {}
-    for line in recording.out:
-        for end in range(len(line) - 1):
-            after, said = step(state, "out", line[:end], None)
-            assert after == state
-            assert {kind for kind, _ in said} == {"raw"}
-        assert step(state, "out", line[:-1], None) == step(state, "out", line, None)
-        state, _ = step(state, "out", line, None)
-
-
-@pytest.mark.parametrize(("version", "case"), RECORDED)
 def test_recording_is_done_only_after_its_last_line(version: str, case: str) -> None:
     recording = RECORDINGS.load(version, case)
     step = codex.reader(recording.spec)

@@ -676,59 +676,6 @@ def test_a_line_read_whole_is_understood_with_its_end_or_without() -> None:
         assert texts(reader(spec())({}, "out", each, None)[1]) == ["x"]
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=8,
-)
-SAMPLES = [
-    init(tools=["Bash"]),
-    delta("a\nDONE\n"),
-    part("message_start", message={"id": "m", "usage": {"input_tokens": 1}}),
-    part("message_delta", delta={"stop_reason": "refusal"}, usage={"output_tokens": 1}),
-    assistant(text("a"), {"type": "thinking", "thinking": "t"}, tool(command="ls"), **SUB),
-    tool_result("tool1", [text("x")], is_error=True),
-    result("ok", modelUsage={"m": {"inputTokens": 1}}, permission_denials=[{}], origin={"kind": "x"}, errors=["e"]),
-    request("Bash", input={"command": "ls"}, tool_use_id="t", permission_suggestions=[{}], agent_id="a1"),
-    request("AskUserQuestion", input={"questions": [{"question": "?", "options": [{"label": "a"}]}]}),
-    line("control_cancel_request", request_id="q1"),
-    line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5}),
-    system("task_started", task_id="a1", tool_use_id="tool1", subagent_type="h", is_backgrounded=True),
-    system("task_updated", task_id="a1", patch={"status": "completed"}),
-    system("background_tasks_changed", tasks=[{"task_id": "a1", "task_type": "local_bash"}]),
-    system("api_retry", attempt=1, error="rate_limit", error_status=429),
-    system("permission_denied", tool_name="Bash", agent_id="a1"),
-    system("hook_response", exit_code=1, hook_name="x"),
-]
-
-
-def bent(value: Any, draw: Any) -> Any:
-    """The same with one value somewhere replaced by something else, or left out."""
-    if isinstance(value, dict) and value:
-        key = draw(st.sampled_from(sorted(value)))
-        if draw(st.booleans()):
-            return value | {key: bent(value[key], draw)}
-        return {other: kept for other, kept in value.items() if other != key}
-    if isinstance(value, list) and value:
-        return [bent(value[0], draw), *value[1:]]
-    return draw(JSON)
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.data())
-def test_no_line_whatever_its_shape_is_too_much_for_the_reader(data: st.DataObject) -> None:
-    chosen = data.draw(st.lists(st.sampled_from(SAMPLES), min_size=1, max_size=5))
-    lines = [json.dumps(bent(json.loads(each), data.draw)).encode() for each in chosen]
-    state, said = read_all([*lines, result()], LOOP)
-    json.dumps(said).encode()
-    assert state["result"]
-
-
-@given(st.lists(st.binary(max_size=60), max_size=5))
-def test_no_bytes_are_too_much_for_the_reader(lines: list[bytes]) -> None:
-    read_all(lines, LOOP)
-
-
 # --- Size and speed ---
 
 

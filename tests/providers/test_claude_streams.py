@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import pytest
 from providers.streams.recorded import NAMES, Exit, of_type, read_all, spec, stream, texts
 
 from hocket.model import Reason, Status
-from hocket.providers.base import ReaderEvent, State
-from hocket.providers.claude.reader import reader
 from hocket.providers.claude.verdict import verdict
 
 OF = spec(loop=True, marker="BYE")
@@ -80,40 +77,6 @@ def test_every_tool_that_started_in_a_recorded_run_ended_unless_it_was_cut_off()
         finished = Counter(data["id"] for data in of_type(said, "tool.finished"))
         assert started - finished == Counter() or name == "budget"
         assert all(data["name"] for data in of_type(said, "tool.finished"))
-
-
-def key(said: ReaderEvent) -> str:
-    return json.dumps(said, sort_keys=True)
-
-
-@pytest.mark.req("S3-28", "S3-38")
-@pytest.mark.parametrize("name", NAMES)
-def test_cut_off_anywhere_it_says_nothing_new_and_is_done_only_after_a_result(name: str) -> None:
-    lines, read = stream(name), reader(OF)
-    whole = Counter(key(each) for each in read_all(lines, OF)[1])
-    state: State = {}
-    so_far = Counter[str]()
-    for line in lines:
-        judged = [verdict(state, end, None) for end in (CLEAN, KILLED)]
-        for cut in range(len(line)):
-            torn = line[:cut]
-            after = read(state, "out", torn, None)
-            _check_said(after[1], so_far, whole)
-            # Without its line end alone, a line is complete and says what it says.
-            if torn + b"\n" != line:
-                assert [verdict(after[0], end, None) for end in (CLEAN, KILLED)] == judged
-        state, said = read(state, "out", line, None)
-        so_far.update(key(each) for each in said)
-        if verdict(state, KILLED, None)[0] is Status.DONE:
-            ended = state["result"]
-            assert (ended["is_error"], ended["subtype"], ended["limited"]) == (False, "success", False)
-            assert (ended["api_status"], ended["api_error"]) == (None, None)
-    assert so_far == whole
-
-
-def _check_said(said: list[ReaderEvent], so_far: Counter[str], whole: Counter[str]) -> None:
-    """The last line of a run whose program or machine died while it was being written."""
-    assert so_far + Counter(key(each) for each in said if each[0] != "raw") <= whole
 
 
 @pytest.mark.req("S3-38")

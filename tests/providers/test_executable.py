@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hocket.errors import PromptError, UsageError
 from hocket.model import RESULT_LIMIT, Agent, Reason, Spec, Status
@@ -160,36 +158,6 @@ def test_a_marker_on_standard_error_does_not_count() -> None:
 @pytest.mark.req("S1-B14")
 def test_a_single_run_has_no_marker() -> None:
     assert read_all([b"DONE"], loop=False) == ({}, [("text", {"text": "DONE"})])
-
-
-def test_the_state_that_was_given_stays_as_it_was() -> None:
-    given_state: State = {}
-    assert reader(spec(loop=True))(given_state, "out", b"DONE", None)[0] == {"marker": True}
-    assert given_state == {}
-
-
-lines = st.lists(
-    st.tuples(st.sampled_from(["out", "err"]), st.sampled_from([b"DONE", b"`DONE`\n", b"x"]) | st.binary(max_size=9))
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(lines)
-def test_a_reader_restarted_at_any_line_end_tells_the_same_events(output: list[tuple[str, bytes]]) -> None:
-    read = reader(spec(loop=True))
-    state: State = {}
-    whole = []
-    states = [state]
-    for stream, line in output:
-        state, said = read(state, stream, line, None)
-        whole.append(said)
-        states.append(state)
-    for cut in range(len(output) + 1):
-        state, fresh = states[cut], reader(spec(loop=True))
-        for index in range(cut, len(output)):
-            state, said = fresh(state, *output[index], None)
-            assert said == whole[index]
-        assert state == states[-1]
 
 
 # --- Judging ------------------------------------------------------------------------------------------------

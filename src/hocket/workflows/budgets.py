@@ -13,9 +13,9 @@ import asyncio
 import time
 from typing import NamedTuple
 
-from hocket.catalog.resolve import EXECUTABLE
 from hocket.errors import HocketError, LimitReached
 from hocket.model import Bounds, Event, Kind, Reason, Run
+from hocket.providers import PROVIDERS
 from hocket.sessions.background import BackgroundTasks
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.stops import Stops
@@ -52,8 +52,14 @@ def is_capped(run: Run | Bounds) -> bool:
     return run.budget_usd is not None or run.budget_tokens is not None
 
 
+def reports_usage(provider: str | None) -> bool:
+    """Whether runs of a provider report tokens: all but those whose output is plain text."""
+    known = PROVIDERS.get(provider or "")
+    return known is None or known.text_output is None
+
+
 def tells_what_it_spends(run: Run) -> bool:
-    return run.kind in _SPENDERS and run.provider != EXECUTABLE
+    return run.kind in _SPENDERS and reports_usage(run.provider)
 
 
 def excess(run: Run, spent: Spent) -> str | None:

@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Mapping
 
-from hocket.catalog.resolve import EXECUTABLE
 from hocket.chain import decide
 from hocket.chain.decide import Finished
 from hocket.model import Event, Run
 from hocket.sessions.journal import Journal
 from hocket.workflows import step_prompts
-from hocket.workflows.budgets import NOBODY, Budgets, Coming
+from hocket.workflows.budgets import NOBODY, Budgets, Coming, reports_usage
 from hocket.workflows.chain_state import NO_STANDINGS, Course
 from hocket.workflows.worktrees import Standing
 
@@ -59,7 +58,7 @@ class LiveChains:
         if course is None or run.step is None or (first := course.group_of(run.step)) is None:
             return NOBODY
         members = (step for step in step_prompts.stage(course.chain, first) if not course.history[step].started)
-        count = sum(course.chain.steps[step].spec.provider != EXECUTABLE for step in members)
+        count = sum(reports_usage(course.chain.steps[step].spec.provider) for step in members)
         return Coming(count, frozenset({run.id, *course.owners(run.step)[1:]}))
 
     def _has_company(self, course: Course, leaf: Run) -> bool:

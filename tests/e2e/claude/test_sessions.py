@@ -77,7 +77,7 @@ def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(cli:
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     refused = hocket("send", run_id, " ", "--wait")
-    assert (refused.returncode, "nothing in the message" in refused.stderr) == (2, True)
+    assert (refused.returncode, "the message is empty" in refused.stderr) == (2, True)
     assert (hocket("send", run_id, "and now?", "--wait").stdout, hocket("stop", run_id).returncode) == ("fine\n", 0)
 
 

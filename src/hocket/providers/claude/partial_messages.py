@@ -1,4 +1,4 @@
-"""Parts of messages: most lines of a run, so they are decoded into typed values and cost no more than they must."""
+"""Parts of messages, which arrive before the whole message: most lines of a run, so they are decoded into structs."""
 
 from __future__ import annotations
 
@@ -11,98 +11,84 @@ from hocket.providers.claude.text_blocks import TextBlocks, block_key, message_k
 from hocket.providers.claude.usage import estimate
 from hocket.providers.json_values import with_newest
 
-BEGINNING = b'{"type":"stream_event"'
-"""How such a line begins. One that spells it otherwise is recognised by its decoded type, only later."""
+_TYPE = "stream_event"
 
 
-class Delta(msgspec.Struct, gc=False):
+class PartDelta(msgspec.Struct, gc=False):
     type: str = ""
     text: str = ""
     stop_reason: str | None = None
 
 
-class Usage(msgspec.Struct, gc=False):
+class PartUsage(msgspec.Struct, gc=False, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
 
+    @property
+    def input(self) -> int:
+        cached = (self.cache_read_input_tokens or 0) + (self.cache_creation_input_tokens or 0)
+        return (self.input_tokens or 0) + cached
 
-class Message(msgspec.Struct, gc=False):
+
+class PartMessage(msgspec.Struct, gc=False, frozen=True):
     id: str = ""
-    usage: Usage | None = None
+    usage: PartUsage = PartUsage()
 
 
-class Event(msgspec.Struct, gc=False):
+class PartEvent(msgspec.Struct, gc=False):
     type: str
     index: int = 0
-    delta: Delta | None = None
-    message: Message | None = None
-    usage: Usage | None = None
+    delta: PartDelta = msgspec.field(default_factory=PartDelta)
+    message: PartMessage = PartMessage()
+    usage: PartUsage | None = None
 
 
-class Part(msgspec.Struct, gc=False):
-    type: str
-    event: Event
+class MessagePart(msgspec.Struct, gc=False, tag_field="type", tag=_TYPE):
+    event: PartEvent
     parent_tool_use_id: str | None = None
     api_message_id: str | None = None
     session_id: str | None = None
 
 
-_OF_A_MESSAGE = frozenset({"message_start", "message_delta"})
-_decode = msgspec.json.Decoder(Part).decode
+_decode = msgspec.json.Decoder(MessagePart).decode
 
 
-def part_of(line: bytes) -> Part | None:
+def part_of(masked: bytes, line: bytes) -> MessagePart | None:
+    """The part in a redacted line, with its text as it was: a secret may go on in the next part, so ``TextBlocks``
+    redacts them together. None for any other line."""
+    if _TYPE.encode() not in masked:
+        return None
     try:
-        return _decode(line)
+        part = _decode(masked)
+        if masked is not line:
+            part.event.delta.text = _decode(line).event.delta.text
     except (msgspec.MsgspecError, ValueError):
         return None
+    return part
 
 
-def converted(value: dict[str, Any]) -> Part | None:
-    try:
-        return msgspec.convert(value, Part)
-    except (msgspec.MsgspecError, ValueError):
-        return None
+def is_read(event: PartEvent) -> bool:
+    """Inputs of tools and thoughts arrive in parts too, and are read when they are whole."""
+    return event.delta.type == "text_delta" or event.type in ("message_start", "message_delta")
 
 
-def says_something(part: Part) -> bool:
-    """Whether ``streamed`` has a use for it. Tools' inputs and thoughts arrive in parts too, and later as a whole."""
-    event = part.event
-    if event.type == "content_block_delta":
-        return event.delta is not None and event.delta.type == "text_delta"
-    return event.type in _OF_A_MESSAGE
-
-
-def streamed(voice: TextBlocks, state: State, part: Part, who: dict[str, Any]) -> list[ReaderEvent]:
-    """The events of one part. The state is the caller's own copy."""
+def read_part(blocks: TextBlocks, state: State, part: MessagePart, who: dict[str, Any]) -> list[ReaderEvent]:
+    """The events of one part. ``who`` marks the subagent that wrote it."""
     event, speaker = part.event, part.parent_tool_use_id or ""
-    if event.type == "content_block_delta" and event.delta is not None:
+    if event.type == "content_block_delta" and event.delta.type == "text_delta":
         message = part.api_message_id or (state.get("messages") or {}).get(speaker, "")
-        key = block_key(message_key(speaker, message), event.index)
-        return voice.part(state, key, event.delta.text, who)
-    if event.type == "message_start" and event.message is not None:
+        return blocks.part(state, block_key(message_key(speaker, message), event.index), event.delta.text, who)
+    if event.type == "message_start":
         state["messages"] = with_newest(state.get("messages") or {}, speaker, event.message.id, most=32)
         if not speaker:
-            state["reading"] = _tokens_in(event.message.usage)
-        return voice.flush(state, speaker, who)
-    if event.type == "message_delta":
-        return _message_ends(state, event, speaker, who)
-    return []
-
-
-def _message_ends(state: State, event: Event, speaker: str, who: dict[str, Any]) -> list[ReaderEvent]:
-    said: list[ReaderEvent] = []
-    if event.delta is not None and event.delta.stop_reason == "refusal":
-        said.append(("notice", {"kind": "refusal", "text": "The model's safeguards stopped this response.", **who}))
-    if event.usage is not None and not speaker:
-        read = _tokens_in(event.usage) or state.get("reading", 0)
-        said.append(estimate(state, read + (event.usage.output_tokens or 0)))
-    return said
-
-
-def _tokens_in(usage: Usage | None) -> int:
-    if usage is None:
-        return 0
-    return (usage.input_tokens or 0) + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+            state["reading"] = event.message.usage.input
+        return blocks.flush(state, speaker, who)
+    events: list[ReaderEvent] = []
+    if event.type == "message_delta" and event.delta.stop_reason == "refusal":
+        events.append(("notice", {"kind": "refusal", "text": "The model's safeguards stopped this response.", **who}))
+    if event.type == "message_delta" and event.usage is not None and not speaker:
+        read = event.usage.input or state.get("reading", 0)
+        events.append(estimate(state, read + (event.usage.output_tokens or 0)))
+    return events

@@ -38,7 +38,6 @@ from hocket.providers.raw_events import raw_event
 from hocket.redaction import NO_SECRETS, Redactor
 
 _SYNTHETIC = "<synthetic>"
-_PART = "stream_event"
 _ACTIVE = frozenset({"message_start", "content_block_start", "content_block_delta"})
 
 Handler = Callable[[State, dict[str, Any]], list[ReaderEvent] | None]
@@ -83,7 +82,7 @@ class _Reading:
     def __init__(self, spec: Spec, redactor: Redactor) -> None:
         self._spec = spec
         self._redactor = redactor
-        self._voice = TextBlocks(spec, redactor)
+        self._blocks = TextBlocks(spec, redactor)
         self._types: dict[str, Handler] = {
             "assistant": self._assistant,
             "command_lifecycle": _nothing,
@@ -93,7 +92,6 @@ class _Reading:
             "conversation_reset": _cleared,
             "rate_limit_event": notices.rate_limit,
             "result": self._result,
-            _PART: self._stream_event,
             "system": self._system,
             "tool_progress": _nothing,
             "user": self._user,
@@ -104,51 +102,31 @@ class _Reading:
             masked = self._redactor.line(line, cut=whole_size is not None)
             raw = raw_event(stream, masked, whole_size=whole_size)
             return state, [raw, *(notices.too_old(line) if stream == "err" else ())]
-        if line.startswith(partial_messages.BEGINNING):
-            part = partial_messages.part_of(line)
-            if part is not None:
-                return self._part(state, part)
-        return self._decoded(state, line)
-
-    def _part(self, state: State, part: partial_messages.Part) -> tuple[State, list[ReaderEvent]]:
-        if state.get("open") and "id" in state and not partial_messages.says_something(part):
-            return state, []
-        own = self._begun(state)
-        return own, self._said_in_part(own, part)
-
-    def _decoded(self, state: State, line: bytes) -> tuple[State, list[ReaderEvent]]:
         masked = self._redactor.line(line)
+        if (part := partial_messages.part_of(masked, line)) is not None:
+            return self._part(state, part)
         value = decoded(masked)
         if value is None:
             return state, [raw_event("out", masked)]
         kind = text_in(value, "type")
-        if kind == _PART and masked is not line:
-            value = decoded(line) or value  # A secret may go on in the next part, so the parts are masked together.
         handler = self._types.get(kind)
-        own = self._begun(state)
-        said = handler(own, value) if handler else None
-        if said is None:
-            return state, [raw_event("out", masked, kind)]
-        return own, said
+        own = self._own(state)
+        events = handler(own, value) if handler else None
+        return (own, events) if events is not None else (state, [raw_event("out", masked, kind)])
 
-    def _begun(self, state: State) -> State:
+    def _own(self, state: State) -> State:
+        """A copy that handlers may change."""
         return {**state, "session": self._spec.session}
 
-    # --- Parts of messages ---
-
-    def _stream_event(self, state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
-        part = partial_messages.converted(line)
-        return None if part is None else self._said_in_part(state, part)
-
-    def _said_in_part(self, state: State, part: partial_messages.Part) -> list[ReaderEvent]:
-        speaker = part.parent_tool_use_id or ""
-        said = self._session(state, part.session_id or "", {})
+    def _part(self, state: State, part: partial_messages.MessagePart) -> tuple[State, list[ReaderEvent]]:
+        if state.get("open") and "id" in state and not partial_messages.is_read(part.event):
+            return state, []
+        own, speaker = self._own(state), part.parent_tool_use_id
+        events = self._session(own, part.session_id or "", {})
         if not speaker and part.event.type in _ACTIVE:
-            said += _turn_starts(state)
-        if partial_messages.says_something(part):
-            who = subagents.who_is(state, speaker) if speaker else {}
-            said += partial_messages.streamed(self._voice, state, part, who)
-        return said
+            events += _turn_starts(own)
+        who = subagents.who_is(own, speaker) if speaker else {}
+        return own, events + partial_messages.read_part(self._blocks, own, part, who)
 
     # --- Whole messages ---
 
@@ -173,7 +151,7 @@ class _Reading:
     def _block(self, state: State, key: str, block: Any, who: dict[str, Any]) -> list[ReaderEvent]:
         kind = text_in(block, "type")
         if kind == "text":
-            return self._voice.whole(state, key, text_in(block, "text"), who)
+            return self._blocks.whole(state, key, text_in(block, "text"), who)
         if kind == "thinking":
             text = text_in(block, "thinking")
             return [("thinking", {**cut(text), **who})] if text else []
@@ -233,12 +211,12 @@ class _Reading:
     def _result(self, state: State, line: dict[str, Any]) -> list[ReaderEvent]:
         said = self._session(state, text_in(line, "session_id"), {})
         said += _turn_starts(state)
-        said += self._voice.flush(state, "", {})
+        said += self._blocks.flush(state, "", {})
         # Only a word to the contrary makes it a success: what cannot be read must not pass for one.
         is_error = line.get("is_error") is not False
         text = line.get("result") if isinstance(line.get("result"), str) else None
         if text and not is_error:
-            said += self._voice.result(state, text)
+            said += self._blocks.result(state, text)
         elif text:
             said += notices.limit_in_words(state, text)
         said.append(usage.settled(state, line))
