@@ -197,7 +197,7 @@ def test_an_approval_can_be_taken_back_also_of_what_is_gone(hocket: Hocket) -> N
     assert "is not approved" in again.stderr
 
 
-def test_the_list_has_what_the_configuration_vouches_for(hocket: Hocket, home: Path) -> None:
+def test_list_has_trusted_folders_of_the_configuration(hocket: Hocket, home: Path) -> None:
     assert hocket("trust", "--list").stdout == "nothing is approved\n"
     (home / "config.toml").write_text(f'[trust]\nfolders = ["{hocket.cwd}"]\n')
     assert listed(hocket) == {str(hocket.cwd): "always"}
@@ -319,12 +319,12 @@ def test_programs_get_what_was_approved_as_data(hocket: Hocket) -> None:
     assert approved["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_an_agent_cannot_vouch_for_itself(hocket: Hocket, home: Path) -> None:
+def test_agent_cannot_approve_itself(hocket: Hocket, home: Path) -> None:
     define(hocket.cwd, "rev", hooks=HOOKS)
     for words in (("rev",), ("rev", "--yes"), ("--remove", "rev"), (".",)):
         done = hocket("trust", "--yes", *words, env={"HOCKET_RUN": "r1"})
         assert (done.returncode, done.stdout) == (2, "")
-        assert "cannot vouch" in done.stderr
+        assert "cannot approve" in done.stderr
     assert not (home / "trust.json").exists()
 
 

@@ -103,7 +103,7 @@ def test_on_a_terminal_somebody_is_asked(
     [
         (("--edge", "lead"), "two agents"),
         (("--edge", "lead", "dev", "dev"), "two agents"),
-        (("--edge", "--list", "lead", "dev"), "--list stands alone"),
+        (("--edge", "--list", "lead", "dev"), "give only one of --list"),
         (("--edge", "lead", "nobody"), "there is no agent 'nobody'"),
         (("--edge", "tool", "dev"), "a plain program"),
     ],
@@ -121,7 +121,7 @@ def test_what_is_no_edge_is_refused_and_nothing_is_written(
 def test_an_agent_cannot_allow_itself_anything(hocket: Hocket, home: Path, pair: tuple[Path, Path]) -> None:
     for words in (("--edge",), ("--remove", "--edge")):
         done = hocket("trust", "--yes", *words, "lead", "dev", env={"HOCKET_RUN": "rx"})
-        assert (done.returncode, "cannot vouch" in done.stderr) == (2, True)
+        assert (done.returncode, "cannot approve" in done.stderr) == (2, True)
     assert not (home / "trust.json").exists()
 
 

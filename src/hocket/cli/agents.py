@@ -311,8 +311,8 @@ class AgentColumn(NamedTuple):
 def _agents(agents: Sequence[Agent], page: AgentsPage) -> list[str]:
     columns, room = _columns(agents, page)
     widths = [_width_of(column, agents) for column in columns]
-    told = "DESCRIPTION" if room else ""
-    lines = [page.paint(_row([*_padded([column.head for column in columns], widths), told]), DIM)]
+    last_head = "DESCRIPTION" if room else ""
+    lines = [page.paint(_row([*_padded([column.head for column in columns], widths), last_head]), DIM)]
     for agent in agents:
         cells = _padded([column.cell(agent) for column in columns], widths)
         paint = [page.paint(cell, _style_of(place, cell)) for place, cell in enumerate(cells)]
@@ -516,8 +516,8 @@ def _labelled(facts: Sequence[tuple[str, str]], page: AgentsPage) -> list[str]:
 
 
 def _closing(agent: Agent, page: AgentsPage) -> list[str]:
-    told = note(agent, page.shown)
-    lines = ["", *page.wrapped(one_line(told), 0)] if told else []
+    text = note(agent, page.shown)
+    lines = ["", *page.wrapped(one_line(text), 0)] if text else []
     return lines + (["", *_needing_trust("It needs your approval", [agent], page)] if agent["needs_trust"] else [])
 
 

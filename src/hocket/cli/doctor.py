@@ -196,7 +196,7 @@ def check_disk(home: str) -> Look:
 
 
 def check_locks(home: str) -> Look:
-    """Two descriptors of one file must exclude each other: the lock tells whether a run is alive."""
+    """Check that locks exclude each other: a lock decides whether a run is alive."""
     with tempfile.NamedTemporaryFile(dir=_existing(home), prefix=".hocket-doctor-") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with open(file.name, "rb") as second:
@@ -225,7 +225,6 @@ def check_config(home: str) -> Look:
 
 
 def check_trust(home: str) -> Look:
-
     approved = read_approvals(home)
     if approved.trouble is not None:
         return False, approved.trouble.message, approved.trouble.hint
@@ -248,7 +247,6 @@ def check_version(home: str) -> Look:
 
 
 def check_database(home: str) -> Look:
-
     path = Path(home) / DATABASE
     trouble = check(path)
     if trouble is not None:
@@ -257,7 +255,6 @@ def check_database(home: str) -> Look:
 
 
 def check_sqlite() -> Look:
-
     version = sqlite_version()
     number = tuple(map(int, version.split(".")))
     if number < OLDEST_SQLITE:
@@ -267,7 +264,6 @@ def check_sqlite() -> Look:
 
 
 def check_processes() -> Look:
-
     if sys.platform != "linux":
         return True, "works; that no process is left behind can be verified only on Linux", None
     watcher = platform.Inotify()
@@ -301,11 +297,11 @@ def check_claude() -> Look:
         if named:
             return False, f"HOCKET_CLAUDE is {named}, which is not a program", "correct it, or unset it"
         return True, "not found; needed only for Claude agents", INSTALL_CLAUDE
-    told = _version_output(program, env)
-    version = parse_version(told)
+    output = _version_output(program, env)
+    version = parse_version(output)
     if not version:
-        return False, f"{program} prints no version: {told[:80]!r}", INSTALL_CLAUDE
-    return _check_features(program, told.split()[0], version)
+        return False, f"{program} prints no version: {output[:80]!r}", INSTALL_CLAUDE
+    return _check_features(program, output.split()[0], version)
 
 
 def check_codex() -> Look:
@@ -326,14 +322,14 @@ def check_environment(home: str) -> Look:
     if not lock_held(home):
         return True, "no server is running; it gets the environment of the command that starts it", None
     try:
-        told = access.connect(starting=False).request("GET", "/api/health").get("environment")
+        theirs = access.connect(starting=False).request("GET", "/api/health").get("environment")
     except HocketError:
-        told = None  # reported by the check of the server
-    if told is None:
+        theirs = None  # reported by the check of the server
+    if theirs is None:
         return True, "unknown: the server does not report it", None
-    here, there = _claude_program(config.program_places()), _claude_program(told)
+    here, there = _claude_program(config.program_places()), _claude_program(theirs)
     if here and not there:
-        searched = told.get("HOCKET_CLAUDE") or f"PATH {told.get('PATH') or 'not set'}"
+        searched = theirs.get("HOCKET_CLAUDE") or f"PATH {theirs.get('PATH') or 'not set'}"
         detail = f"the server does not find claude ({searched}); here it is {here}"
         return False, detail, "Claude runs started over HTTP fail; restart the server from here: " + _restart()
     if here != there:
@@ -342,7 +338,6 @@ def check_environment(home: str) -> Look:
 
 
 def _restart() -> str:
-
     service = "hocket setup service && " if has_service() else ""
     return f"{service}hocket server stop && hocket ps"
 
@@ -356,7 +351,6 @@ def _which(name: str, env: dict[str, str]) -> str | None:
 
 
 def _version_output(program: str, env: dict[str, str], install: str = INSTALL_CLAUDE) -> str:
-
     try:
         done = run_tool([program, "--version"], "/", env, VERSION_SECONDS, 4096)
     except OSError as error:
@@ -365,19 +359,19 @@ def _version_output(program: str, env: dict[str, str], install: str = INSTALL_CL
         raise HocketError(why, f"check its first line, or reinstall it: {install}") from error
     if done.timed_out:
         raise HocketError(f"{program} --version prints nothing within {VERSION_SECONDS:.0f} s", "try to start it")
-    told = done.output.decode(errors="replace").strip()
+    output = done.output.decode(errors="replace").strip()
     if done.code != 0:
-        raise HocketError(f"{program} --version exits with {done.code}: {told[:80]!r}", install)
-    return told
+        raise HocketError(f"{program} --version exits with {done.code}: {output[:80]!r}", install)
+    return output
 
 
-def _check_features(program: str, told: str, version: tuple[int, ...]) -> Look:
+def _check_features(program: str, version_text: str, version: tuple[int, ...]) -> Look:
     lacks = [feature for feature in CLAUDE_FEATURES if version < feature.since]
     works = ", ".join(feature.name for feature in CLAUDE_FEATURES if feature not in lacks)
     teams = "teams without a terminal" if version <= LAST_TEAMS_IN_PRINT else "teams in a terminal only"
     if not lacks:
-        return True, f"{told} at {program}; works: {works}; {teams}", None
+        return True, f"{version_text} at {program}; works: {works}; {teams}", None
     missing = "; ".join(f"{feature.name} need {feature.flags}" for feature in lacks)
     hint = f"{missing}: supported since {'.'.join(map(str, lacks[-1].since))}; update it: claude update"
     has = f": it has {works}; {teams}" if works else ""
-    return False, f"{told} at {program}; {lacks[0].without} with it{has}", hint
+    return False, f"{version_text} at {program}; {lacks[0].without} with it{has}", hint

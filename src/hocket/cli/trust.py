@@ -1,7 +1,4 @@
-"""``hocket trust``: look at what a project brings along, and approve exactly that; let one agent start another.
-
-Never starts a server.
-"""
+"""``hocket trust``: review and approve the agents and settings of a project. Never starts a server."""
 
 from __future__ import annotations
 
@@ -79,17 +76,17 @@ def trust(
     cwd: str | None,
     as_json: bool,
 ) -> int:
-    """Approve what a project brings along, by its content: a byte that changes asks again.
+    """Approve the agents and settings of a project by their content: any change requires a new approval.
 
-    TARGET is an agent's name, the file of its definition, or a folder, whose approval covers its settings, hooks,
-    servers and Hocket's own files, or that there are none, and lets Claude read its CLAUDE.md, skills and sub-agents;
-    without one it is the current directory.
+    TARGET is an agent's name, the file of its definition, or a folder (default: the current directory). The approval
+    of a folder covers its settings, hooks, servers and Hocket's own files, or that there are none, and lets Claude read
+    its CLAUDE.md, skills and sub-agents.
 
-    What an agent starts may do no more than the agent itself. With --edge there are two TARGETs, agents both, and the
-    first may start the second with all that the second may do.
+    An agent that another agent starts has at most the permissions of that agent. With --edge, the first TARGET may
+    start the second with all permissions of the second.
     """
     if sum((dry_run, listing, remove)) > 1 or (listing and (targets or edge)):
-        raise ArgumentError("--list stands alone, and --dry-run and --remove do not go together")
+        raise ArgumentError("give only one of --list, --dry-run and --remove; --list takes no TARGET")
     if not all(targets):
         raise ArgumentError(
             "a TARGET is empty: give an agent, a file or a folder"
@@ -104,7 +101,9 @@ def trust(
     if edge:
         caller, target = targets
         return (
-            _cut(context, caller, target, as_json) if remove else _join(context, caller, target, yes, dry_run, as_json)
+            _remove_edge(context, caller, target, as_json)
+            if remove
+            else _allow_edge(context, caller, target, yes, dry_run, as_json)
         )
     if remove:
         return _remove(context, targets, as_json)
@@ -114,10 +113,10 @@ def trust(
 
 def _refuse_inside_a_run() -> None:
     if config.caller().run:
-        raise UsageError("an agent cannot vouch for itself or for another", "type this in a terminal of your own")
+        raise UsageError("an agent cannot approve itself or another agent", "run this in your own terminal")
 
 
-# --- What is meant ------------------------------------------------------------------------------------------
+# --- Targets ------------------------------------------------------------------------------------------
 
 
 class EdgeAgent(NamedTuple):
@@ -145,7 +144,7 @@ class TrustContext:
         return discover(folder, self.env, self.home, approvals.config, approvals), approvals
 
     def explain(self, target: str) -> list[Explanation]:
-        """What there is to approve about a target; nothing when it needs no approval."""
+        """What a target needs approval for; empty if it needs none."""
         path = os.path.normpath(os.path.join(self.cwd, target))
         if "/" not in target and target not in (".", ".."):
             catalog, approvals = self.catalog(self.cwd)
@@ -159,7 +158,7 @@ class TrustContext:
         return self._of_file(path)
 
     def resolved(self, name: str, approvals: Approvals) -> EdgeAgent:
-        """The agent that a name or a path means here, as an edge knows it."""
+        """The agent that a name or a path resolves to here, and how an edge refers to it."""
         settings = approvals.config
         catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings, approvals))
         found = resolve(name, self.cwd, self.env, settings, Sight(catalog, trusts=approvals.trusts))
@@ -167,7 +166,7 @@ class TrustContext:
         return EdgeAgent(agent, known_agent(name, agent, approvals, catalog))
 
     def _of_folder(self, path: str) -> list[Explanation]:
-        """A folder with those above it, the nearest one with what the repository's own configuration lets git run."""
+        """The explanations of a folder and its parents; the first lists programs that git may run there."""
         found = explain_folder(path, self.approvals(path))
         if not found:
             return found
@@ -182,12 +181,12 @@ class TrustContext:
             raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
         if not is_claude_agent_path(file):
             return _explained(
-                Needed(file, False, _wishes(file, self.approvals(self.cwd)), False), self.approvals(self.cwd)
+                Needed(file, False, _reasons(file, self.approvals(self.cwd)), False), self.approvals(self.cwd)
             )
         catalog, approvals = self.catalog(file.rpartition(AGENTS)[0] or "/")
         entry = _entry_of(file, catalog)
         if entry is None:
-            return _explained(Needed(file, False, _wishes(file, approvals), False), approvals)
+            return _explained(Needed(file, False, _reasons(file, approvals), False), approvals)
         return [one for one in _of_entry(entry, catalog, approvals) if one.kind == FILE]
 
 
@@ -205,13 +204,13 @@ def _asks_of_git(folder: str, env: Mapping[str, str]) -> Iterator[Ask]:
 
 
 def _entry_of(file: str, catalog: Catalog) -> Entry | None:
-    """The entry of a file that could be used, whether it is the one that wins or not."""
+    """The catalog entry of a file, even if another one has precedence."""
     entries = [entry for ranked in catalog.ranked.values() for entry in ranked if entry.source == PROJECT]
     by_path = (entry for entry in entries if entry.path == file)
     return next(by_path, None) or next((one for one in entries if os.path.realpath(one.path) == file), None)
 
 
-def _wishes(file: str, approvals: Approvals) -> Reasons:
+def _reasons(file: str, approvals: Approvals) -> Reasons:
     definition = read_definition(file, os.path.basename(file).removesuffix(".md"))
     return reasons_of(definition, os.path.dirname(file), approvals)
 
@@ -254,14 +253,14 @@ def _approve(found: Sequence[Explanation], yes: bool, as_json: bool) -> int:
 
 
 def _can_ask(as_json: bool) -> bool:
-    """Whether a person can read what is shown and answer. With ``--json`` nothing is shown."""
+    """True if a person can read the explanation and answer. With ``--json`` nothing is printed."""
     return not as_json and sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def _unanswered(line: str) -> NotTrusted:
     return NotTrusted(
         "nothing was approved: approval needs a terminal, or --yes",
-        f"read what it asks for; to approve it, type in a terminal, or add --yes to: {line}",
+        f"review what it asks for; to approve it, run in a terminal, or add --yes to: {line}",
     )
 
 
@@ -308,30 +307,30 @@ def _as_json(found: Sequence[Explanation], approved: Sequence[tuple[Explanation,
 
 
 def shown(one: Explanation) -> str:
-    """An explanation for a person to read, with nothing in it that a terminal would obey or that looks like ours."""
+    """The text of an explanation, with control and invisible characters escaped."""
     # A line end within a hook's command could begin a line that says something else.
-    told = "".join(f"{' ' * depth}{escape_invisible(line)}\n" for depth, line in _lines(one))
+    text = "".join(f"{' ' * depth}{escape_invisible(line)}\n" for depth, line in _lines(one))
     if one.against is None:
-        return told
+        return text
     difference = "".join(f"    {escape_invisible(line)}\n" for line in one.diff) or "    no difference\n"
-    return f"{told}  compared with {one_line(one.against)}:\n{difference}"
+    return f"{text}  compared with {one_line(one.against)}:\n{difference}"
 
 
 def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
-    """Each with its indentation."""
+    """The lines of an explanation, each with its indentation."""
     words = {APPROVED: "approved as it is", CHANGED: "changed since you approved it"}.get(one.state, "not approved yet")
     yield 0, f"{one.path}: {words}"
     if one.files:
         yield 2, f"covered: {', '.join(one.files)}"
     elif one.kind == FOLDER:
-        yield 2, "it has no settings, hooks or servers; whatever of that comes to be there voids the approval"
+        yield 2, "it has no settings, hooks or servers; adding any of them voids the approval"
     for ask in one.asks:
         yield 2, f"asks for {ask.what}" if one.kind == FILE else ask.what
         yield from ((6, detail) for detail in ask.details)
     if one.replaced:
         yield 2, f"takes the place of {one.replaced}"
     if one.kind == FOLDER:
-        yield 2, "with it Claude reads the folder's CLAUDE.md, skills and agents (as sub-agents) too"
+        yield 2, "lets Claude read the folder's CLAUDE.md, skills and agents (as sub-agents)"
         programs = "programs that these files name are not covered; " if one.files else ""
         yield 2, f"{programs}agents are approved one by one, by their names"
 
@@ -339,14 +338,16 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
 # --- Edges --------------------------------------------------------------------------------------------------
 
 
-def _join(context: TrustContext, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
-    """Let one agent start another with all that the other may do."""
+def _allow_edge(context: TrustContext, caller: str, target: str, yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Let one agent start another with all permissions of the other."""
     approvals = context.approvals(context.cwd)
     starting, started = (context.resolved(name, approvals) for name in (caller, target))
     if starting.agent.provider == PROGRAM:
-        raise UsageError(f"{caller} is a plain program: what it starts needs no leave", "it has your own rights")
+        raise UsageError(
+            f"{caller} is a plain program: it needs no approval to start agents", "it has your own permissions"
+        )
     if not as_json:
-        access.write(_leave(starting, started, approvals.config))
+        access.write(_edge_text(starting, started, approvals.config))
         sys.stdout.flush()
     if not (dry_run or yes or _can_ask(as_json)):
         raise _unanswered(edge_command(caller, target, context.cwd))
@@ -360,8 +361,8 @@ def _join(context: TrustContext, caller: str, target: str, yes: bool, dry_run: b
     return 0 if given or dry_run else DECLINED
 
 
-def _cut(context: TrustContext, caller: str, target: str, as_json: bool) -> int:
-    """Take an edge back, by names as they are written down: what they meant may be gone."""
+def _remove_edge(context: TrustContext, caller: str, target: str, as_json: bool) -> int:
+    """Remove an edge by its recorded names, because the agents may no longer exist."""
     edges = [one for one in _approved(context).edges if (one.caller.name, one.target.name) == (caller, target)]
     edges = edges or [one for one in _approved(context).edges if (one.caller.path, one.target.path) == (caller, target)]
     if not edges:
@@ -374,14 +375,14 @@ def _cut(context: TrustContext, caller: str, target: str, as_json: bool) -> int:
     return 0
 
 
-def _leave(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str:
-    """What somebody is about to allow, in words."""
+def _edge_text(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str:
+    """What an edge allows."""
     agent = started.agent
     if agent.provider == PROGRAM:
-        what = f"which is a plain program ({agent.path}) and has your own rights"
+        what = f"which is a plain program ({agent.path}) with your own permissions"
     else:
         own = agent.permission_mode or own_permission_mode(agent.definition) or settings.claude.permission_mode
-        what = f"in its own permission mode, {mode_with(agent.args, own)}, whatever the first one's is"
+        what = f"in its own permission mode, {mode_with(agent.args, own)}, regardless of the mode of the first"
     places = (known.path or known.name for known in (starting.known, started.known))
     first = one_line(f"{starting.known.name} may start {started.known.name}, {what}")
     return "".join([f"{first}\n", *(f"  {one_line(place)}\n" for place in places)])
@@ -407,11 +408,11 @@ def _approved(context: TrustContext) -> ApprovalRecord:
     return approved
 
 
-# --- What is approved ---------------------------------------------------------------------------------------
+# --- Approvals ---------------------------------------------------------------------------------------
 
 
 class ApprovalRow(NamedTuple):
-    """One approval, and what has become of what was approved."""
+    """One approval and its state."""
 
     path: str
     kind: str
@@ -435,7 +436,7 @@ def _list(context: TrustContext, as_json: bool) -> int:
 
 
 def _rows(context: TrustContext) -> Iterator[ApprovalRow]:
-    """What the configuration vouches for, then what is approved by its content."""
+    """The trusted folders of the configuration, then the approvals by content."""
     approvals = _own_approvals(context)
     yield from (ApprovalRow(folder, FOLDER, None, _ALWAYS) for folder in approvals.config.trusted_folders)
     approved = _approved(context)
@@ -450,7 +451,7 @@ def _edge_row(edge: Edge) -> ApprovalRow:
 
 
 def _own_approvals(context: TrustContext) -> Approvals:
-    """Also where the files of the directory cannot be used: they have no say in what is approved."""
+    """The approvals of the user; the configuration of the directory is ignored if it is invalid."""
     try:
         return context.approvals(context.cwd)
     except ConfigError:
@@ -476,7 +477,7 @@ def _withdraw(context: TrustContext, target: str) -> list[tuple[str, str]]:
 
 
 def _named(context: TrustContext, target: str) -> list[str]:
-    """The definitions that a name stands for here."""
+    """The definitions of an agent's name."""
     if "/" in target or target in (".", ".."):
         return []
     try:
