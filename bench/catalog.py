@@ -23,7 +23,7 @@ from measure import HOCKET, Figure, World, median_seconds, world
 from hocket.catalog.cache import Catalogs
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects
 from hocket.config.loading import load
 from hocket.config.settings import Config
@@ -44,7 +44,7 @@ def scanning() -> Iterator[Figure]:
 
 
 def _scan(project: Path) -> int:
-    (found,) = projects(Look(), str(project), {})
+    (found,) = projects(FileProbe(), str(project), {})
     return found.place.found
 
 

@@ -337,8 +337,13 @@ LOGGING = frozenset(
 
 SPEAKING_CAMEL = (
     *("hocket.api.wire", "hocket.api.openapi", "hocket.providers", "hocket.rehearsal"),
-    *("hocket.catalog.configs", "hocket.catalog.fields", "hocket.catalog.hooks", "hocket.catalog.plugins"),
-    *("hocket.trust.preview", "hocket.catalog.servers", "hocket.trust.check", "hocket.trust.privileges"),
+    *(
+        "hocket.catalog.configs",
+        "hocket.providers.claude.fields",
+        "hocket.providers.claude.hooks",
+        "hocket.catalog.plugins",
+    ),
+    *("hocket.trust.preview", "hocket.catalog.servers", "hocket.trust.check", "hocket.providers.claude.privileges"),
     *("hocket.trust.approvals", "hocket.mcp"),
 )
 PERMISSION_MODES = frozenset({"acceptEdits", "bypassPermissions", "dontAsk"})

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hocket.catalog.entries import Entry, Found, Problem
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.plugins import plugins
 
 ALPHA = "alpha@market"
@@ -79,7 +79,7 @@ class User:
 
     def found(self, *, trusts: bool = True, cwd: Path | None = None, **env: str) -> list[Found]:
         where = str(cwd or self.project)
-        return plugins(Look(), where, self.env | env, trusts=trusts, managed=str(self.managed))
+        return plugins(FileProbe(), where, self.env | env, trusts=trusts, managed=str(self.managed))
 
     def entries(self, **how: Any) -> dict[str, Entry]:
         listed = [entry for found in self.found(**how) for entry in found.scan.entries]

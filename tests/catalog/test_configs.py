@@ -22,10 +22,11 @@ from hocket.catalog.configs import (
     require_config,
     spec_of,
 )
-from hocket.catalog.entries import CONFIG, ODD, REFUSED, Entry, Scan
-from hocket.catalog.file_probe import Look
+from hocket.catalog.entries import CONFIG, Entry, Scan
+from hocket.catalog.file_probe import FileProbe
 from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
 from hocket.providers.claude.launch import tools_of
+from hocket.providers.definition_files import ODD, REFUSED
 
 DEVELOPER = {
     "name": "developer",
@@ -43,7 +44,7 @@ def write(home: Path, stem: str, content: Any) -> Path:
 
 
 def scanned(home: Path) -> Scan:
-    (found,) = configs(Look(), str(home))
+    (found,) = configs(FileProbe(), str(home))
     assert found.place == (CONFIG, folder(str(home)), (home / "data/agents").is_dir(), len(found.scan.entries))
     return found.scan
 
@@ -141,7 +142,7 @@ def test_a_malformed_config_is_refused_and_hides_no_other(home: Path, content: A
     found = scanned(home)
     assert [entry.name for entry in found.entries] == ["good"]
     (problem,) = found.problems
-    assert (problem.path, problem.kind, problem.claude_loads) == (str(path), REFUSED, False)
+    assert (problem.path, problem.kind, problem.cli_loads) == (str(path), REFUSED, False)
     assert reason in problem.reason
     for ask in (lambda: get_config(str(home), "bad"), lambda: list_configs(str(home))):
         with pytest.raises(ConfigError, match=r"bad\.json, line 1"):

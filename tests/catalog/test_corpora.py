@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hocket.catalog.entries import Found
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects, users
 
 CORPORA = os.environ.get("HOCKET_CORPORA")
@@ -29,11 +29,11 @@ def collections(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_projects(folder: Path) -> list[Found]:
-    return projects(Look(), str(folder), {})
+    return projects(FileProbe(), str(folder), {})
 
 
 def as_the_users(folder: Path) -> list[Found]:
-    return users(Look(), "/", {"HOME": str(folder)})
+    return users(FileProbe(), "/", {"HOME": str(folder)})
 
 
 @pytest.mark.req("S4-48")

@@ -13,9 +13,10 @@ from catalog.land import Land, settled, write
 from hocket.catalog.cache import holds, is_settled
 from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import UNSETTLED, discover, is_young, require_agents
-from hocket.catalog.entries import ALIAS, CONFIG, DUPLICATE, GLOBAL, LIBRARY, PROJECT, RENAMED, Catalog
+from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog
 from hocket.config.settings import Config
 from hocket.errors import NoAgentsFound
+from hocket.providers.definition_files import DUPLICATE, RENAMED
 from hocket.trust import approvals
 
 
@@ -148,7 +149,7 @@ def test_a_name_that_cannot_be_typed_is_told_with_the_address_that_it_really_has
     assert problems(catalog, RENAMED) == [str(odd)]
     (problem,) = [problem for problem in catalog.problems if problem.kind == RENAMED]
     assert catalog.addresses["Code Review"] in problem.reason
-    assert problem.claude_loads
+    assert problem.cli_loads
     assert catalog.find(catalog.addresses["Code Review"])[0].path == str(odd)
 
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from catalog.writing import put
 
-from hocket.catalog.entries import DUPLICATE, HIDDEN, LIBRARY, PROJECT, Scan
-from hocket.catalog.file_probe import Look
+from hocket.catalog.entries import LIBRARY, PROJECT, Scan
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.files import find_name, scan
+from hocket.providers.definition_files import DUPLICATE, HIDDEN
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -36,7 +37,7 @@ def define(path: Path, name: str) -> None:
 
 
 def scanned(folder: Path, source: str = PROJECT) -> Scan:
-    return scan(Look(), str(folder), source)
+    return scan(FileProbe(), str(folder), source)
 
 
 def make_until(folder: Path, make: Callable[[int], Sequence[Path]], fits: Callable[[list[Path]], bool]) -> list[Path]:
@@ -66,11 +67,11 @@ def test_last_listed_of_duplicate_files_wins(folder: Path) -> None:
     *losers, winner = make_until(folder, three(folder), lambda order: order[-1] == sorted(order)[1])
     found = scanned(folder)
     assert [entry.path for entry in found.entries] == [str(winner)]
-    assert [(problem.path, problem.kind, problem.line, problem.claude_loads) for problem in found.problems] == [
+    assert [(problem.path, problem.kind, problem.line, problem.cli_loads) for problem in found.problems] == [
         (str(path), DUPLICATE, 2, False) for path in sorted(losers)
     ]
     assert all(f"{winner}, which wins: the system lists it later" in problem.reason for problem in found.problems)
-    assert find_name(Look(), str(folder), "x") == str(winner)
+    assert find_name(FileProbe(), str(folder), "x") == str(winner)
     assert [entry.path for entry in scanned(folder, LIBRARY).entries] == [str(winner)]
 
 
@@ -128,7 +129,7 @@ def test_claude_loads_a_retired_file_only_if_listed_last(folder: Path, retired_w
     (used,) = (path for path in order if ".deprecated" not in path.name)
     found = scanned(folder)
     assert [entry.path for entry in found.entries] == [str(used)]
-    assert [(problem.kind, problem.claude_loads) for problem in found.problems] == [(HIDDEN, retired_wins)]
+    assert [(problem.kind, problem.cli_loads) for problem in found.problems] == [(HIDDEN, retired_wins)]
 
 
 def test_many_duplicates_cost_little(tmp_path: Path) -> None:

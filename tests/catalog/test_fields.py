@@ -8,22 +8,21 @@ from typing import Any
 
 import pytest
 from catalog.writing import agent, put
-
-from hocket.catalog.entries import ODD, PROJECT, REFUSED
-from hocket.catalog.fields import (
+from hocket.providers.claude.fields import (
     MOST_ODD,
     allowed_agents,
     allowed_servers,
     complaint,
-    entry_of,
     normalise_model,
     odd_fields,
-    read_definition,
-    shown,
     thinking_budget,
 )
-from hocket.catalog.frontmatter import Head, parse
+
+from hocket.catalog.entries import PROJECT, entry_of
+from hocket.catalog.files import read_definition
 from hocket.errors import BadDefinition
+from hocket.providers.claude.frontmatter import parse
+from hocket.providers.definition_files import ODD, REFUSED, Head, shown
 
 
 def fields(tmp_path: Path, more: str) -> dict[str, Any]:

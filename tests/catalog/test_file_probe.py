@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hocket.catalog.file_probe import ABSENT, MAX_FILE, Look, signature
-from hocket.catalog.frontmatter import Fault
+from hocket.catalog.file_probe import ABSENT, MAX_FILE, FileProbe, signature
+from hocket.providers.definition_files import Fault
 
 
 def now(path: Path) -> str:
@@ -18,7 +18,7 @@ def now(path: Path) -> str:
 
 
 def test_everything_that_is_looked_at_is_remembered_as_it_was(tmp_path: Path) -> None:
-    look, file = Look(), tmp_path / "f"
+    look, file = FileProbe(), tmp_path / "f"
     file.write_text("x")
     assert look.stat(str(file)) is not None
     assert look.exists(str(tmp_path))
@@ -53,7 +53,7 @@ def test_a_changed_target_of_a_link_is_a_change(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     link = tmp_path / "link"
     link.symlink_to("a")
-    look = Look()
+    look = FileProbe()
     look.head(str(link))
     link.unlink()
     link.symlink_to("b")
@@ -63,7 +63,7 @@ def test_a_changed_target_of_a_link_is_a_change(tmp_path: Path) -> None:
 def test_a_folder_is_listed_in_order_or_not_at_all(tmp_path: Path) -> None:
     for name in ("b", "a", "C"):
         (tmp_path / name).touch()
-    look = Look()
+    look = FileProbe()
     assert [entry.name for entry in look.entries(str(tmp_path))] == ["C", "a", "b"]
     assert look.entries(str(tmp_path / "gone")) == []
     assert look.entries(str(tmp_path / "a")) == []
@@ -76,21 +76,21 @@ def test_of_a_file_no_more_is_read_than_its_head(tmp_path: Path, size: int) -> N
     file = tmp_path / "a.md"
     head = b"---\nx: " + b"y" * size + b"\n---"
     file.write_bytes(head + b"\nbody --- body" * 10)
-    assert Look().head(str(file)) == head
+    assert FileProbe().head(str(file)) == head
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"# Title\n", b"\n---\nname: a\n---\n", b"\xef\xbb\xbf# T"])
 def test_a_file_without_a_head_is_known_by_its_beginning(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.md"
     file.write_bytes(content + b"y" * 100_000 * bool(content))
-    found = Look().head(str(file))
+    found = FileProbe().head(str(file))
     assert isinstance(found, bytes)
     assert found.startswith(content)
     assert len(found) <= 8192
 
 
 def test_special_files_and_huge_ones_are_not_read(tmp_path: Path) -> None:
-    look = Look()
+    look = FileProbe()
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "zero").symlink_to("/dev/zero")
     with (tmp_path / "huge").open("wb") as file:
@@ -111,7 +111,7 @@ def test_special_files_and_huge_ones_are_not_read(tmp_path: Path) -> None:
 
 
 def test_a_whole_file_is_given_up_to_its_limit(tmp_path: Path) -> None:
-    look, file = Look(), tmp_path / "f.json"
+    look, file = FileProbe(), tmp_path / "f.json"
     assert look.content(str(file), 10) is None
     file.write_bytes(b"x" * 10)
     assert look.content(str(file), 10) == b"x" * 10
@@ -133,7 +133,7 @@ def test_a_large_file_is_read_in_few_pieces(tmp_path: Path) -> None:
     file.write_bytes(content)
     sys.setprofile(count)
     try:
-        found = Look().content(str(file), len(content))
+        found = FileProbe().content(str(file), len(content))
     finally:
         sys.setprofile(None)
     assert found == content
@@ -145,7 +145,7 @@ def test_a_fifo_that_somebody_writes_to_is_left_alone_too(tmp_path: Path) -> Non
     os.mkfifo(fifo)
     keep = os.open(fifo, os.O_RDWR)
     answers: list[object] = []
-    reader = threading.Thread(target=lambda: answers.append(Look().head(str(fifo))), daemon=True)
+    reader = threading.Thread(target=lambda: answers.append(FileProbe().head(str(fifo))), daemon=True)
     reader.start()
     reader.join(5)
     os.close(keep)
@@ -156,7 +156,7 @@ def test_a_file_that_may_not_be_read_says_so(tmp_path: Path) -> None:
     file = tmp_path / "a.md"
     file.write_text("---\nname: a\n---\n")
     file.chmod(0)
-    found = Look().head(str(file))
+    found = FileProbe().head(str(file))
     if os.access(file, os.R_OK):  # to the superuser nothing is closed
         assert isinstance(found, bytes)
     else:

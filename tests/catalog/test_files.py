@@ -10,22 +10,11 @@ import pytest
 from catalog.writing import put
 
 from hocket.catalog import files
-from hocket.catalog.entries import (
-    HIDDEN,
-    LIBRARY,
-    LINKED,
-    ODD,
-    PROJECT,
-    REFUSED,
-    RENAMED,
-    RESCUED,
-    SKIPPED,
-    Problem,
-    Scan,
-)
-from hocket.catalog.file_probe import ABSENT, Look
+from hocket.catalog.entries import LIBRARY, PROJECT, Problem, Scan
+from hocket.catalog.file_probe import ABSENT, FileProbe
 from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, scan, users_folder
 from hocket.errors import BadDirectory, UsageError
+from hocket.providers.definition_files import HIDDEN, LINKED, ODD, REFUSED, RENAMED, RESCUED, SKIPPED
 
 
 def define(folder: Path, file: str, name: str | None = None, more: str = "") -> Path:
@@ -33,7 +22,7 @@ def define(folder: Path, file: str, name: str | None = None, more: str = "") -> 
 
 
 def scanned(folder: Path, source: str = PROJECT) -> Scan:
-    return scan(Look(), str(folder), source)
+    return scan(FileProbe(), str(folder), source)
 
 
 def names(found: Scan) -> list[str]:
@@ -152,7 +141,7 @@ def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: P
     (folder / "round").symlink_to(".")
     found = scanned(folder)
     assert names(found) == ["good", "linked", "far"]
-    assert [(problem.path, problem.kind, problem.claude_loads) for problem in found.problems] == [
+    assert [(problem.path, problem.kind, problem.cli_loads) for problem in found.problems] == [
         (str(folder / "link.md"), LINKED, True),
         (str(folder / "more"), LINKED, True),
         (str(folder / "round"), LINKED, True),
@@ -161,7 +150,7 @@ def test_links_are_followed_and_told_and_each_folder_is_entered_once(tmp_path: P
 
 
 def test_every_link_is_looked_at_because_its_target_may_come_to_be(tmp_path: Path) -> None:
-    folder, look = tmp_path / "agents", Look()
+    folder, look = tmp_path / "agents", FileProbe()
     folder.mkdir()
     links = [folder / name for name in ("later", "later.md", "notes.txt", os.fsdecode(b"\xff"))]
     for link in links:
@@ -189,7 +178,7 @@ def test_a_link_to_no_definition_says_where_it_leads(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "shadow.md").symlink_to(tmp_path / "secret")
     problem = only(folder)
-    assert (problem.kind, problem.claude_loads) == (SKIPPED, False)
+    assert (problem.kind, problem.cli_loads) == (SKIPPED, False)
     assert problem.reason == f"does not begin with a line of three dashes (a link to {tmp_path / 'secret'})"
 
 
@@ -209,7 +198,7 @@ def test_what_is_no_file_is_refused_unopened(tmp_path: Path) -> None:
         "gone.md": "is a link that leads nowhere",
         "loop.md": "is a link that leads nowhere",
     }
-    assert not any(problem.claude_loads for problem in found.problems)
+    assert not any(problem.cli_loads for problem in found.problems)
 
 
 def test_a_file_name_that_is_no_text_is_told_in_one_that_is(tmp_path: Path) -> None:
@@ -227,7 +216,7 @@ def test_a_strange_folder_is_not_read_to_its_end(tmp_path: Path, monkeypatch: py
         define(tmp_path, f"n{number}.md")
     found = scanned(tmp_path)
     assert names(found) == ["n0", "n1", "n2"]
-    assert (found.problems[0].path, found.problems[0].claude_loads) == (str(tmp_path), True)
+    assert (found.problems[0].path, found.problems[0].cli_loads) == (str(tmp_path), True)
 
 
 # --- Judging ------------------------------------------------------------------------------------------------
@@ -242,7 +231,7 @@ def test_retired_files_are_hidden_and_it_is_told_whether_the_cli_hides_them_too(
     define(tmp_path / "dir.deprecated", "kept.md")
     found = scanned(tmp_path)
     assert names(found) == ["good", "kept"]
-    assert [(Path(problem.path).name, problem.kind, problem.claude_loads) for problem in found.problems] == [
+    assert [(Path(problem.path).name, problem.kind, problem.cli_loads) for problem in found.problems] == [
         ("x.deprecated.md", HIDDEN, True),
         ("y.md.deprecated", HIDDEN, False),
         ("z.deprecated.md", SKIPPED, False),
@@ -274,7 +263,7 @@ def test_a_file_that_is_no_definition_is_skipped_with_its_reason_and_the_rest_go
     assert names(scanned(tmp_path)) == ["good"]
     problem = only(tmp_path)
     assert (problem.path, problem.line) == (str(tmp_path / "bad.md"), line)
-    assert (problem.kind, problem.claude_loads) == (SKIPPED, False)
+    assert (problem.kind, problem.cli_loads) == (SKIPPED, False)
     assert words in problem.reason
 
 
@@ -306,7 +295,7 @@ def test_what_only_we_refuse_says_whether_the_cli_loads_it(
 ) -> None:
     (tmp_path / "a.md").write_bytes(content)
     problem = only(tmp_path)
-    assert (problem.kind, problem.claude_loads) == (REFUSED, claude_loads)
+    assert (problem.kind, problem.cli_loads) == (REFUSED, claude_loads)
     assert words in problem.reason
 
 
@@ -314,7 +303,7 @@ def test_a_bomb_is_too_much_for_the_cli_as_well(tmp_path: Path) -> None:
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
     put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "l0: &l0 [a, b]", *levels]))
     problem = only(tmp_path)
-    assert (problem.kind, problem.claude_loads, problem.line) == (REFUSED, False, 7)
+    assert (problem.kind, problem.cli_loads, problem.line) == (REFUSED, False, 7)
 
 
 def test_a_bomb_that_the_cli_defuses_with_quotes_is_one_that_it_loads(tmp_path: Path) -> None:
@@ -322,7 +311,7 @@ def test_a_bomb_that_the_cli_defuses_with_quotes_is_one_that_it_loads(tmp_path: 
     levels = [f"{key}: &{key} [{', '.join([f'*{before}'] * 9)}]" for before, key in pairwise(keys)]
     put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "a: &a [x, x]", *levels]))
     problem = only(tmp_path)
-    assert (problem.kind, problem.claude_loads) == (REFUSED, True)
+    assert (problem.kind, problem.cli_loads) == (REFUSED, True)
     assert "aliases" in problem.reason
 
 
@@ -330,7 +319,7 @@ def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
     put(tmp_path / "a.md", "name: a\ndescription: Use when: x")
     assert names(scanned(tmp_path)) == ["a"]
     problem = only(tmp_path)
-    assert (problem.kind, problem.line, problem.claude_loads) == (RESCUED, 3, True)
+    assert (problem.kind, problem.line, problem.cli_loads) == (RESCUED, 3, True)
     assert "is not YAML" in problem.reason
 
 
@@ -339,14 +328,14 @@ def test_a_name_that_cannot_be_typed_is_listed_as_it_is_with_what_to_type(tmp_pa
     define(tmp_path, "a.md", "LSP/Index Engineer")
     assert names(scanned(tmp_path)) == ["LSP/Index Engineer"]
     problem = only(tmp_path)
-    assert (problem.kind, problem.line, problem.claude_loads) == (RENAMED, 2, True)
+    assert (problem.kind, problem.line, problem.cli_loads) == (RENAMED, 2, True)
     assert "LSP-Index-Engineer" in problem.reason
 
 
 def test_a_field_that_the_cli_drops_is_told_with_its_line(tmp_path: Path) -> None:
     define(tmp_path, "a.md", more="maxTurns: many\ncolor: red")
     problem = only(tmp_path)
-    assert (problem.kind, problem.line, problem.claude_loads) == (ODD, 4, True)
+    assert (problem.kind, problem.line, problem.cli_loads) == (ODD, 4, True)
 
 
 def test_a_reason_shows_no_more_of_a_file_than_it_must(tmp_path: Path) -> None:
@@ -370,4 +359,4 @@ def test_in_the_library_a_files_own_name_is_enough_and_the_cli_loads_nothing(tmp
     found = scanned(tmp_path, LIBRARY)
     assert names(found) == ["odd", "stem"]
     assert [problem.kind for problem in found.problems] == [ODD, HIDDEN]
-    assert not any(problem.claude_loads for problem in found.problems)
+    assert not any(problem.cli_loads for problem in found.problems)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.catalog.entries import REFUSED, SKIPPED
-from hocket.catalog.frontmatter import MAX_HEAD, Fault, Head, end_of, gist, parse, split, texts
-from hocket.catalog.yaml12 import MAX_EXPANSION, MAX_NESTING
+from hocket.providers.claude.frontmatter import MAX_HEAD, end_of, gist, parse, split, texts
+from hocket.providers.claude.yaml12 import MAX_EXPANSION, MAX_NESTING
+from hocket.providers.definition_files import REFUSED, SKIPPED, Fault, Head
 
 
 def of(head: str, body: str = "Body.") -> Head | Fault:

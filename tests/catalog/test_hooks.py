@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from hocket.catalog.fields import complaint
-from hocket.catalog.frontmatter import Head, parse
-from hocket.catalog.hooks import STRICT_EVENTS, complaint_about_hooks
+from hocket.providers.claude.fields import complaint
+from hocket.providers.claude.frontmatter import parse
+from hocket.providers.claude.hooks import STRICT_EVENTS, complaint_about_hooks
+from hocket.providers.definition_files import Head
 
 COMMAND = {"type": "command", "command": "x"}
 HTTP = {"type": "http", "url": "http://x"}

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from catalog.plugged import ALPHA, User, head, put
 
-from hocket.catalog.entries import DUPLICATE, HIDDEN, ODD, PLUGIN, REFUSED, RESCUED, SKIPPED, Place
+from hocket.catalog.entries import PLUGIN, SearchedPlace
 from hocket.catalog.plugins import definition
 from hocket.errors import BadDefinition
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED, RESCUED, SKIPPED
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_plugin_that_is_switched_on_gives_its_agents(user: User) -> None:
     assert user.names() == []
     user.switch(ALPHA)
     (found,) = user.found()
-    assert found.place == Place(PLUGIN, str(folder / "agents"), True, 1)
+    assert found.place == SearchedPlace(PLUGIN, str(folder / "agents"), True, 1)
     (entry,) = found.scan.entries
     assert (entry.name, entry.source, entry.path) == ("alpha:one", PLUGIN, str(folder / "agents/one.md"))
     assert (entry.description, entry.tags, entry.project) == ("does one", ("a", "b"), None)
@@ -259,7 +260,7 @@ def test_a_plugin_that_the_cli_would_not_load_is_a_problem_of_who_switched_it_on
     put(user.kept / file, content)
     assert user.names() == []
     last = user.problems()[-1]
-    assert (last.path, last.kind, last.claude_loads) == (str(settings), SKIPPED, False)
+    assert (last.path, last.kind, last.cli_loads) == (str(settings), SKIPPED, False)
     assert "'alpha@market'" in last.reason
 
 
@@ -307,7 +308,7 @@ def test_a_file_without_a_head_that_can_be_read_goes_by_its_own_name(user: User,
     user.switch(ALPHA)
     assert user.names() == ["alpha:file"]
     (problem,) = user.problems()
-    assert (problem.path, problem.kind, problem.claude_loads) == (str(folder / "agents/file.md"), RESCUED, True)
+    assert (problem.path, problem.kind, problem.cli_loads) == (str(folder / "agents/file.md"), RESCUED, True)
 
 
 def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> None:
@@ -327,7 +328,7 @@ def test_what_else_lies_among_the_agents_is_told(user: User, tmp_path: Path) -> 
     (folder / "agents/folder").symlink_to(tmp_path)
     user.switch(ALPHA)
     assert user.names() == ["alpha:eager", "alpha:hidden", "alpha:upper"]
-    told = [(os.path.basename(p.path), p.kind, p.claude_loads, p.line) for p in user.problems()]
+    told = [(os.path.basename(p.path), p.kind, p.cli_loads, p.line) for p in user.problems()]
     assert told == [
         ("eager.md", ODD, True, 4),
         ("eager.md", ODD, True, 5),
@@ -401,11 +402,11 @@ def test_too_many_files_have_an_end(user: User, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_everything_that_a_result_depends_on_is_remembered(user: User) -> None:
-    from hocket.catalog.file_probe import Look
+    from hocket.catalog.file_probe import FileProbe
     from hocket.catalog.plugins import plugins
 
     folder = user.offer("alpha", {"agents/s/one.md": head("one")})
-    settings, look = user.switch(ALPHA), Look()
+    settings, look = user.switch(ALPHA), FileProbe()
     plugins(look, str(user.project), user.env, trusts=True, managed=str(user.managed))
     for path in (
         settings,

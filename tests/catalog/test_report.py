@@ -9,25 +9,21 @@ import pytest
 from hocket.catalog import report
 from hocket.catalog.entries import (
     ALIAS,
-    DUPLICATE,
     GLOBAL,
-    HIDDEN,
     LIBRARY,
     MANAGED,
-    ODD,
     PROJECT,
-    REFUSED,
-    SKIPPED,
     SOURCES,
     Catalog,
     Entry,
-    Open,
-    Place,
+    NeededApproval,
     Problem,
+    SearchedPlace,
 )
 from hocket.catalog.routing_table import routing_table
 from hocket.config.settings import AgentConfig, ClaudeConfig, Config
 from hocket.errors import AgentNotFound
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED, SKIPPED
 
 MINE, THEIRS, SHELF = "/p/.claude/agents", "/u/.claude/agents", "/u/.claude/agents-library"
 FOLDERS = {PROJECT: MINE, GLOBAL: THEIRS, LIBRARY: SHELF, MANAGED: "/etc/claude-code/.claude/agents"}
@@ -45,7 +41,7 @@ def catalog(*entries: Entry, problems: tuple[Problem, ...] = (), missing: tuple[
     for one in sorted(entries, key=lambda one: (one.name, SOURCES.index(one.source))):
         ranked.setdefault(one.name, []).append(one)
     places = tuple(
-        Place(source, folder, source not in missing, sum(one.source == source for one in entries))
+        SearchedPlace(source, folder, source not in missing, sum(one.source == source for one in entries))
         for source, folder in FOLDERS.items()
     )
     in_order = tuple(sorted(places, key=lambda place: SOURCES.index(place.source)))
@@ -65,7 +61,7 @@ ARCHITECTS = globals_named("software-architect", "data-pipeline-architect", "sec
 
 
 def table_of(found: Catalog, needs: tuple[str, ...] = ()) -> dict[str, Any]:
-    return routing_table(found, lambda one: Open(needs, (one.path,) if needs else ()))
+    return routing_table(found, lambda one: NeededApproval(needs, (one.path,) if needs else ()))
 
 
 # --- Counts -------------------------------------------------------------------------------------------------

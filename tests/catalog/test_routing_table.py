@@ -11,21 +11,20 @@ import pytest
 from hocket.catalog.entries import (
     ALIAS,
     CONFIG,
-    DUPLICATE,
     GLOBAL,
     LIBRARY,
-    LINKED,
     MANAGED,
     PLUGIN,
     PROJECT,
     SOURCES,
     Catalog,
     Entry,
-    Open,
-    Place,
+    NeededApproval,
     Problem,
+    SearchedPlace,
 )
 from hocket.catalog.routing_table import newer, plain, routing_table
+from hocket.providers.definition_files import DUPLICATE, LINKED
 
 FOLDERS = {GLOBAL: "/home/me/.claude/agents", PROJECT: "/p/.claude/agents", LIBRARY: "/home/me/.claude/agents-library"}
 
@@ -35,7 +34,7 @@ def entry(name: str, source: str = GLOBAL, **fields: Any) -> Entry:
     return Entry(name, source, path, project="/p" if source == PROJECT else None, **fields)
 
 
-def catalog(*entries: Entry, problems: Sequence[Problem] = (), places: Sequence[Place] = ()) -> Catalog:
+def catalog(*entries: Entry, problems: Sequence[Problem] = (), places: Sequence[SearchedPlace] = ()) -> Catalog:
     ranked: dict[str, tuple[Entry, ...]] = {}
     for one in sorted(entries, key=lambda one: (one.name, SOURCES.index(one.source))):
         ranked[one.name] = (*ranked.get(one.name, ()), one)
@@ -224,7 +223,9 @@ def test_problems_are_sorted_by_path_and_line() -> None:
 
 def test_what_needs_approval_is_asked_for_the_winner() -> None:
     found = catalog(entry("a", PROJECT), entry("a"), entry("b"))
-    rows = routing_table(found, lambda one: Open(("shadows",), ("/f",)) if one.project else Open())["by_name"]
+    rows = routing_table(found, lambda one: NeededApproval(("shadows",), ("/f",)) if one.project else NeededApproval())[
+        "by_name"
+    ]
     assert (rows["a"]["needs_trust"], rows["b"]["needs_trust"]) == (["shadows"], [])
     assert (rows["a"]["trust_targets"], rows["b"]["trust_targets"]) == (["/f"], [])
 

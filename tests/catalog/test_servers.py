@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from catalog.plugged import put
 
-from hocket.catalog.entries import SKIPPED
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select
+from hocket.providers.definition_files import SKIPPED
 
 SECRET = "s3cret-token"
 
@@ -40,7 +40,7 @@ class Place:
 
     def resolved(self, cwd: Path | None = None, *, project_too: bool = True, **env: str) -> Resolved:
         environ = {"HOME": str(self.home), **env}
-        return resolve_servers(Look(), str(cwd or self.deep), environ, project_too=project_too)
+        return resolve_servers(FileProbe(), str(cwd or self.deep), environ, project_too=project_too)
 
     def tags(self, cwd: Path | None = None, **how: Any) -> dict[str, str]:
         return {name: found["args"][0] for name, found in self.resolved(cwd, **how).servers.items()}
@@ -92,7 +92,7 @@ def test_a_variable_moves_the_users_file_and_an_older_file_hides_it(place: Place
     assert place.tags(CLAUDE_CONFIG_DIR=str(place.root / "moved")) == {"m": "moved"}
     put(place.home / ".claude/.config.json", {"mcpServers": {"o": server("older")}})
     assert place.tags() == {"o": "older"}
-    assert resolve_servers(Look(), str(place.deep), {}, project_too=False) == Resolved({})
+    assert resolve_servers(FileProbe(), str(place.deep), {}, project_too=False) == Resolved({})
 
 
 def test_what_the_user_switched_off_stays_off(place: Place) -> None:
@@ -115,7 +115,7 @@ def test_a_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) 
     if isinstance(content, bytes):
         path.write_bytes(content)
     assert place.tags() == {"u": "user"}
-    assert [(p.path, p.kind, p.claude_loads) for p in place.resolved().problems] == [(str(path), SKIPPED, False)]
+    assert [(p.path, p.kind, p.cli_loads) for p in place.resolved().problems] == [(str(path), SKIPPED, False)]
 
 
 @pytest.mark.req("S3-55")

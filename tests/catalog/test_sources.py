@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from catalog.writing import agent, put
 
-from hocket.catalog.entries import GLOBAL, HIDDEN, LIBRARY, MANAGED, PROJECT, Found, Place, Scan
-from hocket.catalog.file_probe import ABSENT, Look
+from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Scan, SearchedPlace
+from hocket.catalog.file_probe import ABSENT, FileProbe
 from hocket.catalog.sources import find_in, library, managed, names_in, project_roots, projects, users
+from hocket.providers.definition_files import HIDDEN
 
 
 def names(found: list[Found]) -> list[list[str]]:
@@ -38,12 +39,12 @@ def test_projects_count_from_the_directory_up_to_the_repositorys_root(tmp_path: 
     agent(repository, "root")
     agent(repository / "a" / "b", "near")
     inner = repository / "a" / "b"
-    found = projects(Look(), str(inner), env(tmp_path))
+    found = projects(FileProbe(), str(inner), env(tmp_path))
     assert names(found) == [["near"], [], ["root"]]
     assert [one.place for one in found] == [
-        Place(PROJECT, str(inner / ".claude/agents"), True, 1),
-        Place(PROJECT, str(repository / "a/.claude/agents"), False, 0),
-        Place(PROJECT, str(repository / ".claude/agents"), True, 1),
+        SearchedPlace(PROJECT, str(inner / ".claude/agents"), True, 1),
+        SearchedPlace(PROJECT, str(repository / "a/.claude/agents"), False, 0),
+        SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 1),
     ]
     assert [entry.project for one in found for entry in one.scan.entries] == [str(inner), str(repository)]
 
@@ -62,12 +63,12 @@ def nested(tmp_path: Path) -> Path:
 def test_outside_of_a_repository_folders_above_count_while_they_are_the_users_alone(
     tmp_path: Path, nested: Path
 ) -> None:
-    found = projects(Look(), str(nested), env(tmp_path))
+    found = projects(FileProbe(), str(nested), env(tmp_path))
     assert names(found) == [["mine"], [], ["left-here"]]
     top = tmp_path / "top"
     assert [one.place.path for one in found] == [f"{folder}/.claude/agents" for folder in (nested, top / "a", top)]
     assert found[2].scan.entries[0].project == str(top)
-    assert project_roots(Look(), str(nested), env(tmp_path)) == [str(nested)]
+    assert project_roots(FileProbe(), str(nested), env(tmp_path)) == [str(nested)]
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o1777])
@@ -76,10 +77,10 @@ def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_r
     tmp_path: Path, nested: Path, shared: str, mode: int
 ) -> None:
     (tmp_path / shared).chmod(mode)
-    found = projects(Look(), str(nested), env(tmp_path))
+    found = projects(FileProbe(), str(nested), env(tmp_path))
     assert [name for one in names(found) for name in one] == ["mine"]
     (problem,) = [problem for one in found for problem in one.scan.problems]
-    assert (problem.path, problem.kind, problem.claude_loads) == (
+    assert (problem.path, problem.kind, problem.cli_loads) == (
         *(str(tmp_path / "top/.claude/agents"), HIDDEN),
         True,
     )
@@ -89,13 +90,13 @@ def test_outside_of_a_repository_what_others_can_write_to_ends_the_way_and_the_r
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders away")
 def test_outside_of_a_repository_somebody_elses_folder_ends_the_way(tmp_path: Path, nested: Path) -> None:
     os.chown(nested.parent, 1234, -1)
-    found = projects(Look(), str(nested), env(tmp_path))
+    found = projects(FileProbe(), str(nested), env(tmp_path))
     assert names(found) == [["mine"]]
     assert [problem.kind for problem in found[0].scan.problems] == [HIDDEN]
 
 
 def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_path: Path, nested: Path) -> None:
-    look = Look()
+    look = FileProbe()
     projects(look, str(nested), env(tmp_path))
     assert {str(nested.parent), str(tmp_path / "top")} <= look.seen.keys()
     assert str(tmp_path) not in look.seen
@@ -105,7 +106,7 @@ def test_a_busy_folder_above_is_looked_at_only_where_it_decides_something(tmp_pa
 def test_a_worktrees_git_file_ends_the_walk_as_well(tmp_path: Path) -> None:
     (tmp_path / ".git").write_text("gitdir: elsewhere\n")
     (tmp_path / "a").mkdir()
-    assert project_roots(Look(), str(tmp_path / "a"), {}) == [str(tmp_path / "a"), str(tmp_path)]
+    assert project_roots(FileProbe(), str(tmp_path / "a"), {}) == [str(tmp_path / "a"), str(tmp_path)]
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def worktree(tmp_path: Path) -> Path:
 
 
 def test_a_worktree_without_definitions_has_those_of_its_repository(tmp_path: Path, worktree: Path) -> None:
-    found = projects(Look(), str(worktree), env(tmp_path))
+    found = projects(FileProbe(), str(worktree), env(tmp_path))
     assert names(found) == [[], ["main"]]
     entry = found[1].scan.entries[0]
     assert (entry.path, entry.project) == (str(tmp_path / "main/.claude/agents/main.md"), str(worktree))
@@ -130,27 +131,27 @@ def test_a_worktree_without_definitions_has_those_of_its_repository(tmp_path: Pa
 
 def test_a_worktree_with_a_folder_of_its_own_has_no_others(tmp_path: Path, worktree: Path) -> None:
     (worktree / ".claude/agents").mkdir(parents=True)
-    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+    assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
 @pytest.mark.parametrize("broken", ["gitdir", "commondir"])
 def test_a_worktree_that_its_repository_does_not_know_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
     (tmp_path / "main/.git/worktrees/tree" / broken).write_text("/elsewhere/.git/x\n")
-    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+    assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
 @pytest.mark.parametrize("broken", ["gitdir", "commondir"])
 def test_a_worktree_whose_records_name_no_path_is_none(tmp_path: Path, worktree: Path, broken: str) -> None:
     (tmp_path / "main/.git/worktrees/tree" / broken).write_text("a\0b")
-    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+    assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
     (worktree / ".git").write_text("gitdir: a\0b")
-    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[]]
+    assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[]]
 
 
 def test_a_worktree_may_be_named_from_where_its_records_lie(tmp_path: Path, worktree: Path) -> None:
     (worktree / ".git").write_text("gitdir: ../main/.git/worktrees/tree\n")
     (tmp_path / "main/.git/worktrees/tree/gitdir").write_text("../../../../tree/.git\n")
-    assert names(projects(Look(), str(worktree), env(tmp_path))) == [[], ["main"]]
+    assert names(projects(FileProbe(), str(worktree), env(tmp_path))) == [[], ["main"]]
 
 
 def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_path: Path, repository: Path) -> None:
@@ -160,7 +161,7 @@ def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_pa
     agent(tmp_path / "other", "other")
     (tmp_path / "other" / ".git").mkdir()
     (tmp_path / "other" / "link").symlink_to(repository / "a")
-    found = projects(Look(), str(tmp_path / "other/link"), env(tmp_path))
+    found = projects(FileProbe(), str(tmp_path / "other/link"), env(tmp_path))
     assert names(found) == [["near"], ["root"]]
     assert [entry.path for one in found for entry in one.scan.entries] == [
         *(f"{repository}/a/.claude/agents/near.md", f"{repository}/.claude/agents/root.md")
@@ -170,7 +171,7 @@ def test_behind_a_link_the_projects_count_that_the_directory_is_really_in(tmp_pa
 def test_links_within_a_project_are_not_resolved(tmp_path: Path, repository: Path) -> None:
     agent(tmp_path / "elsewhere", "x")
     (repository / ".claude").symlink_to(tmp_path / "elsewhere/.claude")
-    (found,) = projects(Look(), str(repository), env(tmp_path))
+    (found,) = projects(FileProbe(), str(repository), env(tmp_path))
     assert [entry.path for entry in found.scan.entries] == [f"{repository}/.claude/agents/x.md"]
 
 
@@ -179,12 +180,12 @@ def test_the_users_home_is_none_however_it_is_spelled(tmp_path: Path, spelled: s
     agent(tmp_path / "home", "own")
     (tmp_path / "link").symlink_to("home")
     for cwd in ("link", "home"):
-        assert project_roots(Look(), str(tmp_path / cwd), {"HOME": f"{tmp_path}/{spelled}"}) == []
+        assert project_roots(FileProbe(), str(tmp_path / cwd), {"HOME": f"{tmp_path}/{spelled}"}) == []
 
 
 def test_a_home_that_no_folder_can_be_is_nobodys(tmp_path: Path) -> None:
     agent(tmp_path, "x")
-    assert names(projects(Look(), str(tmp_path), {"HOME": "/a\0b"})) == [["x"]]
+    assert names(projects(FileProbe(), str(tmp_path), {"HOME": "/a\0b"})) == [["x"]]
 
 
 def test_the_users_home_and_what_is_above_it_are_no_projects(tmp_path: Path) -> None:
@@ -193,37 +194,37 @@ def test_the_users_home_and_what_is_above_it_are_no_projects(tmp_path: Path) -> 
     agent(tmp_path, "above")
     agent(home, "own")
     agent(home / "p", "p")
-    assert projects(Look(), str(home), env(tmp_path)) == []
-    assert names(projects(Look(), str(home / "p"), env(tmp_path))) == [["p"]]
+    assert projects(FileProbe(), str(home), env(tmp_path)) == []
+    assert names(projects(FileProbe(), str(home / "p"), env(tmp_path))) == [["p"]]
 
 
 def test_the_users_own_folder_is_no_project_even_when_it_was_moved_into_one(tmp_path: Path) -> None:
     agent(tmp_path, "x")
     moved = {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")}
     (tmp_path / ".git").mkdir()
-    assert projects(Look(), str(tmp_path), moved) == []
-    assert names(users(Look(), str(tmp_path), moved)) == [["x"]]
+    assert projects(FileProbe(), str(tmp_path), moved) == []
+    assert names(users(FileProbe(), str(tmp_path), moved)) == [["x"]]
 
 
 @pytest.mark.req("S4-08", "S4-09")
 def test_a_project_without_a_folder_or_with_an_empty_one_is_no_problem(tmp_path: Path, repository: Path) -> None:
-    (found,) = projects(Look(), str(repository), env(tmp_path))
-    assert found == Found(Place(PROJECT, str(repository / ".claude/agents"), False, 0))
+    (found,) = projects(FileProbe(), str(repository), env(tmp_path))
+    assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), False, 0))
     (repository / ".claude/agents").mkdir(parents=True)
-    (found,) = projects(Look(), str(repository), env(tmp_path))
-    assert found == Found(Place(PROJECT, str(repository / ".claude/agents"), True, 0), Scan())
+    (found,) = projects(FileProbe(), str(repository), env(tmp_path))
+    assert found == Found(SearchedPlace(PROJECT, str(repository / ".claude/agents"), True, 0), Scan())
 
 
 def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path, repository: Path) -> None:
     (repository / ".claude").mkdir()
     (repository / ".claude/agents").write_text("")
-    (found,) = projects(Look(), str(repository), env(tmp_path))
+    (found,) = projects(FileProbe(), str(repository), env(tmp_path))
     assert not found.place.exists
     assert [problem.reason for problem in found.scan.problems] == ["is not a directory"]
 
 
 def test_what_was_looked_for_in_vain_is_remembered(tmp_path: Path, repository: Path) -> None:
-    look = Look()
+    look = FileProbe()
     projects(look, str(repository / "a"), env(tmp_path))
     for path in ("a/.git", "a/.claude/agents", ".claude/agents"):
         assert look.seen[str(repository / path)] == ABSENT
@@ -236,10 +237,10 @@ def test_what_was_looked_for_in_vain_is_remembered(tmp_path: Path, repository: P
 @pytest.mark.req("S4-01")
 def test_the_users_own_definitions_lie_in_the_home(tmp_path: Path) -> None:
     own = agent(tmp_path / "home", "x")
-    (found,) = users(Look(), "/p", env(tmp_path))
-    assert found.place == Place(GLOBAL, str(own.parent), True, 1)
+    (found,) = users(FileProbe(), "/p", env(tmp_path))
+    assert found.place == SearchedPlace(GLOBAL, str(own.parent), True, 1)
     assert (found.scan.entries[0].path, found.scan.entries[0].project) == (str(own), None)
-    assert users(Look(), "/p", {}) == []
+    assert users(FileProbe(), "/p", {}) == []
 
 
 def test_the_users_folder_may_be_moved(tmp_path: Path) -> None:
@@ -247,25 +248,25 @@ def test_the_users_folder_may_be_moved(tmp_path: Path) -> None:
     put(tmp_path / "cfg/agents-library/y.md", "name: y\ndescription: d")
     agent(tmp_path / "home", "z")
     moved = {**env(tmp_path), "CLAUDE_CONFIG_DIR": str(tmp_path / "cfg")}
-    assert names(users(Look(), "/p", moved)) == [["x"]]
-    assert names(library(Look(), "/p", moved)) == [["y"]]
+    assert names(users(FileProbe(), "/p", moved)) == [["x"]]
+    assert names(library(FileProbe(), "/p", moved)) == [["y"]]
 
 
 @pytest.mark.req("S3-02", "S3-03")
 def test_the_library_lies_beside_the_users_own_definitions(tmp_path: Path) -> None:
     put(tmp_path / "home/.claude/agents-library/x.md", "name: x\ndescription: d")
-    (found,) = library(Look(), "/p", env(tmp_path))
-    assert found.place == Place(LIBRARY, str(tmp_path / "home/.claude/agents-library"), True, 1)
+    (found,) = library(FileProbe(), "/p", env(tmp_path))
+    assert found.place == SearchedPlace(LIBRARY, str(tmp_path / "home/.claude/agents-library"), True, 1)
     assert found.scan.entries[0].source == LIBRARY
-    assert library(Look(), "/p", {}) == []
+    assert library(FileProbe(), "/p", {}) == []
 
 
 def test_an_administrator_may_give_definitions_to_everybody(tmp_path: Path) -> None:
     put(tmp_path / "x.md", "name: x\ndescription: d")
-    (found,) = managed(Look(), str(tmp_path))
+    (found,) = managed(FileProbe(), str(tmp_path))
     assert (found.place.source, names([found])) == (MANAGED, [["x"]])
-    (found,) = managed(Look(), str(tmp_path / "gone"))
-    assert found == Found(Place(MANAGED, str(tmp_path / "gone"), False, 0))
+    (found,) = managed(FileProbe(), str(tmp_path / "gone"))
+    assert found == Found(SearchedPlace(MANAGED, str(tmp_path / "gone"), False, 0))
 
 
 # --- One folder ---------------------------------------------------------------------------------------------

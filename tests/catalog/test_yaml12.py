@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.catalog.yaml12 import TooMuch, Unusable, load
+from hocket.providers.claude.yaml12 import TooMuch, Unusable, load
 
 
 def values(text: str) -> dict[str, Any]:

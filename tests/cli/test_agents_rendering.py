@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from patience import PATIENCE
 
-from hocket.catalog.entries import GLOBAL, HIDDEN, PROJECT, RESCUED, SKIPPED, Catalog, Entry, Open, Problem
+from hocket.catalog.entries import GLOBAL, PROJECT, Catalog, Entry, NeededApproval, Problem
 from hocket.catalog.routing_table import routing_table
 from hocket.cli.agents import AgentsPage, detail, listing, tool_names, why_lines
 from hocket.cli.format import display_width, typable
 from hocket.config.settings import approve_command
+from hocket.providers.definition_files import HIDDEN, RESCUED, SKIPPED
 
 PIPE = AgentsPage()
 
@@ -23,7 +24,7 @@ def table(*entries: Entry, problems: tuple[Problem, ...] = (), needs: tuple[str,
     ranked = {entry.name: (entry,) for entry in entries}
     addresses = {name: name.replace(" ", "-") for name in ranked}
     return routing_table(
-        Catalog("/p", ranked, addresses, problems), lambda one: Open(needs, (one.path,) if needs else ())
+        Catalog("/p", ranked, addresses, problems), lambda one: NeededApproval(needs, (one.path,) if needs else ())
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 from catalog.writing import put
 
 from hocket.catalog.entries import Scan
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects
 
 GOOD = "name: {}\ndescription: d"
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def scanned(folder: Path) -> Scan:
-    (found,) = projects(Look(), str(folder.parents[1]), {"HOME": str(folder.parents[1])[:-2]})
+    (found,) = projects(FileProbe(), str(folder.parents[1]), {"HOME": str(folder.parents[1])[:-2]})
     return found.scan
 
 

@@ -13,7 +13,7 @@ from catalog.land import Land, write
 from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
-from hocket.catalog.fields import read_definition
+from hocket.catalog.files import read_definition
 from hocket.catalog.resolve import Sight, resolve
 from hocket.config.loading import load
 from hocket.config.settings import Config

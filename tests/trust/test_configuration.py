@@ -21,7 +21,7 @@ def test_a_file_that_cannot_be_used_is_one_problem_that_names_it(home: Path, pro
     file = project / "hocket.toml" if place == "project" else home / "config.toml"
     file.write_text("[run]\n\n[agents\n")
     settings, (problem,) = configuration(str(project), str(home), os.environ)
-    assert (dict(settings.config.agents), problem.path, problem.line, problem.claude_loads) == ({}, str(file), 3, False)
+    assert (dict(settings.config.agents), problem.path, problem.line, problem.cli_loads) == ({}, str(file), 3, False)
     assert str(file) in settings.config.looked
     assert str(file) not in problem.reason
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from catalog.writing import agent
 
-from hocket.catalog.fields import read_definition
+from hocket.catalog.files import read_definition
 from hocket.config import PERMISSION_MODES
-from hocket.trust.privileges import (
+from hocket.providers.claude.privileges import (
     WIDENING,
     asks_for,
     in_mode,

@@ -1,7 +1,4 @@
-"""The agents of a new HOCKET_HOME: written once, by the first server, and never over anything of the user's.
-
-What is in them is said in the catalog.
-"""
+"""The default agents of a new HOCKET_HOME: written once, and never over a file of the user's."""
 
 from __future__ import annotations
 
@@ -14,14 +11,14 @@ from hocket.catalog.configs import DEFAULTS, AgentFile, folder
 from hocket.secret_files import sync_directory
 
 UNFINISHED = ".seeding"
-"""Lies among the configs while they are being written, so that a crash in between is noticed and made good."""
+"""Exists while the configs are being written, so that a crash in between is repaired."""
 
 
 def seed(home: Path) -> bool:
-    """Make the folder of configs, and give it the five that Hocket brings along unless it has any. True if it did.
+    """Create the folder of configs with the default ones unless it has any. Return True if they were written.
 
-    Only where nobody else does so for this home: for the holder of its server's lock, or while no server has it yet.
-    Called again after a crash it writes what is missing.
+    Requires exclusive use of the home: the server's lock, or that no server has it yet. After a crash the next call
+    writes what is missing.
     """
     place = Path(folder(str(home)))
     for made in (place.parent, place):
@@ -40,7 +37,7 @@ def seed(home: Path) -> bool:
 
 
 def _write(place: Path, config: AgentFile) -> None:
-    """Whole or not at all, and only where nothing is."""
+    """Write a config atomically, unless it exists."""
     unfinished = place / f".{config.name}.unfinished"
     unfinished.unlink(missing_ok=True)
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -49,6 +46,6 @@ def _write(place: Path, config: AgentFile) -> None:
         file.flush()
         os.fsync(file.fileno())
     with contextlib.suppress(FileExistsError):
-        # Unlike a rename this replaces nothing.
+        # Unlike a rename, a link replaces nothing.
         os.link(unfinished, place / f"{config.name}.json")
     unfinished.unlink()

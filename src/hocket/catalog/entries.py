@@ -1,7 +1,4 @@
-"""What discovery gives: definitions that could run, files with something wrong, and both of them put in order.
-
-Values only. Who finds them is in ``sources``, who puts them in order in ``discovery``, how they are shown elsewhere.
-"""
+"""What discovery returns: definitions that can run, problems with files, and the catalog of both."""
 
 from __future__ import annotations
 
@@ -10,78 +7,78 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.definition_files import SKIPPED, Head, Plugin
+
 ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN = (
     *("alias", "managed", "project", "global"),
     *("config", "library", "plugin"),
 )
 SOURCES = (ALIAS, MANAGED, PROJECT, GLOBAL, CONFIG, LIBRARY, PLUGIN)
-"""Where definitions come from, the one that wins first."""
-CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
-"""Names that mean a CLI with no definition. Nobody expects anything else behind one."""
+"""Where definitions come from, highest precedence first."""
 LOCATIONS: Mapping[str, str] = MappingProxyType({source: source for source in SOURCES} | {PROJECT: "project-local"})
-"""What people are told about each source."""
-NOTHING: Mapping[str, Any] = MappingProxyType({})
-
-SKIPPED, REFUSED, RESCUED, HIDDEN, RENAMED, DUPLICATE, LINKED, ODD = (
-    *("skipped", "refused", "rescued", "hidden"),
-    *("renamed", "duplicate", "linked", "odd"),
-)
-"""What can be wrong with a file: no definition; not even read; read though it is broken; left out by us alone; listed
-under a name that cannot be typed; a name that its folder has already; somewhere else than it seems; a field is useless.
-"""
+"""The name of each source in output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One definition that could run, wherever it was found."""
+    """One definition that can run."""
 
     name: str
-    """As it is written there."""
+    """As written in the file."""
     source: str
     path: str
-    """The file that says so: absolute, links not resolved."""
+    """The defining file: absolute, links not resolved."""
     project: str | None = None
-    """The folder whose own file this is; None for what is the user's."""
+    """The folder that the file belongs to; None for the user's own."""
     description: str = ""
     tags: tuple[str, ...] = ()
     delegates_to: tuple[str, ...] = ()
     version: str = "1.0.0"
     model: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """All that the file says, body excepted."""
+    """All keys of the file, without its body."""
     lines: Mapping[str, int] = field(default_factory=dict)
-    """The line of each of its keys."""
+    """The line of each key."""
     target: str | None = None
-    """For an alias, what it stands for; for one of Hocket's configs, the file with its instructions."""
+    """For an alias, what it stands for; for one of Hocket's configs, its file of instructions."""
+    plugin: Plugin | None = None
+    """The plugin that provides it."""
+
+
+def entry_of(head: Head, path: str, source: str, project: str | None = None) -> Entry:
+    """Make the entry of a valid definition."""
+    fields = DEFINITIONS.summary(head)
+    return Entry(source=source, path=path, project=project, metadata=head.values, lines=head.lines, **fields)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One file that is not simply a definition: what is wrong, where, and whether Claude takes it all the same."""
+    """What is wrong with a file, and whether its CLI loads it nevertheless."""
 
     path: str
     line: int | None
     reason: str
-    claude_loads: bool
+    cli_loads: bool
     kind: str = SKIPPED
 
 
-class Open(NamedTuple):
-    """What has to be approved before an agent may run: why, in words, and what to approve."""
+class NeededApproval(NamedTuple):
+    """What has to be approved before an agent may run: the reasons, and the paths to approve."""
 
     reasons: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
 
 
 class Scan(NamedTuple):
-    """What one source has, each name once, and what stands in the way."""
+    """The definitions of one source, each name once, and its problems."""
 
     entries: tuple[Entry, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
-class Place(NamedTuple):
-    """Where was looked, and what was there."""
+class SearchedPlace(NamedTuple):
+    """A place that was searched, and how many definitions it has."""
 
     source: str
     path: str
@@ -92,29 +89,29 @@ class Place(NamedTuple):
 class Found(NamedTuple):
     """One place, and what it has."""
 
-    place: Place
+    place: SearchedPlace
     scan: Scan = Scan()
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Everything that can run in one directory, as it was when somebody looked."""
+    """Everything that can run in one directory, at the time of discovery."""
 
     cwd: str | None
-    """None when nobody's project was asked for."""
+    """None for the user's own agents only."""
     ranked: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
-    """By name, sorted: every candidate, the one that is used first."""
+    """By name, sorted: all candidates, the winner first."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """By name: what one types, and what routes, paths and flags use."""
+    """By name: what is typed, and used in routes, paths and flags."""
     problems: tuple[Problem, ...] = ()
-    places: tuple[Place, ...] = ()
+    places: tuple[SearchedPlace, ...] = ()
     seen: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Every path that the result depends on, with its signature then."""
+    """The signature of every path that the catalog depends on."""
     meant: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By address: the names that would have it if nobody stood in their way, of those that cannot be typed."""
+    """By address: the names that cannot be typed and would have it if it were not taken."""
 
     def find(self, name: str) -> tuple[Entry, ...]:
-        """Every candidate for a name as it is written, else for an address; the one that is used first."""
+        """Return all candidates for a name as written, else for an address; the winner first."""
         if name in self.ranked:
             return self.ranked[name]
         return next((self.ranked[real] for real, address in self.addresses.items() if address == name), ())

@@ -1,23 +1,22 @@
-"""The eyes of discovery: every path that is looked at, and how it was then.
-
-The catalog's only way to the disk while it searches, so that a result knows what it depends on: it is good for as long
-as every path in ``seen`` still has its signature. What the bytes mean belongs to whoever asked for them.
-"""
+"""Reading files during discovery: bounded, and recording the signature of every path that a result depends on."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable
 from operator import attrgetter
+from typing import Any
 
-from hocket.catalog.entries import REFUSED
-from hocket.catalog.frontmatter import Fault, end_of
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.definition_files import REFUSED, Fault
 
 MAX_FILE = 256 * 1024
+MAX_DOCUMENT = 8 * 1024 * 1024
 ABSENT = "-"
-"""The signature of a path where nothing is."""
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # without the last, a FIFO that nobody writes to would hold us
+"""The signature of a missing path."""
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # without O_NONBLOCK, opening a FIFO would block
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISFIFO, "a FIFO"),
@@ -25,42 +24,43 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+_CHUNK = 4 * 1024
 
 
 def kind_of(mode: int) -> str:
-    """What sort of thing it is that is no regular file, in words."""
-    return next((words for fits, words in _KINDS if fits(mode)), "no regular file")
+    """Name the kind of something that is not a regular file."""
+    return next((words for fits, words in _KINDS if fits(mode)), "not a regular file")
 
 
 def signature(found: os.stat_result) -> str:
-    """A value that changes with a file's content or a folder's list."""
+    """Return a value that changes with a file's content or a folder's list."""
     return f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_mode}"
 
 
 def signature_at(path: str) -> str:
-    """The signature of what a path leads to now."""
+    """Return the current signature of a path, links followed."""
     try:
         return signature(os.stat(path))
     except (OSError, ValueError):
         return ABSENT
 
 
-def normal(path: str) -> str:
-    """A directory's path without links, as a process working there sees it."""
+def real_path(path: str) -> str:
+    """Resolve links, as a process working there sees the path."""
     try:
         return os.path.realpath(path)
     except ValueError:  # a NUL, which no path can contain
         return os.path.normpath(path)
 
 
-class Look:
-    """One search: asks the disk, and remembers everything that it was told."""
+class FileProbe:
+    """Access to the disk for one discovery; ``seen`` holds the signature of every path it depends on."""
 
     def __init__(self) -> None:
         self.seen: dict[str, str] = {}
 
     def stat(self, path: str) -> os.stat_result | None:
-        """Links are followed. None for what is not there."""
+        """Stat a path, links followed; None if it does not exist."""
         try:
             found = os.stat(path)
         except (OSError, ValueError):
@@ -73,13 +73,13 @@ class Look:
         return self.stat(path) is not None
 
     def entries(self, folder: str) -> list[os.DirEntry[str]]:
-        """What a folder has, sorted by name; nothing when it cannot be listed."""
+        """List a folder sorted by name; empty if it cannot be listed."""
         found = self.listing(folder)
         return [] if isinstance(found, Fault) else sorted(found, key=attrgetter("name"))
 
     def listing(self, folder: str) -> list[os.DirEntry[str]] | Fault:
-        """What a folder has, in the order in which the system lists it, or why that cannot be told."""
-        # Its signature comes first: a change in between then only makes us look once more.
+        """List a folder in the order of the file system."""
+        # The signature comes first: a change in between only causes another discovery.
         self.stat(folder)
         try:
             with os.scandir(folder) as entries:
@@ -87,14 +87,19 @@ class Look:
         except (OSError, ValueError) as error:
             return _unreadable(error)
 
-    def head(self, path: str, largest: int = MAX_FILE) -> bytes | Fault:
-        """As much of a regular file as holds its head."""
-        return self._read(path, largest, end_of)
+    def head(self, path: str) -> bytes | Fault:
+        """Read a regular file up to the end of its frontmatter."""
+        return self._read(path, MAX_FILE, DEFINITIONS.end_of)
 
     def content(self, path: str, limit: int) -> bytes | Fault | None:
-        """A whole regular file; None when there is none, a fault when it cannot be read or is larger than the limit."""
+        """Read a whole regular file; None if it does not exist."""
         found = self._read(path, limit, lambda _: None)
         return None if self.seen[path] == ABSENT else found
+
+    def read_object(self, path: str, limit: int = MAX_DOCUMENT) -> dict[str, Any] | Fault | None:
+        """Read a file that holds one JSON object; None if it does not exist."""
+        content = self.content(path, limit)
+        return parse_object(content) if isinstance(content, bytes) else content
 
     def _read(self, path: str, largest: int, find_end: Callable[[bytes], int | None]) -> bytes | Fault:
         try:
@@ -108,7 +113,8 @@ class Look:
             if not stat.S_ISREG(found.st_mode):
                 return Fault(1, f"is {kind_of(found.st_mode)}, not a file", REFUSED)
             if found.st_size > largest:
-                return Fault(1, f"is larger than {largest // 1024} kB", REFUSED, ours=True)
+                ours = found.st_size <= DEFINITIONS.largest_file
+                return Fault(1, f"is larger than {largest // 1024} kB", REFUSED, ours)
             return _read_until(descriptor, largest, find_end)
         except OSError as error:
             return _unreadable(error)
@@ -120,17 +126,25 @@ def _unreadable(error: OSError | ValueError) -> Fault:
     return Fault(1, f"cannot be read: {getattr(error, 'strerror', None) or error}", REFUSED)
 
 
-_CHUNK = 4 * 1024
-"""Most heads are shorter, and what is longer costs one more call."""
-
-
 def _read_until(descriptor: int, largest: int, find_end: Callable[[bytes], int | None]) -> bytes:
     content = os.read(descriptor, _CHUNK)
-    # Each time as much again, so that looking at all of it so often costs no more than reading it twice. A file that
-    # grows while it is read has an end all the same.
+    # Doubling keeps the searches linear. The limit ends the reading of a file that grows meanwhile.
     while (end := find_end(content)) is None and len(content) <= largest:
         chunk = os.read(descriptor, max(_CHUNK, len(content)))
         if not chunk:
             break
         content += chunk
     return content[:end]
+
+
+def parse_object(content: bytes) -> dict[str, Any] | Fault:
+    """Parse a file that holds one JSON object."""
+    try:
+        found = json.loads(content.decode("utf-8-sig"))
+    except json.JSONDecodeError as error:
+        return Fault(error.lineno, f"is not JSON: {error.msg}")
+    except UnicodeDecodeError as error:
+        return Fault(content[: error.start].count(b"\n") + 1, "is not UTF-8 text")
+    except (RecursionError, ValueError) as error:  # thousands of brackets; a number with thousands of digits
+        return Fault(1, f"cannot be read as JSON: {error}")
+    return found if isinstance(found, dict) else Fault(1, "is not one JSON object")

@@ -1,13 +1,8 @@
-"""Folders with definitions: which paths name one, what lies below it, and what is to be said about each file there.
-
-Knows how the CLI walks and what it takes for a definition; nothing about which folders count where, which is the
-business of ``sources``, nor about what a name means in the end.
-"""
+"""Folders of definitions: walking them as the CLI does, and judging each file."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,78 +10,22 @@ from functools import cached_property
 from operator import attrgetter
 from typing import NamedTuple
 
-from hocket.catalog.entries import (
-    DUPLICATE,
-    HIDDEN,
-    LIBRARY,
-    LINKED,
-    REFUSED,
-    RENAMED,
-    RESCUED,
-    SKIPPED,
-    Entry,
-    Problem,
-    Scan,
-)
-from hocket.catalog.fields import complaint, entry_of, odd_fields, shown, with_defaults
-from hocket.catalog.file_probe import Look, kind_of
-from hocket.catalog.frontmatter import Fault, Head, gist, parse
-from hocket.catalog.names import address_of, is_address
-from hocket.errors import BadDirectory, UsageError
+from hocket.catalog.entries import LIBRARY, PROJECT, Entry, Problem, Scan, entry_of
+from hocket.catalog.file_probe import MAX_FILE, FileProbe, kind_of
+from hocket.config.reading import read_bounded
+from hocket.errors import BadDefinition, BadDirectory
 from hocket.input_limits import is_text
+from hocket.model import Definition
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, LINKED, REFUSED, RESCUED, SKIPPED, Fault, Head, shown
 
 MAX_FILES = 10_000
-"""Files and folders looked at below one folder: more than anybody has, and an end to a strange one."""
-MAX_FILE_OF_CLAUDE = 1024 * 1024
-"""As measured: the CLI reads files up to here, which is further than we do."""
-AGENTS = "/.claude/agents/"
-"""What stands between a project and the name of its agent in a path."""
-LATER = "the system lists it later, and the last one counts, as for Claude"
-_SIMPLE_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
+"""Files and folders examined below one folder."""
 Environ = Mapping[str, str]
 
 
-# --- Paths that name an agent -------------------------------------------------------------------------------
-
-
-def is_claude_agent_path(path: str) -> bool:
-    """Whether a path names a Claude agent, in whatever way it is spelled."""
-    return AGENTS in path or AGENTS in os.path.normpath(path)
-
-
-def parse_claude_path(path: str) -> tuple[str, str] | None:
-    """The project and the agent's name that an absolute path stands for; None when it stands for neither.
-
-    The last ``/.claude/agents/`` counts. What follows it must be one simple name, with or without ``.md``: anything
-    else is an error rather than a program, because such a path is never executed.
-    """
-    spelled = _last_match(_without_dots(path)) or _last_match(os.path.normpath(path))
-    if spelled is None:
-        return None
-    project, rest = spelled
-    name = rest.removesuffix(".md")
-    if not _SIMPLE_NAME.fullmatch(name):
-        raise UsageError(
-            f"{path} does not name a Claude agent: {rest!r} is not a simple name",
-            "write it as PROJECT/.claude/agents/NAME, the name made of letters, digits, - and _",
-        )
-    return project or "/", name
-
-
-def _without_dots(path: str) -> str:
-    """The path with no needless dots and slashes, but with its ``..``, which may lead elsewhere behind a link."""
-    plain = "/" + "/".join(part for part in path.split("/") if part not in {"", "."})
-    return plain + "/" if path.endswith("/") else plain
-
-
-def _last_match(path: str) -> tuple[str, str] | None:
-    project, separator, rest = path.rpartition(AGENTS)
-    return (project, rest) if separator and not rest.startswith("../") else None
-
-
 def check_project(project: str) -> str:
-    """The project's directory, spelled as plainly as can be. Raises when there is none."""
+    """Return the project's directory, normalised. Raises BadDirectory."""
     if not os.path.isdir(project):
         problem = "is not a directory" if os.path.exists(project) else "does not exist"
         raise BadDirectory(f"the project directory {project} {problem}")
@@ -94,63 +33,58 @@ def check_project(project: str) -> str:
 
 
 def plainly(path: str) -> str:
-    """A path without needless dots and slashes; links stay, unless ``..`` leads elsewhere behind one."""
+    """Normalise a path but keep links, unless ``..`` leads elsewhere behind one."""
     plain, real = os.path.normpath(path), os.path.realpath(path)
     return plain if os.path.realpath(plain) == real else real
-
-
-def users_folder(cwd: str, env: Environ) -> str | None:
-    """Where the user's own definitions lie; None when the environment does not say who the user is."""
-    moved, home = env.get("CLAUDE_CONFIG_DIR"), env.get("HOME")
-    if moved:
-        return os.path.normpath(os.path.join(cwd, moved, "agents"))
-    return os.path.join(home, ".claude", "agents") if home else None
-
-
-def project_folder(project: str) -> str:
-    return os.path.join(project, ".claude", "agents")
 
 
 # --- Walking ------------------------------------------------------------------------------------------------
 
 
+def read_definition(path: str, stem: str | None = None) -> Definition:
+    """Read an agent file, as ``parse_definition`` does. Raises BadDefinition."""
+    content = read_bounded(path, MAX_FILE, BadDefinition)
+    if content is None:
+        raise BadDefinition(f"{path} does not exist")
+    return DEFINITIONS.parse_definition(content, path, stem)
+
+
 Identity = tuple[int, int]
-"""Of a file or a folder: the device and the inode."""
+"""Device and inode of a file or folder."""
 
 
 class Candidate(NamedTuple):
-    """A file that may be a definition, and where it leads if it is a link."""
+    """A file that may be a definition, with its target if it is a link."""
 
     path: str
     target: str | None = None
     identity: Identity = (0, 0)
-    """Of the link itself where it is one."""
+    """Of the link itself if it is one."""
 
-    def problem(self, fault: Fault, kind: str | None = None, *, claude_loads: bool = False) -> Problem:
+    def problem(self, fault: Fault, kind: str | None = None, *, cli_loads: bool = False) -> Problem:
         reason = f"{fault.reason} (a link to {printable(self.target)})" if self.target else fault.reason
-        return Problem(printable(self.path), fault.line, reason, claude_loads, kind or fault.kind)
+        return Problem(printable(self.path), fault.line, reason, cli_loads, kind or fault.kind)
 
 
 def printable(path: str) -> str:
-    """A path that can be written down: bytes of it that are no text are replaced."""
+    """Replace the bytes of a path that are not UTF-8."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 class Walk:
-    """Files below a folder that may be definitions, those near to it first, in a fixed order, links followed.
+    """The files below a folder that may be definitions, nearest first and sorted, links followed.
 
-    Each folder is entered once, and by a link only if it is not there by itself. What stands in the way is added to
-    the problems.
+    Each folder is entered once, through a link only if there is no other way. Obstacles are added to the problems.
     """
 
-    def __init__(self, look: Look, folder: str, problems: list[Problem]) -> None:
+    def __init__(self, look: FileProbe, folder: str, problems: list[Problem]) -> None:
         self._look = look
         self._folder = folder
         self._problems = problems
         self._identities: dict[str, Identity] = {}
-        """Of each folder, by every path that leads to it."""
+        """The identity of each folder by its paths."""
         self._listings: dict[Identity, list[os.DirEntry[str]]] = {}
-        """By folder: what it has, as the system lists it."""
+        """By folder: its entries in the order of the file system."""
 
     def __iter__(self) -> Iterator[Candidate]:
         waiting, linked, count = deque([self._folder]), deque[str](), 0
@@ -159,7 +93,7 @@ class Walk:
             for entry in self._enter(current):
                 count += 1
                 if count > MAX_FILES:
-                    reason = f"has more than {MAX_FILES} files and folders below it, and the rest is not looked at"
+                    reason = f"has more than {MAX_FILES} files and folders; the rest is ignored"
                     self._problems.append(Problem(printable(self._folder), None, reason, True, REFUSED))
                     return
                 kind = _kind(self._look, entry, self._problems)
@@ -184,15 +118,15 @@ class Walk:
         return sorted(entries, key=attrgetter("name"))
 
     def in_reading_order(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """These candidates in the order in which the CLI reads them. Only for after the walk."""
+        """Sort candidates in the order in which the CLI reads them. Call after the walk."""
         order = self._reading_order
         return sorted(candidates, key=lambda candidate: (order[candidate.identity], candidate.path))
 
     @cached_property
     def _reading_order(self) -> dict[Identity, int]:
-        """As measured with 2.1.281 and 2.1.326: as the system lists each folder, what is in a folder in its place.
+        """Depth first in the order of the file system (measured with 2.1.281 and 2.1.326).
 
-        A folder counts where it is met first, also by a link, and so does a file with several hard links.
+        Folders reached twice and hard links count at their first occurrence.
         """
         order: dict[Identity, int] = {}
         entered: set[Identity] = set()
@@ -212,14 +146,14 @@ class Walk:
 _FOLDER, _FILE, _NOTHING = "folder", "file", "nothing"
 
 
-def _kind(look: Look, entry: os.DirEntry[str], problems: list[Problem]) -> str:
-    """What to do with an entry of a folder; a problem where it is not what it seems to be."""
+def _kind(look: FileProbe, entry: os.DirEntry[str], problems: list[Problem]) -> str:
+    """Classify an entry of a folder; report one that is not what its name suggests."""
     is_definition = _is_definition_name(entry.name)
     if entry.is_symlink():
-        look.stat(entry.path)  # what it leads to may come to be, or become something else
+        look.stat(entry.path)  # the catalog depends on its target
     if not is_text(entry.name):
         if is_definition or _is(entry, os.DirEntry.is_dir):
-            problems.append(Problem(printable(entry.path), None, "its file name is not UTF-8", False, REFUSED))
+            problems.append(Problem(printable(entry.path), None, "the file name is not valid UTF-8", False, REFUSED))
         return _NOTHING
     if _is(entry, os.DirEntry.is_dir):
         problems.extend(_about_folder(entry, is_definition))
@@ -229,7 +163,7 @@ def _kind(look: Look, entry: os.DirEntry[str], problems: list[Problem]) -> str:
     if _is(entry, os.DirEntry.is_file):
         return _FILE
     found = look.stat(entry.path)
-    reason = f"is {kind_of(found.st_mode)}, not a file" if found else "is a link that leads nowhere"
+    reason = f"is {kind_of(found.st_mode)}, not a file" if found else "is a broken link"
     target = os.path.realpath(entry.path) if entry.is_symlink() and found else None
     problems.append(Candidate(entry.path, target).problem(Fault(1, reason, REFUSED)))
     return _NOTHING
@@ -265,15 +199,15 @@ def _is_retired(path: str) -> bool:
 
 
 class _Claim(NamedTuple):
-    """A file that describes an agent to the CLI: with its head, or with why we alone leave it out."""
+    """A file that describes an agent to the CLI: with its frontmatter, or with the problem why only Hocket hides it."""
 
     candidate: Candidate
     head: Head | None
     problem: Problem | None = None
 
 
-def scan(look: Look, folder: str, source: str, project: str | None = None) -> Scan:
-    """Every definition below a folder, and what is to be said about all other files there."""
+def scan(look: FileProbe, folder: str, source: str, project: str | None = None) -> Scan:
+    """Return every definition below a folder, and the problems with all other files there."""
     problems: list[Problem] = [link_problem(folder)] if os.path.islink(folder) else []
     walk, claims = Walk(look, folder, problems), dict[str, list[_Claim]]()
     for candidate in walk:
@@ -284,33 +218,36 @@ def scan(look: Look, folder: str, source: str, project: str | None = None) -> Sc
             claims.setdefault(judged[0], []).append(judged[1])
     entries: list[Entry] = []
     for claimed in claims.values():
-        ours = _settle(walk, claimed, problems)
-        if ours is not None:
-            entries.append(entry_of(ours[1], ours[0].path, source, project))
-    if source == LIBRARY:  # of which the CLI knows nothing, whatever is in it
-        problems = [replace(problem, claude_loads=False) for problem in problems]
+        winner = _settle(walk, claimed, problems)
+        if winner is not None:
+            entries.append(entry_of(winner[1], winner[0].path, source, project))
+    if source == LIBRARY:  # which the CLI does not know
+        problems = [replace(problem, cli_loads=False) for problem in problems]
     return Scan(tuple(entries), tuple(sorted(problems, key=lambda problem: (problem.path, problem.line or 0))))
 
 
 def _settle(walk: Walk, claims: Sequence[_Claim], problems: list[Problem]) -> tuple[Candidate, Head] | None:
-    """Of all files that describe one agent the one that counts, which is the last that the CLI reads and we take.
-
-    What is to be said about it and about the others is added to the problems.
-    """
+    """Choose among the files that describe one agent the last usable one that the CLI reads; report the others."""
     if len(claims) > 1:
         by_candidate = {claim.candidate: claim for claim in claims}
         claims = [by_candidate[candidate] for candidate in walk.in_reading_order(by_candidate)]
     usable = [(claim.candidate, claim.head) for claim in claims if claim.head]
-    problems.extend(replace(one.problem, claude_loads=one is claims[-1]) for one in claims if one.problem)
+    problems.extend(replace(one.problem, cli_loads=one is claims[-1]) for one in claims if one.problem)
     if not usable:
         return None
-    problems.extend(_again(candidate, head, usable[-1][0].path) for candidate, head in usable[:-1])
+    problems.extend(_duplicate(candidate, head, usable[-1][0].path) for candidate, head in usable[:-1])
     problems.extend(_remarks(*usable[-1]))
     return usable[-1]
 
 
-def find_name(look: Look, folder: str, name: str) -> str | None:
-    """The file of the definition that has this name, exactly as it is written there."""
+def names_in(folder: str) -> list[str]:
+    """Return the name of every definition below a folder."""
+    return sorted(entry.name for entry in scan(FileProbe(), folder, PROJECT).entries)
+
+
+def find_in(folder: str, name: str) -> str | None:
+    """Return the file below a folder whose frontmatter has exactly this name."""
+    look = FileProbe()
     walk = Walk(look, folder, [])
     found = [candidate for candidate in walk if _has_name(look, candidate, name)]
     if len(found) > 1:
@@ -318,85 +255,50 @@ def find_name(look: Look, folder: str, name: str) -> str | None:
     return found[-1].path if found else None
 
 
-def _has_name(look: Look, candidate: Candidate, name: str) -> bool:
-    if _is_retired(candidate.path):
-        return False
-    content = look.head(candidate.path)
-    # Most files need no parsing: a name that is not escaped stands in its head as it is.
-    if not isinstance(content, bytes) or not (name.encode() in content or b"\\" in content):
-        return False
-    head = _usable(content)
+def _has_name(look: FileProbe, candidate: Candidate, name: str) -> bool:
+    head = None if _is_retired(candidate.path) else _usable(look.head(candidate.path))
     return isinstance(head, Head) and head.values["name"] == name
 
 
-def _judge(look: Look, candidate: Candidate, *, named_by_file: bool = False) -> tuple[str, _Claim] | Problem:
-    """Which agent a file describes to the CLI; else what is wrong with the file."""
+def _judge(look: FileProbe, candidate: Candidate, *, named_by_file: bool = False) -> tuple[str, _Claim] | Problem:
+    """Return the name of the agent that a file describes to the CLI, or what is wrong with the file."""
     if not candidate.path.endswith(".md"):
-        return candidate.problem(_RETIRED, HIDDEN)
-    content = look.head(candidate.path)
-    head = _usable(content, os.path.basename(candidate.path)[:-3] if named_by_file else None)
-    if isinstance(head, Head) and not _is_retired(candidate.path):
-        return head.values["name"], _Claim(candidate, head)
-    if isinstance(head, Head):
-        reason = f"{_RETIRED.reason}; it describes {shown(head.values['name'])}"
-        problem = candidate.problem(Fault(1, reason), HIDDEN, claude_loads=True)
-        return head.values["name"], _Claim(candidate, None, problem)
-    if not (head.ours and _claude_loads(look, candidate, content)):
-        return candidate.problem(head)
-    problem = candidate.problem(head, claude_loads=True)
-    name = name_for_claude(look, candidate.path)
-    return problem if name is None else (name, _Claim(candidate, None, problem))
+        return candidate.problem(RETIRED, HIDDEN)
+    head = _usable(look.head(candidate.path), os.path.basename(candidate.path)[:-3] if named_by_file else None)
+    if isinstance(head, Fault):
+        return candidate.problem(head, cli_loads=head.ours)
+    name = head.values["name"]
+    if not _is_retired(candidate.path):
+        return name, _Claim(candidate, head)
+    problem = candidate.problem(Fault(1, f"{RETIRED.reason}; it describes {shown(name)}"), HIDDEN, cli_loads=True)
+    return name, _Claim(candidate, None, problem)
 
 
-_RETIRED = Fault(1, 'is left out because of ".deprecated" in its file name')
+RETIRED = Fault(1, 'is ignored because its file name contains ".deprecated"')
 
 
 def _usable(content: bytes | Fault, stem: str | None = None) -> Head | Fault:
-    """The head of a file that the CLI would load, or why it would not."""
-    head = parse(content) if isinstance(content, bytes) else content
+    """Return the frontmatter of a file that the CLI would load, or why it would not."""
+    head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
     if isinstance(head, Fault):
         return head
-    head = with_defaults(head, stem) if stem else head
-    return complaint(head) or head
-
-
-def _claude_loads(look: Look, candidate: Candidate, content: bytes | Fault) -> bool:
-    """Whether a file that only we refuse is one that the CLI loads."""
-    found = _as_claude_reads(look, candidate.path, content)
-    fault = complaint(found) if isinstance(found, Head) else found
-    return fault is None or fault.ours
-
-
-def _as_claude_reads(look: Look, path: str, content: bytes | Fault) -> Head | Fault:
-    """The head of a file within the CLI's bounds, which are wider than ours."""
-    wide = look.head(path, MAX_FILE_OF_CLAUDE) if isinstance(content, Fault) else content
-    if isinstance(wide, Fault):
-        return wide._replace(ours=False)
-    whole = parse(wide)
-    return gist(wide) if isinstance(whole, Fault) and whole.ours else whole
-
-
-def name_for_claude(look: Look, path: str) -> str | None:
-    """What a file is called by the CLI, also one that only we refuse; None when that cannot be told."""
-    found = _as_claude_reads(look, path, look.head(path))
-    name = found.values.get("name") if isinstance(found, Head) else None
-    return name if isinstance(name, str) else None
+    head = DEFINITIONS.with_defaults(head, stem) if stem else head
+    return DEFINITIONS.complaint(head) or head
 
 
 def _remarks(candidate: Candidate, head: Head) -> Iterator[Problem]:
-    """What is to be said about a definition that counts."""
-    name = head.values["name"]
+    """Yield the minor problems of a definition that is used."""
     if candidate.target:
         yield link_problem(candidate.path)
     if head.mended:
-        yield Problem(candidate.path, head.mended.line, f"{head.mended.reason}; read all the same", True, RESCUED)
-    if not is_address(name):
-        reason = f"its name {shown(name)} cannot be typed everywhere; {address_of(name)} stands for it"
-        yield Problem(candidate.path, head.line_of("name"), reason, True, RENAMED)
-    for fault in odd_fields(head):
+        yield Problem(candidate.path, head.mended.line, f"{head.mended.reason}; loaded nevertheless", True, RESCUED)
+    for fault in DEFINITIONS.ignored_fields(head):
         yield Problem(candidate.path, fault.line, fault.reason, True, fault.kind)
 
 
-def _again(candidate: Candidate, head: Head, winner: str) -> Problem:
-    reason = f"{shown(head.values['name'])} is also described by {printable(winner)}, which wins: {LATER}"
+def _duplicate(candidate: Candidate, head: Head, winner: str) -> Problem:
+    reason = (
+        f"{shown(head.values['name'])} is also defined by {printable(winner)}, which wins: the file system lists it"
+        " later, and the CLI uses the last one"
+    )
     return candidate.problem(Fault(head.line_of("name"), reason, DUPLICATE))

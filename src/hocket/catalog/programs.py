@@ -1,4 +1,4 @@
-"""Programs: whether a path is one, and which one a name means on somebody's PATH."""
+"""Programs: whether a path is executable, and which program a name means on a PATH."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 from hocket.errors import ProgramNotFound
 
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
-"""For a caller who sends no PATH at all."""
+"""For a caller without a PATH."""
 _MOST_CANDIDATES = 5000
-"""Programs looked at for a suggestion: enough for any real PATH, and a bound for a strange one."""
+"""Programs considered for a suggestion."""
 
 
 class Searched(NamedTuple):
-    """What a search along PATH gave: the first program, and the first file of that name that is none."""
+    """The first program found on PATH, and the first file of that name that is not executable."""
 
     program: str | None
     blocked: str | None
@@ -27,7 +27,7 @@ def path_of(env: Mapping[str, str]) -> str:
 
 
 def check_program(program: str, target: str) -> None:
-    """Raise unless there is something at this path that can be executed as a program."""
+    """Raise ProgramNotFound unless a path can be executed."""
     problem = trouble_with(program)
     if problem:
         shown = target if target == program else f"{target} ({program})"
@@ -35,7 +35,7 @@ def check_program(program: str, target: str) -> None:
 
 
 def trouble_with(program: str) -> tuple[str, str | None] | None:
-    """Why a path cannot be executed, and what to do about it."""
+    """Return why a path cannot be executed, with a hint; None if it can."""
     try:
         mode = os.stat(program).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -53,7 +53,7 @@ def trouble_with(program: str) -> tuple[str, str | None] | None:
 
 
 def search(name: str, cwd: str, env: Mapping[str, str]) -> Searched:
-    """Look along the caller's PATH, from the caller's directory."""
+    """Search the caller's PATH, relative to the caller's directory."""
     blocked = None
     for folder in _folders(cwd, env):
         program = os.path.join(folder, name)
@@ -65,7 +65,7 @@ def search(name: str, cwd: str, env: Mapping[str, str]) -> Searched:
 
 
 def known_programs(cwd: str, env: Mapping[str, str]) -> list[str]:
-    """What else is there, for a suggestion."""
+    """List the programs on PATH, for a suggestion."""
     found: list[str] = []
     for folder in _folders(cwd, env):
         try:
@@ -78,12 +78,12 @@ def known_programs(cwd: str, env: Mapping[str, str]) -> list[str]:
 
 
 def _folders(cwd: str, env: Mapping[str, str]) -> Iterator[str]:
-    # An empty entry means the directory one is in, as every shell has it.
+    # An empty entry means the current directory, as in every shell.
     return (os.path.join(cwd, folder) for folder in path_of(env).split(os.pathsep))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """The question that helps whoever misspelled a name; None when nothing is near."""
+    """Return a suggestion for a misspelled name; None if there is no similar one."""
     import difflib
 
     near = difflib.get_close_matches(name, sorted(set(known)), n=3, cutoff=0.75)

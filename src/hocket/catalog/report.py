@@ -1,49 +1,43 @@
-"""What a catalog says to people: its counts, the way it came about, a report, and why one agent won over another.
-
-Pure: it is handed a routing table, fresh or kept, and gives words, lists and dictionaries; only "why" needs the
-``Catalog`` that the table was made of. Where a command or a page puts them, how they are coloured and how much room
-there is belongs there.
-"""
+"""Texts about a catalog: summary, trace, report, and why one agent won over another."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 
+from hocket.catalog.configs import is_default_config
 from hocket.catalog.entries import (
     ALIAS,
     CONFIG,
-    DUPLICATE,
     GLOBAL,
-    HIDDEN,
     LOCATIONS,
     PROJECT,
-    REFUSED,
-    SKIPPED,
     SOURCES,
     Catalog,
     Entry,
-    Place,
     Problem,
+    SearchedPlace,
 )
 from hocket.catalog.programs import did_you_mean
-from hocket.config.settings import AgentConfig, ClaudeConfig, Config, approve_command
+from hocket.catalog.routing_table import CLI_LOADS, problem_row
+from hocket.config.settings import DEFAULT_PERMISSION_MODE, AgentConfig, Config, approve_command
 from hocket.errors import AgentNotFound
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
 
 Table = Mapping[str, Any]
 Shown = Callable[[str], str]
-"""How a path is written for whoever reads it."""
+"""How a path is displayed."""
 
 DOCUMENTED = (LOCATIONS[GLOBAL], LOCATIONS[PROJECT])
 """The two locations that the counts of the table are about."""
 DROPPED = frozenset({SKIPPED, REFUSED, DUPLICATE})
-"""What keeps a definition from being used at all."""
+"""Kinds of problems that keep a definition from being used."""
 UNSEEN = DROPPED | {HIDDEN}
 USED, SHADOWED, LEFT_OUT, ABSENT, NOTHING_HERE = "used", "shadowed", "skipped", "absent", "none"
-"""What can be said of one place where a name was looked for."""
+"""What one place has under a name."""
 _CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -52,7 +46,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 'es' if noun.endswith('s') else 's'}"
 
 
-# --- All of it in one line, and what is missing -------------------------------------------------------------
+# --- Summary ------------------------------------------------------------------------------------------------
 
 
 def summary(table: Table) -> str:
@@ -68,7 +62,7 @@ def summary(table: Table) -> str:
 
 
 def _in_order(locations: Sequence[str]) -> list[str]:
-    """The documented ones first, as everybody asks for them first."""
+    """Return the two documented locations first."""
     return [*DOCUMENTED, *sorted(set(locations) - set(DOCUMENTED))]
 
 
@@ -80,7 +74,7 @@ def _conflicts(table: Table, locations: Sequence[str]) -> list[str]:
 
 
 def missing_global_folder(table: Table) -> str | None:
-    """The global folder, where it is missing though agents were found elsewhere; None when nobody need care."""
+    """Return the global folder if it is missing and there are agents elsewhere."""
     missing = [place["path"] for place in _places(table, LOCATIONS[GLOBAL]) if not place["exists"]]
     return missing[0] if missing and table["by_name"] else None
 
@@ -90,31 +84,31 @@ def _places(table: Table, location: str) -> list[Mapping[str, Any]]:
 
 
 def fix_steps(folder: str) -> tuple[str, str, str]:
-    """How to come by global agents."""
+    """Return how to create global agents."""
     return (
-        f"make the folder: mkdir -p {shlex.quote(folder)}",
-        "put a definition into it: a Markdown file whose head has a name and a description",
-        "look again: hocket agents",
+        f"create the folder: mkdir -p {shlex.quote(folder)}",
+        "add a definition: a Markdown file with a name and a description in its frontmatter",
+        "check the result: hocket agents",
     )
 
 
 def dropped(problems: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those of the table's problems by which a definition is lost."""
+    """Return the problems that keep a definition from being used."""
     return [problem for problem in problems if problem["kind"] in DROPPED]
 
 
-# --- How it came about --------------------------------------------------------------------------------------
+# --- Trace --------------------------------------------------------------------------------------------------
 
 
 def trace(table: Table, shown: Shown = str) -> list[str]:
-    """What discovery did, step by step, in words."""
+    """Return the steps of discovery."""
     return [
         *(line for location in DOCUMENTED for line in _looked(table, location, shown)),
         *(_looked_beside(place, shown) for place in table["places"] if place["source"] not in DOCUMENTED),
-        "Merging: of several agents with one name the first counts, project-local before global",
+        "Merging: project-local agents override global ones of the same name",
         f"Total agents after merge: {table['total_count']}{_more(table)}",
         _overridden(table),
-        *([f"{count(len(table['problems']), 'problem')} noticed on the way"] if table["problems"] else []),
+        *([f"{count(len(table['problems']), 'problem')} found"] if table["problems"] else []),
         "Building the routing table by name, tag and location",
         "Discovery complete",
     ]
@@ -122,7 +116,7 @@ def trace(table: Table, shown: Shown = str) -> list[str]:
 
 def _looked(table: Table, location: str, shown: Shown) -> list[str]:
     places = _places(table, location)
-    where = ", then ".join(shown(place["path"]) for place in places) or "no folder: nobody said whose"
+    where = ", then ".join(shown(place["path"]) for place in places) or "no folder, because HOME is not set"
     found = sum(place["found"] for place in places)
     return [
         f"Starting {location} discovery: {where}",
@@ -137,11 +131,11 @@ def _agents(found: int, location: str) -> str:
 def _empty(places: Sequence[Mapping[str, Any]]) -> str:
     if not places:
         return ""
-    return " (the folder has none)" if any(place["exists"] for place in places) else " (there is no such folder)"
+    return " (the folder is empty)" if any(place["exists"] for place in places) else " (the folder does not exist)"
 
 
 def _looked_beside(place: Mapping[str, Any], shown: Shown) -> str:
-    missing = "" if place["exists"] else " is not there"
+    missing = "" if place["exists"] else " does not exist"
     return f"Found {_agents(place['found'], place['source'])}: {shown(place['path'])}{missing}"
 
 
@@ -159,7 +153,7 @@ def _overridden(table: Table) -> str:
 
 
 def markdown(table: Table, shown: Shown = str) -> str:
-    """The whole catalog as a Markdown document."""
+    """Return the catalog as a Markdown document."""
     further = [location for location in LOCATIONS.values() if location not in DOCUMENTED]
     sections = [
         f"# Agent discovery report\n\n**Total agents:** {table['total_count']}{_more(table)}",
@@ -216,25 +210,25 @@ def at(problem: Mapping[str, Any], shown: Shown = str) -> str:
 
 
 def loaded_note(problem: Mapping[str, Any]) -> str:
-    """What has to be said where Claude and we do not do the same with a file."""
-    return " (Claude loads it)" if problem["claude_loads"] and problem["kind"] in UNSEEN else ""
+    """Note a file that the CLI loads and Hocket does not."""
+    return " (the CLI loads it)" if problem[CLI_LOADS] and problem["kind"] in UNSEEN else ""
 
 
 # --- One agent ----------------------------------------------------------------------------------------------
 
 
 def find(catalog: Catalog, word: str) -> str:
-    """The name that a word means in a catalog. Raises with what else it could be."""
-    return named(word, catalog.addresses, (asdict(problem) for problem in catalog.problems))
+    """Return the name that a word means in a catalog. Raises AgentNotFound."""
+    return named(word, catalog.addresses, map(problem_row, catalog.problems))
 
 
 def find_in_table(table: Table, word: str) -> str:
-    """The same of a routing table."""
+    """Return the name that a word means in a routing table. Raises AgentNotFound."""
     return named(word, {name: agent["address"] for name, agent in table["by_name"].items()}, table["problems"])
 
 
 def named(word: str, addresses: Mapping[str, str], problems: Iterable[Mapping[str, Any]]) -> str:
-    """A name as it is written, else an address."""
+    """Look up a name as written, else an address. Raises AgentNotFound."""
     if word in addresses:
         return word
     for name, address in addresses.items():
@@ -246,49 +240,42 @@ def named(word: str, addresses: Mapping[str, str], problems: Iterable[Mapping[st
 def _unused(word: str, problems: Iterable[Mapping[str, Any]]) -> str | None:
     for problem in problems:
         if problem["kind"] in UNSEEN and stem(problem["path"]) == word:
-            return f"a file of that name is not used: {at(problem)}: {problem['reason']}"
+            return f"{at(problem)} is not used: {problem['reason']}"
     return None
 
 
 def _near(word: str, addresses: Mapping[str, str]) -> str:
-    return did_you_mean(word, [*addresses, *addresses.values()]) or "all that there are: hocket agents"
+    return did_you_mean(word, [*addresses, *addresses.values()]) or "`hocket agents` lists all agents"
 
 
 def stem(path: str) -> str:
-    """A definition's file name without all that follows the name in it."""
+    """Return a definition's file name without its endings."""
     return path.rpartition("/")[2].removesuffix(".deprecated").removesuffix(".md").removesuffix(".deprecated")
 
 
 def selected(agent: Mapping[str, Any]) -> str:
-    """Which agent, and whose: never the one without the other."""
+    """Name an agent with its location."""
     return f"Selected Agent: {agent['name']} ({agent['location']})"
 
 
 def note(agent: Mapping[str, Any], shown: Shown = str) -> str | None:
-    """What somebody should know who is about to use this agent; None for one that is what everybody expects."""
+    """Explain an agent that overrides another or may be overridden; None for an ordinary one."""
     mine = shown(agent["path"])
     if agent["overridden"]:
         theirs = shown(agent["overridden_global_path"])
         return (
-            f"There are two of that name. {mine} is used here, because a definition that a project brings is meant"
-            f" for that project; {theirs} is global and counts everywhere else."
+            f"There are two agents of that name. {mine} is used here, because a project's definition wins in its"
+            f" project; {theirs} is global and used everywhere else."
         )
     if agent["location"] == LOCATIONS[PROJECT]:
-        return "This agent belongs to the project alone: there is no global one of that name."
-    if agent["location"] == LOCATIONS[CONFIG] and _came_along(agent["full_metadata"]):
-        return "Hocket brought this agent along, and nobody has changed it: a program of that name on PATH goes first."
+        return "This agent belongs to the project: there is no global one of that name."
+    if agent["location"] == LOCATIONS[CONFIG] and is_default_config(agent["full_metadata"]):
+        return "This is an unchanged default agent of Hocket: a program of that name on PATH wins."
     return None
 
 
-def _came_along(metadata: Mapping[str, Any]) -> bool:
-    # Imported here: the list of agents, which is shown far more often, has no use for it.
-    from hocket.catalog.configs import came_along
-
-    return came_along(metadata)
-
-
 def trust_line(agent: Mapping[str, Any]) -> str | None:
-    """What to type before the agent may run; None when nothing stands in its way."""
+    """Return the command that approves the agent; None if it needs no approval."""
     if not agent["needs_trust"]:
         return None
     return approve_command(*agent["trust_targets"])
@@ -298,7 +285,7 @@ def trust_line(agent: Mapping[str, Any]) -> str | None:
 
 
 class Candidate(NamedTuple):
-    """One place where a name could have come from, and what became of that."""
+    """One place that was searched for a name, and the result."""
 
     verdict: str
     source: str
@@ -307,8 +294,8 @@ class Candidate(NamedTuple):
     reason: str | None = None
 
 
-class Said(NamedTuple):
-    """One property of an agent: its value, and who says so."""
+class PropertyOrigin(NamedTuple):
+    """One property of an agent: its value, and where it is set."""
 
     field: str
     value: Any
@@ -317,11 +304,11 @@ class Said(NamedTuple):
     path: str | None = None
     line: int | None = None
     instead_of: Any = None
-    """What the definition itself says, where a configuration has the last word."""
+    """The definition's value that the configuration replaces."""
 
 
 def why(catalog: Catalog, table: Table, name: str, config: Config) -> dict[str, Any]:
-    """Everything that led to this agent and not another: candidates, properties, what it hides, whether it may run."""
+    """Return why this agent won: candidates, properties, what it hides, whether it needs approval."""
     agent = table["by_name"][name]
     kept = ("name", "address", "location", "source", "path", "shadows", "needs_trust")
     return {
@@ -334,7 +321,7 @@ def why(catalog: Catalog, table: Table, name: str, config: Config) -> dict[str, 
 
 
 def candidates(catalog: Catalog, name: str) -> list[Candidate]:
-    """Every place, the one that wins first, with what it has under this name."""
+    """Return every place with what it has under a name, highest precedence first."""
     entries = catalog.ranked[name]
     found: list[Candidate] = []
     for source in SOURCES:
@@ -347,7 +334,9 @@ def candidates(catalog: Catalog, name: str) -> list[Candidate]:
     return found
 
 
-def _at_place(place: Place, own: Sequence[Entry], winner: Entry, problems: Sequence[Problem]) -> Iterator[Candidate]:
+def _at_place(
+    place: SearchedPlace, own: Sequence[Entry], winner: Entry, problems: Sequence[Problem]
+) -> Iterator[Candidate]:
     here = [entry for entry in own if _is_in(entry.path, place.path)]
     yield from (_candidate(entry, winner) for entry in here)
     source = LOCATIONS[place.source]
@@ -373,8 +362,8 @@ def _beaten(entry: Entry, winner: Entry) -> str:
     return f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
 
 
-def _problems_of(catalog: Catalog, place: Place, name: str, entries: Sequence[Entry]) -> list[Problem]:
-    """Files below a place that would have had this name, as far as one can tell of a file that is not used."""
+def _problems_of(catalog: Catalog, place: SearchedPlace, name: str, entries: Sequence[Entry]) -> list[Problem]:
+    """Return the unused files below a place that probably have this name."""
     paths = [entry.path for entry in entries]
     return [
         problem
@@ -390,7 +379,7 @@ def _is_second(problem: Problem, paths: Sequence[str]) -> bool:
     return problem.kind == DUPLICATE and any(path in problem.reason for path in paths)
 
 
-# --- Properties, and who says so ----------------------------------------------------------------------------
+# --- Properties ---------------------------------------------------------------------------------------------
 
 _VERSION = "1.0.0"
 _FIRST = ("name", "description", "version", "model", "permission_mode", "tools", "allowed_tools", "prompt", "args")
@@ -404,10 +393,10 @@ _ALIAS_FIELDS = {
 }
 
 
-def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[Said]:
-    """Each property that decides how the agent works, with the file and line, the configuration, or the default."""
-    said = {field: Said(field, value, "default") for field, value in _defaults(entry, config.claude).items()}
-    said |= {one.field: one for one in _from_claude_config(said, config)}
+def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[PropertyOrigin]:
+    """Return each property of an agent with its origin: file and line, configuration, or default."""
+    said = {field: PropertyOrigin(field, value, "default") for field, value in _defaults(entry).items()}
+    said |= {one.field: one for one in _from_config(said, config)}
     said |= {one.field: one for one in _from_file(entry, agent)}
     alias = config.agents.get(entry.name)
     said |= {one.field: one for one in _from_alias(alias, said)} if alias else {}
@@ -416,45 +405,44 @@ def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[Said]
 
 
 def spelled(key: str) -> str:
-    """A key of a definition in the spelling that our own output has."""
+    """Convert a key to snake_case."""
     return _CAMEL_HUMP.sub("_", key).replace("-", "_").lower()
 
 
-def _defaults(entry: Entry, claude: ClaudeConfig) -> dict[str, Any]:
+def _defaults(entry: Entry) -> dict[str, Any]:
     common: dict[str, Any] = {"description": "", "version": _VERSION, "prompt": None, "args": []}
-    if entry.source == ALIAS and "/.claude/agents/" not in (entry.target or ""):
-        return common  # another program, or one that nobody has looked at: Claude's defaults are none of its
-    return {**common, "model": None, "permission_mode": ClaudeConfig().permission_mode, "tools": None}
+    if entry.source == ALIAS and DEFINITIONS.marker not in (entry.target or ""):
+        return common  # possibly a plain program
+    return {**common, "model": None, "permission_mode": DEFAULT_PERMISSION_MODE, "tools": None}
 
 
-def _from_claude_config(defaults: Mapping[str, Said], config: Config) -> Iterator[Said]:
-    """What ``[claude]`` says, which of the files it is in nobody remembers."""
+def _from_config(defaults: Mapping[str, PropertyOrigin], config: Config) -> Iterator[PropertyOrigin]:
+    """Yield the configured defaults; their file is known only if there is just one."""
     path = config.files[0] if len(config.files) == 1 else None
-    for field in ("model", "permission_mode"):
-        value = getattr(config.claude, field)
+    for field, value in (("model", config.default_model), ("permission_mode", config.default_permission_mode)):
         if field in defaults and value != defaults[field].value:
-            yield Said(field, value, "configuration", path)
+            yield PropertyOrigin(field, value, "configuration", path)
 
 
-def _from_file(entry: Entry, agent: Mapping[str, Any]) -> Iterator[Said]:
+def _from_file(entry: Entry, agent: Mapping[str, Any]) -> Iterator[PropertyOrigin]:
     origin = "configuration" if entry.source == ALIAS else "file"
-    yield Said("name", entry.name, origin, entry.path, entry.lines.get("name"))
+    yield PropertyOrigin("name", entry.name, origin, entry.path, entry.lines.get("name"))
     if entry.description:
-        yield Said("description", entry.description, origin, entry.path, entry.lines.get("description"))
+        yield PropertyOrigin("description", entry.description, origin, entry.path, entry.lines.get("description"))
     if entry.version != _VERSION or "version" in entry.lines:
-        yield Said("version", entry.version, origin, entry.path, entry.lines.get("version"))
+        yield PropertyOrigin("version", entry.version, origin, entry.path, entry.lines.get("version"))
     for key, value in agent["full_metadata"].items():
         if value is not None and spelled(key) not in ("name", "description", "version"):
-            yield Said(_by_meaning(spelled(key)), value, origin, entry.path, entry.lines.get(key))
-    yield Said("instructions", None, origin, entry.target or entry.path)
+            yield PropertyOrigin(_by_meaning(spelled(key)), value, origin, entry.path, entry.lines.get(key))
+    yield PropertyOrigin("instructions", None, origin, entry.target or entry.path)
 
 
 def _by_meaning(field: str) -> str:
-    """An alias has its own words for two things."""
+    """Translate two names of an alias."""
     return {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}.get(field, field)
 
 
-def _from_alias(alias: AgentConfig, said: Mapping[str, Said]) -> Iterator[Said]:
+def _from_alias(alias: AgentConfig, said: Mapping[str, PropertyOrigin]) -> Iterator[PropertyOrigin]:
     for field, attribute in _ALIAS_FIELDS.items():
         value = getattr(alias, attribute)
         if value is None or value == ():
@@ -462,4 +450,4 @@ def _from_alias(alias: AgentConfig, said: Mapping[str, Said]) -> Iterator[Said]:
         before = said.get(field)
         hidden = before.value if before is not None and before.origin == "file" else None
         shown = list(value) if isinstance(value, tuple) else value
-        yield Said(field, shown, "configuration", alias.source, None, hidden)
+        yield PropertyOrigin(field, shown, "configuration", alias.source, None, hidden)

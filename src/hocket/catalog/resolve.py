@@ -1,9 +1,4 @@
-"""From a name or a path to the one agent it means.
-
-Names are looked up for the caller: in the caller's PATH, relative to the caller's directory, in the configuration and
-the catalog of that directory. Nothing here looks at this process's own environment. Whether what was found may run is
-decided by ``trust.check``.
-"""
+"""From a name or a path to the one agent it means, for a caller's directory, PATH and configuration."""
 
 from __future__ import annotations
 
@@ -14,100 +9,83 @@ from typing import NamedTuple
 
 from hocket.catalog.configs import get_config, is_seeded, spec_of
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, REFUSED, SKIPPED, Catalog, Entry
-from hocket.catalog.fields import read_definition
-from hocket.catalog.files import check_project, is_claude_agent_path, parse_claude_path, project_folder, users_folder
+from hocket.catalog.entries import ALIAS, CONFIG, LIBRARY, LOCATIONS, PLUGIN, Catalog, Entry
+from hocket.catalog.files import check_project, find_in, names_in, read_definition
 from hocket.catalog.names import is_address
 from hocket.catalog.plugins import definition as plugin_definition
 from hocket.catalog.programs import check_program, did_you_mean, known_programs, path_of, search, trouble_with
-from hocket.catalog.sources import find_in, names_in
 from hocket.chain.parse import check_agent, is_path
 from hocket.config.settings import AgentConfig, Config
 from hocket.errors import BadDefinition, ProgramNotFound, SecurityError, UnknownAgent
 from hocket.model import Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import Program
+from hocket.providers.defining import DEFINING_PROVIDER, DEFINITIONS
+from hocket.providers.definition_files import REFUSED, SKIPPED
 
-CLAUDE = "claude"
 EXECUTABLE = "executable"
 _CLIS = {one.program.name: provider for provider, one in PROVIDERS.items() if one.program is not None}
 """The providers of CLIs that a bare name runs, by the name of their program."""
 _MOST_LISTED = 30
 
 
-def nothing_trusted(folder: str) -> bool:
-    """Trust no folder."""
-    del folder
-    return False
-
-
-class Sight(NamedTuple):
-    """How to see what there is: for whoever remembers what was seen before."""
-
-    catalog: Callable[[], Catalog]
-    """What can run where the caller is. Asked only for a name, never for a path."""
-    read: Callable[[str, str | None], Definition] = read_definition
-    trusts: Callable[[str], bool] = nothing_trusted
-    """Whether a folder's own settings count: they may switch plugins on."""
-
-
 @dataclass(frozen=True, slots=True)
 class UncheckedAgent:
-    """What a name means, before ``trust.check`` has decided whether it may run and with which rights."""
+    """What a name means, before ``trust.check`` decides whether it may run and with which privileges."""
 
     name: str
-    """As it was asked for."""
+    """As given by the caller."""
     agent: Agent
     owner: str | None = None
     """The project that wrote its definition; None for the user's own."""
     words: tuple[str, ...] = ()
-    """The names by which it was looked up; none for a path."""
+    """The names by which it was found; none for a path."""
     alias: AgentConfig | None = None
     reads_folder: bool = False
-    """Whether its CLI reads settings of the folder that it works in."""
+    """Whether its CLI reads settings of its working directory."""
     missing: ProgramNotFound | None = None
-    """Why its CLI cannot be run. Raised after the check of trust: what is not approved is refused for that first."""
+    """Why its CLI cannot be run; raised after the check of trust."""
 
 
 class _Caller(NamedTuple):
-    """For whom something is looked up, and by which name."""
+    """Where something is looked up, and by which name."""
 
     name: str
     cwd: str
     env: Mapping[str, str]
     config: Config
     alias: AgentConfig | None
-    sight: Sight
-
-    def catalog(self) -> Catalog:
-        return self.sight.catalog()
+    catalog: Callable[[], Catalog]
 
 
-def resolve(name: str, cwd: str, env: Mapping[str, str], config: Config, sight: Sight | None = None) -> UncheckedAgent:
-    """The agent that a step's text means. Raises what tells the user why there is none.
+def resolve(
+    name: str, cwd: str, env: Mapping[str, str], config: Config, catalog: Callable[[], Catalog] | None = None
+) -> UncheckedAgent:
+    """Return the agent that a step's text means. Raises if there is none.
 
-    A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file.
+    A name is an alias of the configuration, else what ``_by_name`` finds; a path forces the file. ``catalog`` is
+    called only for names.
     """
-    sight = sight or Sight(lambda: discover(cwd, env, config.home, config))
-    alias = None if is_path(name) else _alias(name, config, sight)
+    catalog = catalog or (lambda: discover(cwd, env, config.home, config))
+    alias = None if is_path(name) else _alias(name, config, catalog)
     target = alias.path or name if alias else check_agent(name, "agent")
-    caller = _Caller(name, cwd, env, config, alias, sight)
+    caller = _Caller(name, cwd, env, config, alias, catalog)
     found = _by_path(target, caller) if is_path(target) else _by_name(target, caller)
-    return replace(found, name=name, agent=_as_asked_for(found.agent, name, alias), alias=alias)
+    return replace(found, name=name, agent=_with_alias(found.agent, name, alias), alias=alias)
 
 
-def _alias(name: str, config: Config, sight: Sight) -> AgentConfig | None:
-    """What the configuration says about a name, or about the name that an address stands for."""
+def _alias(name: str, config: Config, catalog: Callable[[], Catalog]) -> AgentConfig | None:
+    """Return the alias with a name, or with the name that an address stands for."""
     if name in config.agents:
         return config.agents[name]
     if all(is_address(known) for known in config.agents):
         return None
-    meant = next(iter(sight.catalog().find(name)), None)
+    meant = next(iter(catalog().find(name)), None)
     return config.agents.get(meant.name) if meant and meant.source == ALIAS else None
 
 
-def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
-    """What was found, under the name it was asked for by and with what its alias adds."""
+def _with_alias(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
+    """Return the agent under the given name, with the settings of its alias."""
     if alias is None:
         return replace(found, name=name)
     return replace(
@@ -127,108 +105,107 @@ def _as_asked_for(found: Agent, name: str, alias: AgentConfig | None) -> Agent:
 
 def _by_path(target: str, caller: _Caller) -> UncheckedAgent:
     path = _absolute(target, caller)
-    if is_claude_agent_path(path):
-        return _claude_at(path, caller)
+    if DEFINITIONS.is_definition_path(path):
+        return _defined_at(path, caller)
     check_program(path, target)
     return UncheckedAgent(target, Agent(target, EXECUTABLE, path, "path"))
 
 
 def _by_name(name: str, caller: _Caller) -> UncheckedAgent:
-    """What the catalog has under this name, the CLI of that name, a program on PATH: in this order."""
+    """Look in the catalog, among the names of CLIs, then on PATH."""
     candidates = caller.catalog().find(name)
-    # An alias leads here by the name of what it stands for, never to another alias.
+    # An alias stands for a definition or a program, never for another alias.
     entry = next((one for one in candidates if one.source != ALIAS), None)
     if entry is not None and not _yields(entry, caller):
         return _of_entry(entry, caller, name)
-    if name == CLAUDE:
-        return _claude(None, "cli", None, None, caller)
+    if _CLIS.get(name) == DEFINING_PROVIDER:
+        return _defined(None, "cli", None, None, caller)
     if name in _CLIS:
         return UncheckedAgent(name, Agent(name, _CLIS[name], _cli_program(_CLIS[name], caller), "cli"))
     program = _on_path(name, caller)
-    if is_claude_agent_path(program):
-        return _claude_at(program, caller)
+    if DEFINITIONS.is_definition_path(program):
+        return _defined_at(program, caller)
     return UncheckedAgent(name, Agent(name, EXECUTABLE, program, "PATH"))
 
 
 def _yields(entry: Entry, caller: _Caller) -> bool:
-    """Whether a program on PATH goes first: what Hocket brought along and nobody wrote hides nothing of the user's."""
+    """True if a program on PATH wins: Hocket's unchanged default agents hide nothing."""
     return is_seeded(entry) and search(entry.name, caller.cwd, caller.env).program is not None
 
 
 def _absolute(target: str, caller: _Caller) -> str:
     if not target.startswith("~"):
         path = os.path.join(caller.cwd, target)
-        # Behind a link ".." is not the parent that the text suggests, so such a path stays as it was written.
+        # Behind a link ".." is not the textual parent, so such a path stays as written.
         return path if ".." in path.split("/") else os.path.normpath(path)
     rest, home = target[1:], caller.env.get("HOME")
     if not rest.startswith("/") or not home:
-        raise ProgramNotFound(f"cannot tell which directory {target!r} begins with", "give the whole path")
+        raise ProgramNotFound(f"cannot expand the home directory in {target!r}", "give an absolute path")
     return home.rstrip("/") + rest
 
 
-# --- Claude -------------------------------------------------------------------------------------------------
+# --- Definitions --------------------------------------------------------------------------------------------
 
 
 def _of_entry(entry: Entry, caller: _Caller, name: str) -> UncheckedAgent:
-    """The agent of an entry of the catalog that was found by a name."""
+    """Return the agent of a catalog entry that was found by a name."""
     source = LOCATIONS[entry.source]
     if entry.source == CONFIG:
         return _configured(entry, caller)
     if entry.source == PLUGIN:
-        trusts = caller.sight.trusts(caller.cwd)
-        return _claude(plugin_definition(entry, caller.cwd, caller.env, trusts=trusts), source, None, None, caller)
-    # In the library a file's name is enough.
-    definition = caller.sight.read(entry.path, entry.name if entry.source == LIBRARY else None)
-    return _claude(definition, source, entry.project, entry.project, caller, (name,))
+        return _defined(plugin_definition(entry), source, None, None, caller)
+    # In the library a file need not have a name of its own.
+    definition = read_definition(entry.path, entry.name if entry.source == LIBRARY else None)
+    return _defined(definition, source, entry.project, entry.project, caller, (name,))
 
 
 def _configured(entry: Entry, caller: _Caller) -> UncheckedAgent:
-    """One of Hocket's own agents: the config says what it may do, the project or Hocket itself what it is told."""
-    told = spec_of(entry, caller.cwd, caller.env)
+    """Return one of Hocket's own agents: privileges by its config, instructions by the project or by Hocket."""
+    definition, project = spec_of(entry, caller.cwd, caller.env)
     config = get_config(caller.config.home or "", entry.name)
-    found = _claude(told.definition, LOCATIONS[CONFIG], None, told.project, caller)
+    found = _defined(definition, LOCATIONS[CONFIG], None, project, caller)
     if config is None:
-        return found  # gone since it was listed
+        return found  # removed since it was listed
     agent = replace(found.agent, permission_mode=config.permission_mode, allowed_tools=config.allowed_tools)
     return replace(found, agent=agent)
 
 
-def _claude_at(path: str, caller: _Caller) -> UncheckedAgent:
-    """The agent that a path names: the file of that name, else the file whose head gives it that name."""
-    parsed = parse_claude_path(path)
+def _defined_at(path: str, caller: _Caller) -> UncheckedAgent:
+    """Return the agent that a path names: the file of that name, else the file with that name in its frontmatter."""
+    parsed = DEFINITIONS.parse_definition_path(path)
     if parsed is None:
-        raise ProgramNotFound(f"{path} does not name a Claude agent")
+        raise ProgramNotFound(f"{path} does not name an agent")
     project, name = check_project(parsed[0]), parsed[1]
-    folder = project_folder(project)
+    folder = DEFINITIONS.project_folder(project)
     file = os.path.join(folder, f"{name}.md")
     if os.path.exists(file):
-        definition = _named_by_path(file, name, folder, caller)
+        definition = _named_by_path(file, name, folder)
     else:
         inside = find_in(folder, name)
         if inside is None:
             raise _no_agent(name, project)
-        definition = caller.sight.read(inside, None)
+        definition = read_definition(inside)
     owner = None if _is_users(folder, caller) else project
-    return _claude(definition, "path", owner, project, caller)
+    return _defined(definition, "path", owner, project, caller)
 
 
-def _named_by_path(file: str, name: str, folder: str, caller: _Caller) -> Definition:
-    """A file that lies where its path says may do without a head; one that a link puts there must describe an agent.
+def _named_by_path(file: str, name: str, folder: str) -> Definition:
+    """Read a file that need not have frontmatter, unless it is a link to the outside.
 
-    Else whatever the link leads to, a key for instance, would become somebody's instructions.
+    Otherwise a link to a private key would make the key an agent's instructions.
     """
     real, base = os.path.realpath(file), os.path.realpath(folder)
     if real.startswith(f"{base}/"):
-        return caller.sight.read(file, name)
+        return read_definition(file, name)
     try:
-        return caller.sight.read(file, None)
+        return read_definition(file)
     except BadDefinition as error:
         raise SecurityError(
-            f"{file} leads to {real}, which is outside of {folder} and describes no agent", error.message
+            f"{file} leads to {real}, which is outside of {folder} and not an agent", error.message
         ) from error
 
 
-def _claude(
+def _defined(
     definition: Definition | None,
     source: str,
     owner: str | None,
@@ -236,25 +213,25 @@ def _claude(
     caller: _Caller,
     words: tuple[str, ...] = (),
 ) -> UncheckedAgent:
-    """An agent of the CLI's. Its ``owner`` is the project that wrote it; the user's own definitions have none."""
+    """Return an agent of the CLI. Its ``owner`` is the project that it belongs to; None for the user's own."""
     missing: ProgramNotFound | None = None
     try:
-        program = _cli_program(CLAUDE, caller)
+        program = _cli_program(DEFINING_PROVIDER, caller)
     except ProgramNotFound as error:
         program, missing = "", error
-    name = definition.name if definition else CLAUDE
-    agent = Agent(name, CLAUDE, program, source, definition=definition, cwd=works_in)
+    name = definition.name if definition else DEFINING_PROVIDER
+    agent = Agent(name, DEFINING_PROVIDER, program, source, definition=definition, cwd=works_in)
     return UncheckedAgent(caller.name, agent, owner, words, reads_folder=True, missing=missing)
 
 
 def _is_users(folder: str, caller: _Caller) -> bool:
-    users = users_folder(caller.cwd, caller.env)
-    return users is not None and os.path.realpath(users) == os.path.realpath(folder)
+    own = DEFINITIONS.user_folder(caller.cwd, caller.env)
+    return own is not None and os.path.realpath(own) == os.path.realpath(folder)
 
 
 def _no_agent(name: str, project: str) -> UnknownAgent:
-    # The CLI's own words for it. It would not say them: with the input it gets it runs its default agent instead.
-    known = names_in(project_folder(project))
+    # The CLI's own message. With streamed input the CLI would run its default agent instead.
+    known = names_in(DEFINITIONS.project_folder(project))
     listed = ", ".join(known[:_MOST_LISTED]) + (", ..." if len(known) > _MOST_LISTED else "")
     return UnknownAgent(
         f"--agent {name!r} not found in {project}. Available agents: {listed or 'none'}", did_you_mean(name, known)
@@ -262,7 +239,7 @@ def _no_agent(name: str, project: str) -> UnknownAgent:
 
 
 def _cli_program(provider: str, caller: _Caller) -> str:
-    """The path of a CLI's program: the one that its variable names, else the one on the caller's PATH."""
+    """Return the path of a CLI: the one in its environment variable, else the one on the caller's PATH."""
     program = PROVIDERS[provider].program
     if program is None:
         raise ProgramNotFound(f"{provider} has no program")
@@ -302,26 +279,26 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     if blocked:
         return ProgramNotFound(f"{blocked} is not executable", f"chmod +x {blocked}")
     catalog, config = caller.catalog(), caller.config
-    # Only where definitions are told of: nobody is helped by a list of every plugin's folders.
+    # The folders of plugins would make the list long and useless.
     places = [place.path for place in catalog.places if place.source not in (ALIAS, PLUGIN)]
     typable = (name for name in catalog.ranked if is_address(name))
     known = [*config.agents, *config.chains, *typable, *catalog.addresses.values(), *_CLIS]
     unusable = next((one for one in catalog.problems if _is_about(one.path, name) and one.kind in _UNUSABLE), None)
     if name in config.chains:
-        hint = f"{name} is a chain, and an agent or a program is needed here; to run it: hocket run --chain {name}"
+        hint = f"{name} is a chain, not an agent; to run it: hocket run --chain {name}"
     elif unusable:
-        hint = f"a file of that name is not used: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
+        hint = f"{unusable.path} is not used: line {unusable.line or 1}: {unusable.reason}"
     else:
         hint = did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST
     return UnknownAgent(
-        f"there is no agent {name!r} (looked in {', '.join(places)})"
+        f"there is no agent {name!r} (searched {', '.join(places)})"
         f" and no program {name!r} on PATH (searched {path_of(caller.env)})",
         hint,
     )
 
 
 _UNUSABLE = (SKIPPED, REFUSED)
-LIST = "`hocket agents` lists those that can run here"
+LIST = "`hocket agents` lists the agents that can run here"
 
 
 def _is_about(path: str, name: str) -> bool:

@@ -1,48 +1,45 @@
-"""The catalog as a routing table: plain values, in the shape that ``agents --json`` promises.
-
-Everything in a table is a copy, so whoever gets one may change it. What is in a catalog is decided in ``discovery``;
-how a person is told about it, elsewhere.
-"""
+"""The catalog as a routing table: a copy in plain values, in the shape of ``agents --json``."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hocket.catalog.entries import (
     GLOBAL,
-    LINKED,
     LOCATIONS,
     PROJECT,
     SOURCES,
     Catalog,
     Entry,
-    Open,
-    Place,
+    NeededApproval,
     Problem,
 )
+from hocket.providers.definition_files import LINKED
 
 Table = dict[str, Any]
-NeedsTrust = Callable[[Entry], Open]
+NeedsTrust = Callable[[Entry], NeededApproval]
 
 GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE = "global-only", "project-local-only", "project-local-override"
+CLI_LOADS = "claude_loads"
+"""The key of a problem that tells whether the CLI loads the file."""
 _MAX_BITS = 1024
-"""Of a number that is still written in digits: neither we nor whoever reads it can do so with one of any size."""
+"""Integers of more bits are written as hexadecimal text."""
 DOCUMENTED = (GLOBAL_ONLY, LOCAL_ONLY, LOCAL_OVERRIDE)
-"""Always there, and the only ones that count as the total: the two places that everybody has."""
+"""Always present, and the only ones in the total count."""
 FURTHER = tuple(source for source in SOURCES if source not in {GLOBAL, PROJECT})
 
 
-def nothing_to_approve(_entry: Entry) -> Open:
-    return Open()
+def nothing_to_approve(_entry: Entry) -> NeededApproval:
+    return NeededApproval()
 
 
 def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve) -> Table:
-    """All agents that can run, by name, tag and place; what they hide; and which files have something wrong."""
-    linked = _linked_paths(catalog.problems)
+    """Return all agents by name, tag and location, with overrides and problems."""
+    linked = frozenset(problem.path for problem in catalog.problems if problem.kind == LINKED)
     by_name = {
         name: _row(ranked, catalog.addresses[name], linked, needs_trust(ranked[0]))
         for name, ranked in catalog.ranked.items()
@@ -55,13 +52,13 @@ def routing_table(catalog: Catalog, needs_trust: NeedsTrust = nothing_to_approve
         "overrides": [_override(ranked) for ranked in catalog.ranked.values() if _kind(ranked) == LOCAL_OVERRIDE],
         "shadowed": [loser for ranked in catalog.ranked.values() for loser in _losers(ranked)],
         **_counts(by_location),
-        "problems": [_problem(problem) for problem in sorted(catalog.problems, key=_where)],
-        "places": [_place(place) for place in catalog.places],
+        "problems": [problem_row(problem) for problem in sorted(catalog.problems, key=_where)],
+        "places": [{**place._asdict(), "source": LOCATIONS[place.source]} for place in catalog.places],
     }
 
 
 def render(table: Mapping[str, Any]) -> bytes:
-    """What ``agents --json`` prints: one line in ASCII, without control characters."""
+    """Return the output of ``agents --json``: one line of ASCII without control characters."""
     text = json.dumps(table, allow_nan=False, separators=(",", ":"))
     return text.replace("\x7f", "\\u007f").encode() + b"\n"
 
@@ -70,7 +67,7 @@ def render(table: Mapping[str, Any]) -> bytes:
 
 
 def _kind(ranked: Sequence[Entry]) -> str:
-    """Where the agent comes from, in the words of the table's ``source``."""
+    """Return the table's ``source`` of an agent."""
     winner = ranked[0]
     if winner.source == GLOBAL:
         return GLOBAL_ONLY
@@ -83,7 +80,7 @@ def _hidden_global(ranked: Sequence[Entry]) -> Entry | None:
     return next((loser for loser in ranked[1:] if loser.source == GLOBAL), None)
 
 
-def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: Open) -> Table:
+def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: NeededApproval) -> Table:
     entry, kind = ranked[0], _kind(ranked)
     hidden = _hidden_global(ranked) if kind == LOCAL_OVERRIDE else None
     row = {
@@ -112,23 +109,13 @@ def _row(ranked: Sequence[Entry], address: str, linked: frozenset[str], needs: O
     return row | {"shadows": shadows, "needs_trust": list(needs.reasons), "trust_targets": list(needs.targets)}
 
 
-def _linked_paths(problems: Iterable[Problem]) -> frozenset[str]:
-    return frozenset(problem.path for problem in problems if problem.kind == LINKED)
-
-
 def _is_linked(path: str, linked: frozenset[str]) -> bool:
-    """Whether the file, or a folder that it lies in, is a link."""
-    return bool(linked) and any(part in linked for part in _upwards(path))
-
-
-def _upwards(path: str) -> Iterator[str]:
-    while len(path) > 1:
-        yield path
-        path = path.rpartition("/")[0]
+    """True if the file or a folder above it is a link."""
+    return any(path == link or path.startswith(f"{link}/") for link in linked)
 
 
 def plain(value: Any) -> Any:
-    """A copy that JSON can say: what a file's head may hold beyond that is spelled as text, and no number is lost."""
+    """Copy a value for JSON; what JSON cannot express becomes text."""
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -177,7 +164,7 @@ def _losers(ranked: Sequence[Entry]) -> list[Table]:
 
 def _override(ranked: Sequence[Entry]) -> Table:
     winner, hidden = ranked[0], _hidden_global(ranked)
-    assert hidden is not None  # noqa: S101 - only overrides are asked about
+    assert hidden is not None  # noqa: S101 - the caller passes overrides only
     return {
         "name": winner.name,
         "project_path": winner.path,
@@ -192,18 +179,14 @@ def _where(problem: Problem) -> tuple[str, int, str, str]:
     return problem.path, problem.line or 0, problem.kind, problem.reason
 
 
-def _problem(problem: Problem) -> Table:
+def problem_row(problem: Problem) -> Table:
     return {
         "path": problem.path,
         "line": problem.line,
         "reason": problem.reason,
-        "claude_loads": problem.claude_loads,
+        CLI_LOADS: problem.cli_loads,
         "kind": problem.kind,
     }
-
-
-def _place(place: Place) -> Table:
-    return {**place._asdict(), "source": LOCATIONS[place.source]}
 
 
 # --- Versions -----------------------------------------------------------------------------------------------
@@ -212,7 +195,7 @@ _VERSION = re.compile(r"[vV]?([0-9]{1,9}(?:\.[0-9]{1,9})*)(?:-([0-9A-Za-z.-]{1,6
 
 
 def newer(project: str, hidden: str) -> str | None:
-    """Which of two versions is the later one: "project", "global", "same"; None when nobody can tell."""
+    """Return which version is later: "project", "global" or "same"; None if they cannot be compared."""
     if project == hidden:
         return "same"
     ours, theirs = _order(project), _order(hidden)
@@ -224,7 +207,7 @@ def newer(project: str, hidden: str) -> str | None:
 
 
 def _order(version: str) -> tuple[Any, ...] | None:
-    """Something that sorts as versions do: by number, a preview before the release that it leads to."""
+    """Return a sort key: by number, a pre-release before its release."""
     found = _VERSION.fullmatch(version.strip())
     if found is None:
         return None

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import hocket.rehearsal
 from hocket import config
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import project_roots
 from hocket.cli import access
 from hocket.cli.dispatch import run_command
@@ -152,7 +152,9 @@ def _find_script(given: str | None, cwd: str) -> Path | None:
     """The given script, else the project's; None if there is none."""
     if given is not None:
         return Path(cwd, given)
-    return next((path for folder in project_roots(Look(), cwd, {}) if (path := Path(folder, SCRIPT)).exists()), None)
+    return next(
+        (path for folder in project_roots(FileProbe(), cwd, {}) if (path := Path(folder, SCRIPT)).exists()), None
+    )
 
 
 def _announce(rehearsal: Rehearsal, place: TempHome) -> None:

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, Catalog, Entry
-from hocket.catalog.fields import read_definition
-from hocket.catalog.files import AGENTS, is_claude_agent_path
+from hocket.catalog.files import AGENTS, is_claude_agent_path, read_definition
 from hocket.catalog.resolve import Sight, resolve
 from hocket.cli import access
 from hocket.cli.format import format_table
@@ -23,6 +22,7 @@ from hocket.config.loading import load
 from hocket.config.settings import Config, approve_command, edge_command, suggestion
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
+from hocket.providers.claude.privileges import mode_with, own_permission_mode
 from hocket.trust.approvals import (
     FILE,
     FOLDER,
@@ -38,7 +38,6 @@ from hocket.trust.approvals import (
 )
 from hocket.trust.check import PROGRAM, Needed, Reasons, authorize, known_agent, needed_approvals, reasons_of
 from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder
-from hocket.trust.privileges import mode_with, own_permission_mode
 from hocket.views.text import date_and_time, escape_invisible, one_line
 from hocket.workflows.git import Git
 

@@ -68,7 +68,7 @@ def load(cwd: str, home: str, environ: Environ | None = None) -> Config:
         own_mode=own_mode,
         wider_modes=tuple(_wider_modes(parts, own_mode)),
         users_home=user,
-        users_claude=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
+        user_config_dir=os.path.join(cwd, environ.get("CLAUDE_CONFIG_DIR") or os.path.join(user, ".claude")),
         **_merged(part.run for part in parts),
     )
 

@@ -37,6 +37,10 @@ class ClaudeConfig(NamedTuple):
     cross_session: str = CROSS_SESSION[0]
 
 
+DEFAULT_PERMISSION_MODE = ClaudeConfig().permission_mode
+"""The widest mode that still asks before it runs a command."""
+
+
 class AgentConfig(NamedTuple):
     """An alias: a name for an agent, with arguments and defaults."""
 
@@ -137,8 +141,16 @@ class Config(NamedTuple):
     wider_modes: tuple[WiderMode, ...] = ()
     """Modes of projects' files beyond ``own_mode``; those of aliases are checked where they are used."""
     users_home: str | None = None
-    users_claude: str | None = None
-    """The folder of the user's own Claude settings and definitions: never a project's, even inside one."""
+    user_config_dir: str | None = None
+    """The folder of the user's own CLI settings and definitions: never a project's, even inside one."""
+
+    @property
+    def default_model(self) -> str | None:
+        return self.claude.model
+
+    @property
+    def default_permission_mode(self) -> str:
+        return self.claude.permission_mode
 
     @property
     def ceiling(self) -> str:

@@ -1,9 +1,4 @@
-"""What of a project's needs the user's approval before it may run, and whether it has it.
-
-A project may bring agents along. One that hides an agent of the user's own, or asks for more than the user gives to
-every agent, runs only when the user has approved exactly that file, or vouches for its folder. How an approval is
-recorded is known to ``approvals``; what there is to see before one is given is in ``preview``.
-"""
+"""What of a project needs the user's approval before it may run, and whether it has it."""
 
 from __future__ import annotations
 
@@ -17,63 +12,55 @@ from typing import NamedTuple
 from hocket.catalog.configs import is_seeded
 from hocket.catalog.entries import (
     ALIAS,
-    CLI_NAMES,
     CONFIG,
     GLOBAL,
     LIBRARY,
     PLUGIN,
     PROJECT,
-    REFUSED,
     Catalog,
     Entry,
-    Open,
+    NeededApproval,
     Problem,
 )
-from hocket.catalog.fields import allowed_servers, cli_fields, read_definition, with_defaults
-from hocket.catalog.files import AGENTS, is_claude_agent_path
-from hocket.catalog.frontmatter import Head, decode, parse
+from hocket.catalog.files import find_in, read_definition
 from hocket.catalog.resolve import UncheckedAgent
 from hocket.catalog.routing_table import Table, routing_table
-from hocket.catalog.sources import find_in
 from hocket.chain.parse import is_path
 from hocket.config import config_files
 from hocket.config.loading import load
 from hocket.config.settings import AgentConfig, Config, is_wider
 from hocket.errors import BadDefinition, ConfigError, HocketError, NotTrusted
 from hocket.model import Agent, Definition, Vouched
-from hocket.trust.approvals import Approvals, Known, digest, not_trusted
-from hocket.trust.privileges import Widening, asks_for, own_permission_mode, unknown_widening, widening
+from hocket.providers.defining import CLI_NAMES, DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES
+from hocket.providers.definition_files import REFUSED, Widening
+from hocket.trust.approvals import AgentIdentity, Approvals, not_trusted
+from hocket.trust.folder_contents import digest
 
-_CLAUDE = "claude"
 PROGRAM = "executable"
-"""The provider of what is nobody's agent: it has the user's own rights."""
-_ASKING = ("hooks", "mcpServers", "permissionMode", "allowedMcpServers")
+"""The provider of plain programs, which have the user's own privileges."""
 _OWN_FOLDERS = ("agents", "agents-library")
 
 
 class Reasons(NamedTuple):
-    """Why something needs approval: what it asks for, and what of the user's it takes the place of."""
+    """Why something needs approval: the privileges it asks for, and what of the user's own it replaces."""
 
-    wishes: tuple[str, ...] = ()
+    privileges: tuple[str, ...] = ()
     replaced: str | None = None
     rival: str | None = None
-    """The definition whose place it takes, if it is one."""
+    """The path of the definition that it replaces."""
 
     def __bool__(self) -> bool:
-        return bool(self.wishes or self.replaced)
+        return bool(self.privileges or self.replaced)
 
     def in_words(self) -> list[str]:
         return [
-            *(f"asks for {wish}" for wish in self.wishes),
-            *([f"takes the place of {self.replaced}"] if self.replaced else []),
+            *(f"asks for {privilege}" for privilege in self.privileges),
+            *([f"replaces {self.replaced}"] if self.replaced else []),
         ]
 
 
 class Reached(NamedTuple):
-    """The words by which something was reached, and all that the user could have meant by them.
-
-    Nothing for a path, which hides nobody.
-    """
+    """The names by which something was found, and all entries with those names; none for a path."""
 
     words: tuple[str, ...] = ()
     rivals: tuple[Entry, ...] = ()
@@ -83,21 +70,21 @@ BY_PATH = Reached()
 
 
 def reached(words: Sequence[str], catalog: Catalog) -> Reached:
-    """A name that cannot be typed is meant by the address that it would have if nobody stood in its way."""
+    """Find the rivals for names; an address stands for all names that would have it."""
     names = dict.fromkeys(name for word in words for name in (word, *catalog.meant.get(word, ())))
     return Reached(tuple(words), tuple(entry for name in names for entry in catalog.ranked.get(name, ())))
 
 
 # --- Agents and configurations ------------------------------------------------------------------------------
 
-_BROUGHT = "what its folder brings along (settings, hooks, servers, CLAUDE.md, skills, sub-agents)"
+_FOLDER_PRIVILEGES = "the files of its folder (settings, hooks, servers, instructions, skills, sub-agents)"
 
 
 def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
-    """The agent with the rights that it has in a directory. Raises unless it may run."""
+    """Return the agent with its privileges in a directory. Raises NotTrusted unless it may run."""
     agent = found.agent
     if found.reads_folder:
-        agent = _with_rights(found, cwd, approvals, catalog)
+        agent = _with_privileges(found, cwd, approvals, catalog)
     if found.alias and found.alias.project:
         vouched = check_alias(found.name, found.alias, approvals, catalog(), agent)
         agent = replace(agent, vouched=(*agent.vouched, *vouched))
@@ -106,37 +93,37 @@ def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Ca
     return agent
 
 
-def _with_rights(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
+def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
     agent, alias, definition = found.agent, found.alias, found.agent.definition
     vouched: tuple[Vouched, ...] = ()
     if definition is not None:
-        # An alias of the user's that widens what it stands for is meant for what the user had in mind.
-        words = (*found.words, found.name) if found.words and gives_leave(alias, approvals) else found.words
+        # An alias of the user's that widens privileges is meant for the user's own agent.
+        words = (*found.words, found.name) if found.words and widens(alias, approvals) else found.words
         how = reached(words, catalog()) if words else BY_PATH
         own_mode = not (alias and alias.permission_mode)
         vouched = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
-    # Settings are read where it works, which a link may have put far away from the project that wrote it.
+    # Settings are read where it works, which a link may put outside of the project.
     place = agent.cwd or cwd
     folders = dict.fromkeys((place, *([found.owner] if found.owner else [])))
     if not all(map(approvals.trusts, folders)):
         disabled = approvals.disabled(place, definition.path if definition else None)
         return replace(agent, changed=approvals.changed(place), left_off=disabled, vouched=vouched)
     servers = approvals.untrusted_servers(place)
-    vouched += tuple(Vouched(found.name, one, (_BROUGHT,), strangers=servers) for one in folders)
+    vouched += tuple(Vouched(found.name, one, (_FOLDER_PRIVILEGES,), strangers=servers) for one in folders)
     return replace(agent, trusted=True, strangers=servers, vouched=vouched)
 
 
 def check_configuration(approvals: Approvals) -> None:
-    """Raise if an untrusted project's file gives agents a wider permission mode than the user does."""
+    """Raise NotTrusted if an untrusted project's file gives agents a wider permission mode than the user does."""
     for wider in approvals.config.wider_modes:
         if not approvals.trusts(wider.project):
             raise not_trusted(wider.speaker, [f"permission mode {wider.mode}"], wider.project, approvals)
 
 
 def configuration(cwd: str, home: str, environ: Mapping[str, str]) -> tuple[Approvals, list[Problem]]:
-    """The configuration of a directory for a listing: an unusable file is a problem, not an error.
+    """Load the configuration of a directory for a listing: an unusable file is a problem, not an error.
 
-    A project's file that asks for more than it may have is a problem too, but its values are still listed.
+    A project's file that asks for too much is a problem too, but its values are listed.
     """
     looked = tuple(place.path for place in config_files(cwd, home, environ))
     try:
@@ -159,7 +146,7 @@ def _config_problem(looked: Sequence[str], error: HocketError) -> Problem:
 
 
 def table_of(catalog: Catalog, approvals: Approvals) -> Table:
-    """The routing table, with what each agent needs approval for."""
+    """Return the routing table, with what each agent needs approval for."""
     return routing_table(catalog, lambda entry: needs(entry, catalog, approvals))
 
 
@@ -169,36 +156,34 @@ def table_of(catalog: Catalog, approvals: Approvals) -> Table:
 def reasons_of(
     definition: Definition, owner: str | None, approvals: Approvals, how: Reached = BY_PATH, own_mode: bool = True
 ) -> Reasons:
-    """Why a definition needs approval, approved or not. None where it is the user's own (no ``owner``).
+    """Return why a definition needs approval, approved or not; nothing for the user's own (no ``owner``).
 
-    Its permission mode does not count where another stands above it (``own_mode`` false).
+    ``own_mode`` is false if an alias replaces its permission mode.
     """
     if owner is None:
         return Reasons()
     own = [rival for rival in how.rivals if _is_own(rival)]
-    wishes = _wishes(definition, approvals, own_mode)
-    if wishes and (_is_users(definition.path, approvals) or any(_same(definition.path, rival.path) for rival in own)):
-        wishes = []
+    privileges = _privileges(definition, approvals, own_mode)
+    if _is_users(definition.path, approvals) or any(_same(definition.path, rival.path) for rival in own):
+        privileges = []
     first = own[0] if own else None
-    if first is not None and _same(definition.path, first.path):
-        return Reasons(tuple(wishes))
-    if not how.words:
-        return Reasons(tuple(wishes))
+    if not how.words or (first is not None and _same(definition.path, first.path)):
+        return Reasons(tuple(privileges))
     replaced = _replaced((*how.words, definition.name), first, approvals)
-    return Reasons(tuple(wishes), replaced, first.path if first else None)
+    return Reasons(tuple(privileges), replaced, first.path if first else None)
 
 
 def check_definition(
     definition: Definition, owner: str | None, approvals: Approvals, how: Reached = BY_PATH, own_mode: bool = True
 ) -> tuple[Vouched, ...]:
-    """Raise unless a definition may run: it needs no approval, or it has one for exactly what it says."""
+    """Raise NotTrusted unless a definition needs no approval, or has one for its exact content."""
     reasons = reasons_of(definition, owner, approvals, how, own_mode)
     if not reasons or owner is None:
         return ()
     path = definition.path
     if not approvals.lists(owner) and not _was_approved(definition, approvals):
-        raise not_trusted(path, reasons.wishes, path, approvals, reasons.replaced)
-    return (Vouched(path, owner, reasons.wishes, reasons.replaced, path, _digest(path, approvals)),)
+        raise not_trusted(path, reasons.privileges, path, approvals, reasons.replaced)
+    return (Vouched(path, owner, reasons.privileges, reasons.replaced, path, _digest(path, approvals)),)
 
 
 def _digest(path: str, approvals: Approvals) -> str | None:
@@ -208,44 +193,39 @@ def _digest(path: str, approvals: Approvals) -> str | None:
 
 
 def _was_approved(definition: Definition, approvals: Approvals) -> bool:
-    """Whether the approved content says what was read: since then somebody may have put it back into its file."""
-    try:
+    """True if the approved content is what was read: the file may have been changed and restored in between."""
+    with suppress(NotTrusted, BadDefinition):
         content = approvals.cover.file(definition.path)
-    except NotTrusted:
-        return False
-    return approvals.trusts_file(definition.path, content) and _says(content, definition)
+        if approvals.trusts_file(definition.path, content):
+            approved = DEFINITIONS.parse_definition(content, definition.path, _stem(definition.path))
+            return replace(approved, allowed_agents=definition.allowed_agents, name=definition.name) == definition
+    return False
 
 
-def _says(content: bytes, definition: Definition) -> bool:
-    head = parse(content)
-    if isinstance(head, Head):
-        stem = os.path.basename(definition.path).removesuffix(".md")
-        allowed = allowed_servers(head.values)
-        same_servers = (None if allowed is None else tuple(allowed)) == definition.allowed_servers
-        return same_servers and dict(cli_fields(with_defaults(head, stem))) == dict(definition.fields)
-    return decode(content).strip() == definition.fields.get("prompt")
+def _stem(path: str) -> str:
+    return os.path.basename(path).removesuffix(".md")
 
 
-def _wishes(definition: Definition, approvals: Approvals, own_mode: bool) -> list[str]:
-    mode = own_permission_mode(definition) if own_mode else None
+def _privileges(definition: Definition, approvals: Approvals, own_mode: bool) -> list[str]:
+    mode = PRIVILEGES.permission_mode(definition) if own_mode else None
     return [
-        *asks_for(definition),
+        *PRIVILEGES.requested(definition),
         *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
     ]
 
 
 def _is_own(entry: Entry) -> bool:
-    """Whether an entry is what the user chose: written by the user, or put there on purpose."""
+    """True for an entry that the user wrote or installed."""
     if entry.project is not None:
         return False
     return entry.source in (GLOBAL, LIBRARY, ALIAS, PLUGIN) or (entry.source == CONFIG and not is_seeded(entry))
 
 
 def _is_users(path: str, approvals: Approvals) -> bool:
-    """Whether a path leads to a file in the user's own folders: whoever links to it brings nothing of his own."""
-    if approvals.config.users_claude is None:
+    """True if a path leads to a file in the user's own folders: a link to it adds nothing."""
+    if approvals.config.user_config_dir is None:
         return False
-    folders = (os.path.realpath(os.path.join(approvals.config.users_claude, name)) for name in _OWN_FOLDERS)
+    folders = (os.path.realpath(os.path.join(approvals.config.user_config_dir, name)) for name in _OWN_FOLDERS)
     real = os.path.realpath(path)
     return any(real.startswith(f"{folder}/") for folder in folders)
 
@@ -255,12 +235,12 @@ def _same(path: str, other: str) -> bool:
 
 
 def _replaced(words: Sequence[str], first: Entry | None, approvals: Approvals) -> str | None:
-    """What the user would get by these words without the project."""
+    """Return what the user would get by these names without the project."""
     if first is not None:
         return f"your own agent {first.path}"
     for word in words:
         if word in approvals.config.own_agents:
-            return f"your own name for it in {approvals.config.own_agents[word].source}"
+            return f"your own alias in {approvals.config.own_agents[word].source}"
         if word in CLI_NAMES:
             return f"the {word} CLI"
     return None
@@ -270,73 +250,88 @@ def _replaced(words: Sequence[str], first: Entry | None, approvals: Approvals) -
 
 
 def reasons_of_alias(alias: AgentConfig, approvals: Approvals, how: Reached) -> Reasons:
-    """Why a name in a project's configuration needs the folder's approval, given or not; its arguments aside."""
+    """Return why an alias of a project needs the folder's approval, given or not; its arguments aside."""
     if alias.project is None:
         return Reasons()
     mode, tools = alias.permission_mode, alias.allowed_tools
-    wishes = [
+    privileges = [
         *([f"permission mode {mode}"] if mode and is_wider(mode, approvals.config.ceiling) else []),
         *([f"allowed_tools ({tools}), which it may then use without asking"] if tools else []),
     ]
     own = next((rival for rival in how.rivals if _is_own(rival)), None)
-    # What it says is laid over whatever has the name, so it need not name another agent to be in the way.
-    return Reasons(tuple(wishes), _replaced(how.words, own, approvals))
+    # It also changes an agent of the same name, so it replaces one even without naming another.
+    return Reasons(tuple(privileges), _replaced(how.words, own, approvals))
 
 
-def gives_leave(alias: AgentConfig | None, approvals: Approvals) -> bool:
-    """Whether an alias lets whatever it stands for do more, so that it matters what that turns out to be."""
+def widens(alias: AgentConfig | None, approvals: Approvals) -> bool:
+    """True if an alias widens the privileges of what it stands for."""
     if alias is None:
         return False
     mode = alias.permission_mode or approvals.config.ceiling
-    return is_wider(mode, approvals.config.ceiling) or bool(alias.allowed_tools or widening(alias.args, mode))
+    return is_wider(mode, approvals.config.ceiling) or bool(
+        alias.allowed_tools or PRIVILEGES.widening(alias.args, mode)
+    )
 
 
 def check_alias(
     name: str, alias: AgentConfig, approvals: Approvals, catalog: Catalog, agent: Agent
 ) -> tuple[Vouched, ...]:
-    """Raise unless a name may mean what a project's configuration says. A plain program has no use for wishes."""
+    """Raise NotTrusted unless a project's alias may be used. Privileges mean nothing to a plain program."""
     reasons = reasons_of_alias(alias, approvals, reached((name,), catalog))
     if agent.provider == PROGRAM:
-        reasons = reasons._replace(wishes=())
+        reasons = reasons._replace(privileges=())
     if not reasons or not alias.project:
         return ()
     return _checked(
-        Vouched(f'{alias.source}: agent "{name}"', alias.project, reasons.wishes, reasons.replaced), approvals
+        Vouched(f'{alias.source}: agent "{name}"', alias.project, reasons.privileges, reasons.replaced), approvals
     )
 
 
-class Given(NamedTuple):
-    """Arguments that a configuration gives to an agent, and who says so."""
+class ConfiguredArguments(NamedTuple):
+    """Arguments that a configuration gives to an agent, and where."""
 
     where: str
     project: str | None
-    """The folder whose own file has them; None for what the user wrote or typed."""
+    """The folder whose file has them; None for the user's own."""
     args: Sequence[str]
     before: Sequence[str] = ()
-    """What stands before them on the command line, from another place."""
+    """The arguments before them on the command line, from elsewhere."""
 
 
 def widening_of(agent: Agent, args: Sequence[str], mode: str, before: Sequence[str] = ()) -> Widening | None:
-    """The first of these arguments that lets an agent do more than its permission mode and the ones ``before`` do."""
-    return widening(args, mode, before) if agent.provider == _CLAUDE else unknown_widening(args)
+    """Return the first argument that allows more than the permission mode and the arguments ``before`` do.
+
+    Of a CLI whose flags are not known, only the choice of a model is known to widen nothing.
+    """
+    if agent.provider == DEFINING_PROVIDER:
+        return PRIVILEGES.widening(args, mode, before)
+    words = iter(args)
+    for word in words:
+        if word in ("-m", "--model"):
+            next(words, None)
+        elif not word.startswith("--model="):
+            return Widening(word, "may let it do more than its permission mode")
+    return None
 
 
-def check_arguments(given: Given, agent: Agent, default_mode: str, approvals: Approvals) -> tuple[Vouched, ...]:
-    """Raise when an untrusted project gives a CLI an argument by which it could do more."""
+def check_arguments(
+    given: ConfiguredArguments, agent: Agent, default_mode: str, approvals: Approvals
+) -> tuple[Vouched, ...]:
+    """Raise NotTrusted if an untrusted project gives a CLI an argument by which it could do more."""
     if agent.provider == PROGRAM or given.project is None:
         return ()
-    mode = agent.permission_mode or own_permission_mode(agent.definition) or default_mode
+    mode = agent.permission_mode or PRIVILEGES.permission_mode(agent.definition) or default_mode
     found = widening_of(agent, given.args, mode, given.before)
     if not found:
         return ()
     return _checked(Vouched(given.where, given.project, (f"{found.argument}, which {found.reason}",)), approvals)
 
 
-# --- What was approved, later -------------------------------------------------------------------------------
+# --- Later checks -------------------------------------------------------------------------------------------
 
 
 def _checked(vouched: Vouched, approvals: Approvals) -> tuple[Vouched]:
-    """What needs the approval of a folder, which it has."""
+    """Raise NotTrusted unless the folder is trusted."""
     if not approvals.trusts(vouched.folder):
         target = approvals.changed(vouched.folder) or vouched.folder
         raise not_trusted(vouched.what, vouched.wishes, target, approvals, vouched.replaced)
@@ -344,21 +339,21 @@ def _checked(vouched: Vouched, approvals: Approvals) -> tuple[Vouched]:
 
 
 def check_again(vouched: Vouched, approvals: Approvals) -> None:
-    """Raise unless the user still vouches for what was started once."""
+    """Raise NotTrusted unless an approval that a run relied on still holds."""
     if vouched.file is None:
         _checked(vouched, approvals)
     elif not approvals.lists(vouched.folder):
         _check_file_again(vouched, vouched.file, approvals)
     if vouched.strangers is not None:
-        check_strangers(vouched.what, vouched.folder, vouched.strangers, approvals)
+        check_untrusted_servers(vouched.what, vouched.folder, vouched.strangers, approvals)
 
 
-def check_strangers(what: str, folder: str, known: Collection[str], approvals: Approvals) -> None:
-    """Raise if servers are written above a folder that nobody trusts and that were not kept off at first."""
+def check_untrusted_servers(what: str, folder: str, known: Collection[str], approvals: Approvals) -> None:
+    """Raise NotTrusted if there are untrusted servers above a folder besides the known ones."""
     if new := set(approvals.untrusted_servers(folder)).difference(known):
         raise NotTrusted(
-            f"{what} would get servers that are written above {folder} since: {', '.join(sorted(new))}",
-            "look at the .mcp.json there, and approve its folder with hocket trust; a new run starts without them",
+            f"{what} would get new MCP servers from above {folder}: {', '.join(sorted(new))}",
+            "review the .mcp.json there and approve its folder with hocket trust; a new run starts without them",
         )
 
 
@@ -367,16 +362,16 @@ def _check_file_again(vouched: Vouched, file: str, approvals: Approvals) -> None
         raise not_trusted(vouched.what, vouched.wishes, file, approvals, vouched.replaced)
     if _digest(file, approvals) != vouched.sha256:
         raise NotTrusted(
-            f"{file} is another than it was then, and what it was then is not approved any more",
-            "a new run starts with what is approved now",
+            f"{file} has changed, and its earlier content is no longer approved",
+            "start a new run, which uses the approved content",
         )
 
 
 # --- Edges --------------------------------------------------------------------------------------------------
 
 
-def known_agent(name: str, agent: Agent, approvals: Approvals, catalog: Callable[[], Catalog]) -> Known:
-    """By which name and place an edge means an agent that was found by a name, an address or a path."""
+def known_agent(name: str, agent: Agent, approvals: Approvals, catalog: Callable[[], Catalog]) -> AgentIdentity:
+    """Return how an edge names an agent that was found by a name, an address or a path."""
     if agent.alias:
         real = name if name in approvals.config.agents else catalog().find(name)[0].name
     elif agent.definition:
@@ -384,8 +379,8 @@ def known_agent(name: str, agent: Agent, approvals: Approvals, catalog: Callable
     else:
         real = os.path.realpath(agent.path) if is_path(name) else name
     if agent.definition:
-        return Known(real, os.path.realpath(agent.definition.path))
-    return Known(real, os.path.realpath(agent.path) if agent.provider == PROGRAM else None)
+        return AgentIdentity(real, os.path.realpath(agent.definition.path))
+    return AgentIdentity(real, os.path.realpath(agent.path) if agent.provider == PROGRAM else None)
 
 
 # --- Entries of a catalog -----------------------------------------------------------------------------------
@@ -402,13 +397,13 @@ class Needed(NamedTuple):
 
 
 def needed_approvals(entry: Entry, catalog: Catalog, approvals: Approvals) -> list[Needed]:
-    """What has to be approved before an entry can run under its name, whether it is or not."""
+    """Return what has to be approved before an entry can run under its name, approved or not."""
     alias = approvals.config.agents.get(entry.name)
     found = []
     if alias and alias.project:
         reasons = reasons_of_alias(alias, approvals, reached(_words(entry, catalog), catalog))
-        if not _is_claudes(entry, catalog):
-            reasons = reasons._replace(wishes=())
+        if not _has_permission_modes(entry, catalog):
+            reasons = reasons._replace(privileges=())
         if reasons:
             found.append(Needed(alias.project, True, reasons, approvals.trusts(alias.project)))
     meant = _meant(entry, catalog, approvals)
@@ -425,14 +420,16 @@ def _is_approved(meant: _Meant, approvals: Approvals) -> bool:
     return approvals.lists(meant.project) or approvals.trusts_file(meant.path)
 
 
-def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> Open:
-    """Why an entry cannot run before somebody approves it; empty when it can."""
+def needs(entry: Entry, catalog: Catalog, approvals: Approvals) -> NeededApproval:
+    """Return what is left to approve before an entry can run."""
     left = [one for one in needed_approvals(entry, catalog, approvals) if not one.approved]
-    return Open(tuple(words for one in left for words in one.reasons.in_words()), tuple(one.target for one in left))
+    return NeededApproval(
+        tuple(words for one in left for words in one.reasons.in_words()), tuple(one.target for one in left)
+    )
 
 
 class _Meant(NamedTuple):
-    """The definition of a project's that an entry stands for."""
+    """The definition of a project that an entry stands for."""
 
     path: str
     project: str
@@ -445,45 +442,45 @@ def _words(entry: Entry, catalog: Catalog) -> tuple[str, ...]:
 
 
 def _meant(entry: Entry, catalog: Catalog, approvals: Approvals) -> _Meant | None:
-    """None for what is the user's own, or no definition at all."""
+    """Return None for the user's own, or without a definition."""
     if entry.source == PROJECT and entry.project is not None:
         return _Meant(entry.path, entry.project, reached(_words(entry, catalog), catalog), entry)
     if entry.source != ALIAS or not entry.target:
         return None
-    path = _claude_path(entry.target, catalog, approvals)
+    path = _definition_path(entry.target, catalog, approvals)
     if path is not None:
-        return _Meant(path, path.rpartition(AGENTS)[0] or "/", BY_PATH, None)
+        return _Meant(path, path.rpartition(DEFINITIONS.marker)[0] or "/", BY_PATH, None)
     behind = next((one for one in catalog.find(entry.target) if one.source != ALIAS), None)
     meant = _meant(behind, catalog, approvals) if behind else None
-    if meant and entry.project is None and gives_leave(approvals.config.agents.get(entry.name), approvals):
+    if meant and entry.project is None and widens(approvals.config.agents.get(entry.name), approvals):
         return meant._replace(how=reached((*meant.how.words, entry.name), catalog))
     return meant
 
 
-def _claude_path(target: str, catalog: Catalog, approvals: Approvals) -> str | None:
-    """The file that an alias names, if it names a definition by its path."""
+def _definition_path(target: str, catalog: Catalog, approvals: Approvals) -> str | None:
+    """Return the file of an alias that names a definition by its path."""
     if target.startswith("~/") and approvals.config.users_home:
         target = approvals.config.users_home.rstrip("/") + target[1:]
     path = os.path.normpath(os.path.join(catalog.cwd or "/", target))
-    if "/" not in target or not is_claude_agent_path(path):
+    if "/" not in target or not DEFINITIONS.is_definition_path(path):
         return None
     file = path if path.endswith(".md") else f"{path}.md"
     folder, _, name = file.removesuffix(".md").rpartition("/")
     return file if os.path.exists(file) else find_in(folder, name) or file
 
 
-def _is_claudes(entry: Entry, catalog: Catalog) -> bool:
-    """Whether it is Claude that runs: a plain program has no use for permission modes."""
+def _has_permission_modes(entry: Entry, catalog: Catalog) -> bool:
+    """False for a plain program."""
     target = entry.target or entry.name
     others = (one for one in catalog.find(target) if one.source != ALIAS)
     path = os.path.join(catalog.cwd or "/", target)
-    return entry.source != ALIAS or target == _CLAUDE or is_claude_agent_path(path) or any(others)
+    return entry.source != ALIAS or target == DEFINING_PROVIDER or DEFINITIONS.is_definition_path(path) or any(others)
 
 
 def _read(path: str, entry: Entry | None) -> Definition | None:
-    """The definition behind an entry. Most ask for nothing, and what is known of them already is enough."""
-    if entry and not any(key in entry.metadata for key in _ASKING):
+    """Read the definition of an entry, unless its metadata shows that it asks for nothing."""
+    if entry and not any(key in entry.metadata for key in PRIVILEGES.requesting_fields):
         return Definition(entry.name, {}, path)
     with suppress(BadDefinition):
-        return read_definition(path, os.path.basename(path).removesuffix(".md"))
+        return read_definition(path, _stem(path))
     return None

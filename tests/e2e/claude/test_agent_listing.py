@@ -17,7 +17,7 @@ from e2e.claude.unusual_definitions import definitions
 from patience import PATIENCE
 
 from hocket.catalog.entries import Scan
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.sources import projects
 
 CORPORA = os.environ.get("HOCKET_CORPORA")
@@ -58,13 +58,13 @@ def write(project: Path, contents: dict[str, bytes]) -> Path:
 
 
 def scanned(project: Path) -> Scan:
-    (found,) = projects(Look(), str(project), {})
+    (found,) = projects(FileProbe(), str(project), {})
     return found.scan
 
 
 def refused_by_us_alone(scan: Scan) -> set[str]:
     """The names of files that we refuse and the CLI loads: each file is called like its agent."""
-    stems = (Path(problem.path).stem for problem in scan.problems if problem.kind == "refused" and problem.claude_loads)
+    stems = (Path(problem.path).stem for problem in scan.problems if problem.kind == "refused" and problem.cli_loads)
     return {match[0] for stem in stems if (match := NAME.match(stem))}
 
 

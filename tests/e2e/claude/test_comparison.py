@@ -7,22 +7,8 @@ from pathlib import Path
 import pytest
 from e2e.claude.comparison import Comparison, Listed, Row, compare
 
-from hocket.catalog.entries import (
-    ALIAS,
-    CONFIG,
-    DUPLICATE,
-    GLOBAL,
-    HIDDEN,
-    LIBRARY,
-    MANAGED,
-    ODD,
-    PLUGIN,
-    PROJECT,
-    REFUSED,
-    Catalog,
-    Entry,
-    Problem,
-)
+from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED
 
 BUILT_IN = [Listed("Explore", "looks around", "inherit"), Listed("claude", "does all", None)]
 

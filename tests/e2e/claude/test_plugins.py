@@ -17,7 +17,7 @@ from catalog.plugged import ALPHA, User, head, put
 from e2e.claude.setup import ENVIRONMENT, ClaudeSetup, real_cli, says
 from patience import PATIENCE
 
-from hocket.catalog.file_probe import Look
+from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.plugins import definition
 from hocket.catalog.servers import resolve_servers, select
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition
@@ -190,7 +190,7 @@ def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
 ) -> None:
     put(user.home / ".claude.json", {"mcpServers": {"mine": server(world)}})
     put(user.project / ".mcp.json", {"mcpServers": {"theirs": server(world)}})
-    found = resolve_servers(Look(), str(user.project), user.env, project_too=True)
+    found = resolve_servers(FileProbe(), str(user.project), user.env, project_too=True)
     chosen = select(found.servers, allowed)
     made = Definition("rev", {"description": "d", "prompt": "You review."}, "/p/rev.md")
     init = started(claude, user, agent_of(made, trusted=True), LaunchRequest(servers=chosen.servers), world / "run")
@@ -216,6 +216,6 @@ def test_an_agents_own_hooks_and_servers_work_where_its_folders_do_not(
     init = started(claude, user, agent_of(made), LaunchRequest(), world / "run")
     assert running(init)[0] == ["own"]
     assert ((world / "own_hook").exists(), (world / "their_hook").exists()) == (True, False)
-    named = resolve_servers(Look(), str(user.project), user.env, project_too=True).servers
+    named, _ = resolve_servers(FileProbe(), str(user.project), user.env, trusted=True)
     init = started(claude, user, agent_of(made), LaunchRequest(servers=named), world / "again")
     assert running(init)[0] == ["own", "theirs"]

@@ -14,7 +14,7 @@ from patience import PATIENCE
 from world import Hocket
 
 from hocket.model import DEFAULT_MARKER
-from hocket.trust.privileges import widening
+from hocket.providers.claude.privileges import widening
 
 pytestmark = pytest.mark.shared_server
 

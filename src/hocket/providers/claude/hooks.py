@@ -1,26 +1,23 @@
-"""Hooks as the CLI demands them in a definition: which mistakes make it drop the whole file.
-
-Of a file it is that strict about the two events alone in which a hook may say no. In others a mistake only costs the
-hooks themselves, unless the CLI is handed them: then it does not start. The rules are what was measured of it.
-"""
+"""Hooks of a definition: which mistakes make the CLI drop the file, or refuse to start."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 STRICT_EVENTS = ("PreToolUse", "PermissionRequest")
+"""Events for which the CLI drops the whole file because of a malformed hook (measured)."""
 
 
 def complaint_about_hooks(hooks: Mapping[str, Any]) -> str | None:
-    """Why the CLI drops a definition with these hooks; None when it takes it."""
+    """Return why the CLI drops a definition with these hooks, or None."""
     reasons = (reason for event in STRICT_EVENTS for reason in _about_event(event, hooks.get(event)))
-    return next((f"its hooks cannot be used: {reason}" for reason in reasons), None)
+    return next((f"invalid hooks: {reason}" for reason in reasons), None)
 
 
 def are_usable(entries: Any) -> bool:
-    """Whether the CLI starts when it is handed these hooks of an event: there it is as strict about all events."""
+    """True if the CLI starts when it is handed these hooks, which it checks strictly for every event."""
     return isinstance(entries, list) and bool(entries) and not any(_about_event("", entries))
 
 
@@ -39,7 +36,7 @@ def _about_entry(place: str, entry: Any) -> Iterator[str]:
         yield f"{place} has no list of hooks"
         return
     if "matcher" in entry and not _is_text(entry["matcher"]):
-        yield f"{place} has a matcher that is not a text"
+        yield f"{place} has a matcher that is not a string"
     for number, hook in enumerate(entry["hooks"], 1):
         yield from _about_hook(f"hook {number} in {place}", hook)
 
@@ -48,7 +45,7 @@ def _about_hook(place: str, hook: Any) -> Iterator[str]:
     kind = hook.get("type") if isinstance(hook, dict) else None
     rules = _RULES.get(kind) if isinstance(kind, str) else None
     if rules is None:
-        yield f"{place} is of no type that the CLI knows"
+        yield f"{place} has an unknown type"
         return
     yield from (f"{place} has no {key}" for key in rules.needed if key not in hook)
     for key, rule in (rules.needed | rules.possible).items():
@@ -91,31 +88,12 @@ def _is_shell(value: Any) -> bool:
     return isinstance(value, str) and value in ("bash", "powershell")
 
 
-_IGNORED_AROUND = "".join(map(chr, range(0x21)))
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):", re.IGNORECASE)
-_WITH_HOST = ("http", "https", "ws", "wss", "ftp")
-_HOST_AND_PORT = re.compile(
-    r"(?P<host>\[[0-9a-f:.]+\]|(?:%[0-9a-f]{2}|[^\x00-\x20\x7f#%/:<>?@\[\\\]^|])*+)(?::(?P<port>[0-9]*+))?",
-    re.IGNORECASE,
-)
-_LAST_PORT = 65535
-
-
-def _is_address(value: Any) -> bool:
-    """Whether a browser would take it for an address. Which numbers are hosts is left out: nobody mistypes those."""
-    text = re.sub("[\t\n\r]", "", value.strip(_IGNORED_AROUND)) if isinstance(value, str) else ""
-    scheme = _SCHEME.match(text)
-    if scheme is None:
+def _is_url(value: Any) -> bool:
+    try:
+        parts = urlsplit(value) if isinstance(value, str) else None
+        return parts is not None and bool(parts.scheme and (parts.hostname or parts.path)) and parts.port != 0
+    except ValueError:
         return False
-    rest, needs_host = text[scheme.end() :], scheme[1].lower() in _WITH_HOST
-    if not needs_host and not rest.startswith("//"):
-        return True
-    authority = re.split(r"[/\\?#]", rest.lstrip("/\\") if needs_host else rest[2:], maxsplit=1)[0]
-    found = _HOST_AND_PORT.fullmatch(authority.rpartition("@")[2])
-    if found is None or (needs_host and not found["host"]):
-        return False
-    digits = (found["port"] or "").lstrip("0")
-    return len(digits) <= len(str(_LAST_PORT)) and int(digits or "0") <= _LAST_PORT
 
 
 # --- Types of hooks -----------------------------------------------------------------------------------------
@@ -127,14 +105,14 @@ class _Rule(NamedTuple):
 
 
 class _Rules(NamedTuple):
-    """The keys of one type of hook. Those that are unknown do no harm."""
+    """The keys of one type of hook; unknown keys are ignored."""
 
     needed: dict[str, _Rule]
     possible: dict[str, _Rule]
 
 
-_TEXT, _FILLED, _FLAG = _Rule(_is_text, "a text"), _Rule(_is_filled, "a text"), _Rule(_is_flag, "true or false")
-_TEXTS, _MAPPING = _Rule(_are_texts, "a list of texts"), _Rule(_is_mapping, "a list of keys with values")
+_TEXT, _FILLED, _FLAG = _Rule(_is_text, "a string"), _Rule(_is_filled, "a string"), _Rule(_is_flag, "true or false")
+_TEXTS, _MAPPING = _Rule(_are_texts, "a list of strings"), _Rule(_is_mapping, "a mapping")
 _EVERY = {"if": _TEXT, "timeout": _Rule(_is_time, "a number above 0"), "statusMessage": _TEXT, "once": _FLAG}
 _RULES: Mapping[str, _Rules] = {
     "command": _Rules(
@@ -150,8 +128,8 @@ _RULES: Mapping[str, _Rules] = {
     "prompt": _Rules({"prompt": _TEXT}, {**_EVERY, "model": _TEXT, "continueOnBlock": _FLAG}),
     "agent": _Rules({"prompt": _TEXT}, {**_EVERY, "model": _TEXT}),
     "http": _Rules(
-        {"url": _Rule(_is_address, "an address")},
-        {**_EVERY, "headers": _Rule(_are_headers, "a list of keys with texts"), "allowedEnvVars": _TEXTS},
+        {"url": _Rule(_is_url, "a URL")},
+        {**_EVERY, "headers": _Rule(_are_headers, "a mapping of strings"), "allowedEnvVars": _TEXTS},
     ),
     "mcp_tool": _Rules(dict.fromkeys(["server", "tool"], _TEXT), {**_EVERY, "input": _MAPPING}),
 }

@@ -1,0 +1,307 @@
+"""Claude's agent files: where they are, which fields they have, and how the CLI takes each value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+from hocket.config import PERMISSION_MODES
+from hocket.errors import BadDefinition
+from hocket.model import Definition
+from hocket.providers.claude.frontmatter import decode, end_of, parse, split, texts, tidy
+from hocket.providers.claude.hooks import are_usable, complaint_about_hooks
+from hocket.providers.claude.paths import (
+    default_user_folder,
+    is_definition_path,
+    largest_file,
+    managed_folder,
+    marker,
+    parse_definition_path,
+    project_folder,
+    user_folder,
+    variables,
+)
+from hocket.providers.claude.plugins import (
+    enabled_plugins,
+    managed_settings,
+    plugin_agent_name,
+    plugin_folder,
+    plugin_head,
+)
+from hocket.providers.claude.servers import configured_servers
+from hocket.providers.definition_files import ODD, REFUSED, Fault, Head, has_control_character, shown
+
+__all__ = [
+    "cli_fields",
+    "complaint",
+    "configured_servers",
+    "default_user_folder",
+    "enabled_plugins",
+    "end_of",
+    "ignored_fields",
+    "instructions",
+    "is_definition_path",
+    "largest_file",
+    "managed_folder",
+    "managed_settings",
+    "marker",
+    "normalise_model",
+    "parse",
+    "parse_definition",
+    "parse_definition_path",
+    "plugin_agent_name",
+    "plugin_folder",
+    "plugin_head",
+    "project_folder",
+    "restricted_fields",
+    "summary",
+    "user_folder",
+    "variables",
+    "with_defaults",
+]
+
+MAX_NAME = 256
+"""In UTF-16 code units, as the CLI counts."""
+DEFAULT_VERSION = "1.0.0"
+_HAIKU = "claude-haiku-4-5-20251001"
+
+
+# --- Definitions --------------------------------------------------------------------------------------------
+
+_HINT = "a definition begins with ---, then name: and description:, then --- and its instructions"
+
+
+def parse_definition(content: bytes, path: str, stem: str | None = None) -> Definition:
+    """Parse an agent file. Raises BadDefinition.
+
+    With a ``stem`` the file was named by its path: a missing name or missing frontmatter is replaced by the stem.
+    Frontmatter that is present but unreadable stays an error, because its restrictions would be lost.
+    """
+    head = parse(content)
+    if stem is not None:
+        head = with_defaults(head, stem) if isinstance(head, Head) else _without_frontmatter(head, content, stem)
+    fault = head if isinstance(head, Fault) else complaint(head)
+    if isinstance(head, Fault) or fault:
+        assert fault  # noqa: S101 - a Fault is its own complaint
+        raise BadDefinition(f"{path}, line {fault.line}: {fault.reason}", _HINT)
+    agents, servers = (_whitelist(head.values, key) for key in ("allowedAgents", "allowedMcpServers"))
+    return Definition(head.values["name"], cli_fields(head), path, agents, servers)
+
+
+def _without_frontmatter(fault: Fault, content: bytes, stem: str) -> Head | Fault:
+    text = decode(content)
+    has_none = not text.startswith("---") and split(text)[0] is None
+    return Head({"name": stem, "description": stem}, tidy(text)) if has_none and text.strip() else fault
+
+
+def _whitelist(values: Mapping[str, Any], key: str) -> tuple[str, ...] | None:
+    # A malformed list allows nothing: a mistake must not widen what an agent may do.
+    return None if values.get(key) is None else tuple(texts(values[key]))
+
+
+def instructions(content: bytes, path: str) -> Head:
+    """Parse a file of instructions, in which frontmatter is optional but must be readable. Raises BadDefinition."""
+    head = parse(content)
+    if isinstance(head, Head):
+        return head
+    text = decode(content)
+    if text.startswith("---") and split(text)[0] is not None:
+        raise BadDefinition(f"{path}, line {head.line}: {head.reason}")
+    return Head({}, text.strip())
+
+
+def with_defaults(head: Head, stem: str) -> Head:
+    """Use the file's stem as name and description where the frontmatter has none."""
+    missing = {key: stem for key in ("name", "description") if head.values.get(key) in (None, "")}
+    return head._replace(values={**head.values, **missing})
+
+
+def complaint(head: Head) -> Fault | None:
+    """Return why the CLI would not load this definition, or None. Control characters in a name are our own rule."""
+    name, description, hooks = (head.values.get(key) for key in ("name", "description", "hooks"))
+    reason = _complaint_about_name(name)
+    if reason:
+        return Fault(head.line_of("name"), reason)
+    if not isinstance(description, str) or not description:
+        return Fault(head.line_of("description"), "has no description that is a string")
+    if isinstance(hooks, list) or (hooks and not isinstance(hooks, dict)):
+        return Fault(head.line_of("hooks"), "hooks is not a mapping of events")
+    if hooks and (reason := complaint_about_hooks(hooks)):
+        return Fault(head.line_of("hooks"), reason)
+    if has_control_character(str(name)):
+        reason = f"the name {shown(name)} contains a control character"
+        return Fault(head.line_of("name"), reason, REFUSED, ours=True)
+    return None
+
+
+def _complaint_about_name(name: object) -> str | None:
+    if name is None or name == "":
+        return "has no name"
+    if not isinstance(name, str):
+        return f"the name is {shown(name)}, which is not a string; put it in quotes"
+    if len(name.encode("utf-16-le", "surrogatepass")) > 2 * MAX_NAME:
+        return f"the name is longer than {MAX_NAME} characters"
+    if name.startswith("-") or ":" in name:
+        return f"the name {shown(name)} begins with a dash or contains a colon"
+    return None
+
+
+def summary(head: Head) -> dict[str, Any]:
+    """Return the fields of a valid definition that a catalog lists."""
+    values = head.values
+    model = values.get("model")
+    return {
+        "name": values["name"],
+        "description": _described(values["description"]),
+        "tags": tuple(_words(values.get("tags"))),
+        "delegates_to": tuple(_words(values.get("delegates_to"))),
+        "version": DEFAULT_VERSION if values.get("version") in (None, "") else head.written.get("version", "1.0.0"),
+        "model": normalise_model(model) if isinstance(model, str) and model else None,
+    }
+
+
+def _described(text: str) -> str:
+    # The CLI replaces a literal \n in a description by a line end.
+    return text.replace("\\n", "\n")
+
+
+def normalise_model(model: str) -> str:
+    """Expand the one model alias that the CLI does not resolve as documented."""
+    return _HAIKU if model.lower() == "haiku" else model
+
+
+def _words(value: Any) -> list[str]:
+    items = value if isinstance(value, list) else [value]
+    return texts(
+        [str(item) if isinstance(item, int | float) and not isinstance(item, bool) else item for item in items]
+    )
+
+
+# --- Fields -------------------------------------------------------------------------------------------------
+# The CLI drops a malformed field of a file that it reads itself, but refuses to start when it is handed one. So
+# malformed fields are dropped here.
+
+_MISSING: Any = object()
+
+
+def _one_of(*known: str) -> Callable[[Any], Any]:
+    return lambda value: value if isinstance(value, str) and value in known else _MISSING
+
+
+def _text(value: Any) -> Any:
+    return value if isinstance(value, str) and value else _MISSING
+
+
+def _model(value: Any) -> Any:
+    return normalise_model(value) if isinstance(value, str) and value else _MISSING
+
+
+def _flag(value: Any) -> Any:
+    return value if isinstance(value, bool) else _MISSING
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _turns(value: Any) -> Any:
+    return value if _is_integer(value) and value > 0 else _MISSING
+
+
+def _effort(value: Any) -> Any:
+    known = ("low", "medium", "high", "xhigh", "max")
+    return value if _is_integer(value) or (isinstance(value, str) and value in known) else _MISSING
+
+
+def _tools(value: Any) -> Any:
+    # Present but empty means no tools at all; absent means all of them.
+    return texts(value, at_spaces=True)
+
+
+def _skills(value: Any) -> Any:
+    return texts(value) or _MISSING
+
+
+def _servers(value: Any) -> Any:
+    if not isinstance(value, list):
+        return _MISSING
+    usable = [item for item in value if isinstance(item, str) or _is_named_server(item)]
+    return usable or _MISSING
+
+
+def _is_named_server(item: Any) -> bool:
+    return isinstance(item, dict) and bool(item) and all(isinstance(server, dict) for server in item.values())
+
+
+def _hooks(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return _MISSING
+    usable = {event: entries for event, entries in value.items() if are_usable(entries)}
+    return usable or _MISSING
+
+
+_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "tools": _tools,
+    "disallowedTools": _tools,
+    "model": _model,
+    "permissionMode": _one_of(*PERMISSION_MODES),
+    "mcpServers": _servers,
+    "hooks": _hooks,
+    "maxTurns": _turns,
+    "skills": _skills,
+    "initialPrompt": _text,
+    "memory": _one_of("user", "project", "local"),
+    "effort": _effort,
+    "background": _flag,
+    "isolation": _one_of("worktree", "remote"),
+}
+restricted_fields = ("hooks", "mcpServers", "permissionMode")
+"""Fields that start programs or widen permissions, so that only some sources may use them."""
+
+
+def cli_fields(head: Head) -> dict[str, Any]:
+    """Return the fields that can be handed to the CLI, with the body as ``prompt``."""
+    cleaned = {key: clean(head.values[key]) for key, clean in _FIELDS.items() if key in head.values}
+    return {
+        "description": _described(head.values["description"]),
+        **{key: value for key, value in cleaned.items() if value is not _MISSING},
+        "prompt": head.body,
+    }
+
+
+_LISTS = (_tools, _skills)
+"""Any string is a valid way to write these."""
+MOST_ODD = 20
+"""Ignored fields that are reported one by one per file."""
+
+
+def ignored_fields(head: Head) -> Iterator[Fault]:
+    """Yield a fault for each field whose value the CLI ignores, at most ``MOST_ODD`` and a count of the rest."""
+    found = _all_ignored_fields(head)
+    yield from islice(found, MOST_ODD)
+    rest = list(found)
+    if rest:
+        yield Fault(rest[0].line, f"{len(rest)} more fields are ignored", ODD)
+
+
+def _all_ignored_fields(head: Head) -> Iterator[Fault]:
+    for key, value in head.values.items():
+        clean = _FIELDS.get(key)
+        if clean is None or value is None or value == "" or (clean in _LISTS and isinstance(value, str)):
+            continue
+        if _is_lost(value, clean(value)):
+            yield Fault(head.line_of(key), f"{key} is {shown(value)}, which the CLI ignores", ODD)
+    for key, line in head.repeated.items():
+        yield Fault(line, f"{shown(key)} is given more than once; the last one counts", ODD)
+
+
+def _is_lost(value: Any, cleaned: Any) -> bool:
+    """True if cleaning dropped the value or a part of it."""
+    if cleaned is _MISSING:
+        return value not in ([], {})
+    if isinstance(cleaned, list) and isinstance(value, list):
+        return any(not isinstance(item, str) and item not in cleaned for item in value)
+    if isinstance(cleaned, list):
+        return not isinstance(value, str)
+    return isinstance(cleaned, dict) and len(cleaned) < len(value)
