@@ -14,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from measure import Figure, World, world
 
 from hocket.catalog.discovery import discover
-from hocket.catalog.resolve import Sight
 from hocket.chain.decide import History, Outcome, Start, add, decide, summarise
 from hocket.chain.parse import parse
 from hocket.config.loading import load
@@ -43,7 +42,7 @@ def binding() -> Iterator[Figure]:
         request = StartRequest(str(w.root), env, dsl=text, prompt="Do what is next in the plan.")
 
         def whole() -> BoundChain:
-            bound = bind(request, config, Sight(lambda: seen))
+            bound = bind(request, config, lambda: seen)
             assert isinstance(bound, BoundChain)
             return bound
 

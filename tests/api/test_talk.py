@@ -12,7 +12,8 @@ import pytest
 from api.serving import Server, token_of, wait_for
 from scripted_claude import install_claude
 
-from hocket.trust.approvals import FOLDER, Cover, approve, withdraw
+from hocket.trust.approvals import FOLDER, approve, withdraw
+from hocket.trust.folder_contents import Cover
 
 Run = dict[str, Any]
 

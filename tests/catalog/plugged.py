@@ -77,9 +77,9 @@ class User:
         about = {"version": "1.0.0", "installedAt": when, "lastUpdated": when}
         return {"scope": scope, "installPath": str(path), **about, **more}
 
-    def found(self, *, trusts: bool = True, cwd: Path | None = None, **env: str) -> list[Found]:
+    def found(self, *, trusted: bool = True, cwd: Path | None = None, **env: str) -> list[Found]:
         where = str(cwd or self.project)
-        return plugins(FileProbe(), where, self.env | env, trusts=trusts, managed=str(self.managed))
+        return plugins(FileProbe(), where, self.env | env, trusted=trusted, managed=str(self.managed))
 
     def entries(self, **how: Any) -> dict[str, Entry]:
         listed = [entry for found in self.found(**how) for entry in found.scan.entries]

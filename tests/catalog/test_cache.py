@@ -16,13 +16,12 @@ import pytest
 from catalog.land import Land, settled, write
 
 from hocket.catalog import cache
-from hocket.catalog.cache import Catalogs, Definitions
+from hocket.catalog.cache import Catalogs
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.routing_table import render
 from hocket.config.loading import load
 from hocket.config.settings import Config
-from hocket.errors import BadDefinition
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import table_of
 
@@ -346,75 +345,3 @@ def test_cached_catalog_is_current_after_any_change(land: Land, seed: int) -> No
             catalog = settled(lambda: catalogs.get(where, land.env, load(where, home, land.env)))
             given += catalogs.get(where, land.env, config) is catalog
     assert given, "nothing was ever kept"
-
-
-# --- Definitions --------------------------------------------------------------------------------------------
-
-
-def loaded(definitions: Definitions, path: Path) -> None:
-    """Until it is kept: what was written a moment ago is not."""
-    while True:
-        with watched() as touched:
-            definitions.load(str(path))
-        if not touched:
-            return
-
-
-@pytest.mark.req("S3-09")
-def test_a_second_load_does_not_open_the_file(land: Land) -> None:
-    path = write(land.globals, "a")
-    definitions = Definitions()
-    loaded(definitions, path)
-    with watched() as touched:
-        assert definitions.load(str(path)).name == "a"
-    assert touched == []
-
-
-@pytest.mark.req("S3-10")
-def test_after_clearing_the_file_is_read_again(land: Land) -> None:
-    path = write(land.globals, "a")
-    definitions = Definitions()
-    loaded(definitions, path)
-    definitions.clear()
-    with watched() as touched:
-        assert definitions.load(str(path)).name == "a"
-    assert f"open {path}" in touched
-
-
-@pytest.mark.req("S3-09")
-def test_a_changed_file_is_read_again_by_itself(land: Land) -> None:
-    path = write(land.globals, "a")
-    definitions = Definitions()
-    loaded(definitions, path)
-    write(land.globals, "a", description="Something else")
-    assert definitions.load(str(path)).fields["description"] == "Something else"
-
-
-def test_a_definition_that_cannot_be_read_is_not_kept_and_one_that_is_mended_is_found(land: Land) -> None:
-    path = land.globals / "a.md"
-    definitions = Definitions()
-    with pytest.raises(BadDefinition):
-        definitions.load(str(path))
-    write(land.globals, "a")
-    assert definitions.load(str(path)).name == "a"
-
-
-# --- Order --------------------------------------------------------------------------------------------------
-
-
-def test_another_order_of_the_same_files_is_noticed(land: Land, clock: Clock) -> None:
-    """Which of two duplicates wins can change though no file does: on some file systems by moving one out and back."""
-    files = [write(land.globals, "a", file=f"a{number}.md") for number in range(3)]
-    catalogs = Catalogs(str(land.home), clock=clock)
-    warm(catalogs, land)
-    before = {path: os.stat(path) for path in (*files, land.globals)}
-    aside = land.project / "aside.md"
-    for file in files:
-        file.rename(aside)
-        aside.rename(file)
-    for path, found in before.items():
-        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    with watched() as opened:
-        catalog = ask(catalogs, land)
-    assert f"os.scandir {land.globals}" in opened, "an old order was taken for the present one"
-    assert catalog.ranked["a"][0].path == str(land.globals / os.listdir(land.globals)[-1])

@@ -17,16 +17,14 @@ from hocket.catalog.configs import (
     folder,
     get_config,
     is_seeded,
-    list_configs,
     packaged,
-    require_config,
     spec_of,
 )
 from hocket.catalog.entries import CONFIG, Entry, Scan
 from hocket.catalog.file_probe import FileProbe
-from hocket.errors import AgentNotFound, BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
+from hocket.errors import BadDefinition, ConfigError, HomeError, SecurityError, ValidationError
 from hocket.providers.claude.launch import tools_of
-from hocket.providers.definition_files import ODD, REFUSED
+from hocket.providers.definition_files import REFUSED
 
 DEVELOPER = {
     "name": "developer",
@@ -77,12 +75,9 @@ def test_a_config_is_read_from_the_file_of_its_name(home: Path) -> None:
 
 
 @pytest.mark.req("S2-22", "S2-24")
-def test_an_unknown_agent_is_nothing_and_an_error_only_for_whoever_needs_it(home: Path) -> None:
-    assert get_config(str(home), "unknown") is None
-    with pytest.raises(AgentNotFound, match="unknown"):
-        require_config(str(home), "unknown")
+def test_config_of_unknown_agent_is_none(home: Path) -> None:
     write(home, "developer", DEVELOPER)
-    assert require_config(str(home), "developer").name == "developer"
+    assert get_config(str(home), "unknown") is None
 
 
 @pytest.mark.req("S2-23")
@@ -91,7 +86,6 @@ def test_every_json_file_of_the_folder_is_listed_and_nothing_else(home: Path) ->
         write(home, stem, {"name": stem})
     (home / "data/agents/notes.txt").write_text("no config")
     (home / "data/agents/.a.json").write_text("{half")
-    assert [found.name for found in list_configs(str(home))] == ["a", "b"]
     assert [found.name for found in scanned(home).entries] == ["a", "b"]
 
 
@@ -103,7 +97,6 @@ def test_a_file_whose_name_can_be_no_agents_is_told(home: Path) -> None:
 
 
 def test_a_home_without_configs_has_none(home: Path) -> None:
-    assert list_configs(str(home)) == []
     assert scanned(home) == Scan()
 
 
@@ -144,9 +137,8 @@ def test_a_malformed_config_is_refused_and_hides_no_other(home: Path, content: A
     (problem,) = found.problems
     assert (problem.path, problem.kind, problem.cli_loads) == (str(path), REFUSED, False)
     assert reason in problem.reason
-    for ask in (lambda: get_config(str(home), "bad"), lambda: list_configs(str(home))):
-        with pytest.raises(ConfigError, match=r"bad\.json, line 1"):
-            ask()
+    with pytest.raises(ConfigError, match=r"bad\.json, line 1"):
+        get_config(str(home), "bad")
 
 
 def test_bytes_that_are_no_text_are_refused_with_their_line(home: Path) -> None:
@@ -164,13 +156,6 @@ def test_a_file_that_cannot_be_read_is_an_error_of_the_home(home: Path) -> None:
     with pytest.raises(HomeError, match=r"large\.json is larger"):
         get_config(str(home), "large")
     assert {os.path.basename(problem.path) for problem in scanned(home).problems} == {"fifo.json", "large.json"}
-
-
-def test_a_folder_that_cannot_be_listed_is_an_error_of_the_home(home: Path) -> None:
-    (home / "data").mkdir()
-    (home / "data/agents").write_text("a file")
-    with pytest.raises(HomeError, match="cannot list"):
-        list_configs(str(home))
 
 
 @pytest.mark.req("S2-26")
@@ -266,10 +251,10 @@ def test_instructions_lie_below_the_root_of_the_repository(home: Path, project: 
     (project / "agents/mine.md").write_text("Do this.\n")
     (project / "sub/deep/agents").mkdir()
     (project / "sub/deep/agents/mine.md").write_text("Not this.\n")
-    found = spec_of(entry(home, "mine", specPath="agents/mine.md"), str(project / "sub/deep"), {})
-    assert (found.definition.name, found.definition.path) == ("mine", str(project / "agents/mine.md"))
-    assert found.definition.fields == {"description": "mine", "prompt": "Do this."}
-    assert (found.project, found.problems) == (str(project), ())
+    definition, owner = spec_of(entry(home, "mine", specPath="agents/mine.md"), str(project / "sub/deep"), {})
+    assert (definition.name, definition.path) == ("mine", str(project / "agents/mine.md"))
+    assert definition.fields == {"description": "mine", "prompt": "Do this."}
+    assert owner == str(project)
 
 
 @pytest.mark.req("S2-25")
@@ -277,8 +262,8 @@ def test_outside_of_a_repository_they_lie_below_the_directory_itself(home: Path,
     (project / "sub").mkdir()
     (project / "mine.md").write_text("Not this.\n")
     (project / "sub/mine.md").write_text("Do this.\n")
-    found = spec_of(entry(home, "mine", specPath="mine.md"), str(project / "sub"), {})
-    assert found.definition.fields["prompt"] == "Do this."
+    definition, _ = spec_of(entry(home, "mine", specPath="mine.md"), str(project / "sub"), {})
+    assert definition.fields["prompt"] == "Do this."
 
 
 def test_a_projects_instructions_may_narrow_what_the_config_allows_and_never_widen_it(
@@ -289,24 +274,22 @@ def test_a_projects_instructions_may_narrow_what_the_config_allows_and_never_wid
         "mcpServers: [x]\npermissionMode: bypassPermissions\nskills: [s]\n---\nDo it.\n"
     )
     (project / "mine.md").write_text(head)
-    found = spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})
-    assert found.definition.name == "mine"
-    assert found.definition.fields == {"description": "does it", "model": "opus", "tools": ["Read"], "prompt": "Do it."}
-    lines = [(problem.line, problem.reason.split()[0], problem.kind) for problem in found.problems]
-    assert lines == [(6, "hooks", ODD), (7, "mcpServers", ODD), (8, "permissionMode", ODD)]
+    definition, _ = spec_of(entry(home, "mine", specPath="mine.md"), str(project), {})
+    assert definition.name == "mine"
+    assert definition.fields == {"description": "does it", "model": "opus", "tools": ["Read"], "prompt": "Do it."}
 
 
 @pytest.mark.req("S2-19", "S2-54")
 @pytest.mark.parametrize("default", DEFAULTS, ids=lambda default: default.name)
 def test_the_five_have_instructions_where_the_project_has_none(home: Path, project: Path, default: AgentFile) -> None:
     seeded = entry(home, default.name, **default.as_json())
-    found = spec_of(seeded, str(project), {})
-    assert found.project is None
-    assert found.definition.fields["prompt"].startswith("You are the ")
-    assert found.definition.fields["description"] in packaged(default.name)
+    definition, owner = spec_of(seeded, str(project), {})
+    assert owner is None
+    assert definition.fields["prompt"].startswith("You are the ")
+    assert definition.fields["description"] in packaged(default.name)
     (project / "agents").mkdir()
     (project / f"agents/{default.name}.md").write_text("Ours.")
-    assert spec_of(seeded, str(project), {}).definition.fields["prompt"] == "Ours."
+    assert spec_of(seeded, str(project), {})[0].fields["prompt"] == "Ours."
 
 
 @pytest.mark.req("S2-55")

@@ -12,10 +12,16 @@ import pytest
 from patience import PATIENCE
 from world import Hocket
 
-from hocket.catalog.configs import DEFAULTS, list_configs
+from hocket.catalog.configs import DEFAULTS, AgentFile, configs
 from hocket.catalog.default_agents import UNFINISHED, seed
+from hocket.catalog.file_probe import FileProbe
 
 FIVE = sorted(f"{default.name}.json" for default in DEFAULTS)
+
+
+def seeded_configs(home: Path) -> list[AgentFile]:
+    (found,) = configs(FileProbe(), str(home))
+    return [AgentFile(*entry.metadata.values()) for entry in found.scan.entries]
 
 
 def listed(home: Path) -> list[str]:
@@ -26,7 +32,7 @@ def listed(home: Path) -> list[str]:
 def test_an_empty_home_gets_the_five_for_its_owner_alone(home: Path) -> None:
     assert seed(home) is True
     assert listed(home) == FIVE
-    assert sorted(list_configs(str(home))) == sorted(DEFAULTS)
+    assert sorted(seeded_configs(home)) == sorted(DEFAULTS)
     assert {path.stat().st_mode & 0o777 for path in (home / "data/agents").iterdir()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in (home / "data", home / "data/agents")} == {0o700}
     assert json.loads((home / "data/agents/qa.json").read_text())["specPath"] == "agents/qa.md"
@@ -99,7 +105,7 @@ def test_crash_at_any_moment_is_repaired_by_the_next_seed(world: Path) -> None:
         home = world / f"h{at}"
         seed(home)
         assert listed(home) == FIVE
-        assert len(list_configs(str(home))) == len(FIVE)
+        assert len(seeded_configs(home)) == len(FIVE)
 
 
 @pytest.mark.req("S2-20")

@@ -16,7 +16,7 @@ from catalog.writing import put
 
 from hocket.catalog.entries import LIBRARY, PROJECT, Scan
 from hocket.catalog.file_probe import FileProbe
-from hocket.catalog.files import find_name, scan
+from hocket.catalog.files import find_in, scan
 from hocket.providers.definition_files import DUPLICATE, HIDDEN
 
 
@@ -71,7 +71,7 @@ def test_last_listed_of_duplicate_files_wins(folder: Path) -> None:
         (str(path), DUPLICATE, 2, False) for path in sorted(losers)
     ]
     assert all(f"{winner}, which wins: the system lists it later" in problem.reason for problem in found.problems)
-    assert find_name(FileProbe(), str(folder), "x") == str(winner)
+    assert find_in(str(folder), "x") == str(winner)
     assert [entry.path for entry in scanned(folder, LIBRARY).entries] == [str(winner)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from hocket.catalog.default_agents import seed
 from hocket.catalog.discovery import discover
-from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.resolve import resolve
 from hocket.config.settings import AgentConfig, ChainConfig, Config, StepConfig
 from hocket.errors import (
     BadDefinition,
@@ -24,7 +25,7 @@ from hocket.errors import (
 )
 from hocket.model import Agent
 from hocket.trust.approvals import Approvals
-from hocket.trust.check import Given, authorize, check_arguments
+from hocket.trust.check import ConfiguredArguments, authorize, check_arguments
 
 NOTHING = Config()
 NOBODYS = "/nonexistent/home"
@@ -44,8 +45,8 @@ def environment(*folders: Path, home: Path | None = None, **more: str) -> dict[s
 def found(name: str, cwd: str, env: dict[str, str], config: Config) -> Agent:
     """The agent with its rights, as binding finds it."""
     approvals = Approvals(config)
-    sight = Sight(lambda: discover(cwd, env, config.home, config, approvals), trusts=approvals.trusts)
-    return authorize(resolve(name, cwd, env, config, sight), cwd, approvals, sight.catalog)
+    catalog = partial(discover, cwd, env, config.home, config, approvals)
+    return authorize(resolve(name, cwd, env, config, catalog), cwd, approvals, catalog)
 
 
 def find(name: str, cwd: Path, *folders: Path, config: Config = NOTHING, home: Path | None = None) -> Agent:
@@ -576,14 +577,14 @@ def test_arguments_of_a_project_s_may_not_let_claude_do_more(
 ) -> None:
     folder = project.format(place.project) if project else None
     agent = place.find(name)
-    given = Given("/p/hocket.toml: agent 'a'", folder, args)
+    given = ConfiguredArguments("/p/hocket.toml: agent 'a'", folder, args)
     with pytest.raises(NotTrusted) if refused else nullcontext():
         check_arguments(given, agent, "acceptEdits", Approvals(NOTHING))
     check_arguments(given, agent, "acceptEdits", Approvals(Config(trusted_folders=(str(place.project),))))
 
 
 def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_would_allow_it(place: Place) -> None:
-    given = Given("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
+    given = ConfiguredArguments("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
     with pytest.raises(NotTrusted) as caught:
         check_arguments(given, place.find("claude"), "acceptEdits", Approvals(NOTHING))
     assert caught.value.message.startswith("/p/hocket.toml: agent 'a' asks for --settings, which brings settings along")
@@ -600,7 +601,7 @@ def test_a_mode_among_the_arguments_is_measured_by_the_one_the_agent_has(
 ) -> None:
     describe(place.home, "mine", more=head)
     agent = place.find("a", aliases(a=AgentConfig("f", "mine", permission_mode=alias)))
-    given = Given("f", str(place.project), ("--permission-mode", "acceptEdits"))
+    given = ConfiguredArguments("f", str(place.project), ("--permission-mode", "acceptEdits"))
     with pytest.raises(NotTrusted) if refused else nullcontext():
         check_arguments(given, agent, "acceptEdits", Approvals(NOTHING))
 

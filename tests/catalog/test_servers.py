@@ -10,8 +10,9 @@ import pytest
 from catalog.plugged import put
 
 from hocket.catalog.file_probe import FileProbe
-from hocket.catalog.servers import Chosen, Resolved, resolve_servers, select
-from hocket.providers.definition_files import SKIPPED
+from hocket.catalog.servers import ChosenServers, resolve_servers, servers_for
+from hocket.model import Agent, Definition
+from hocket.providers.definition_files import SKIPPED, PathFault, Servers
 
 SECRET = "s3cret-token"
 
@@ -38,12 +39,12 @@ class Place:
     def theirs(self, folder: Path, **servers: Any) -> Path:
         return put(folder / ".mcp.json", {"mcpServers": servers})
 
-    def resolved(self, cwd: Path | None = None, *, project_too: bool = True, **env: str) -> Resolved:
+    def resolved(self, cwd: Path | None = None, *, trusted: bool = True, **env: str) -> tuple[Servers, list[PathFault]]:
         environ = {"HOME": str(self.home), **env}
-        return resolve_servers(FileProbe(), str(cwd or self.deep), environ, project_too=project_too)
+        return resolve_servers(FileProbe(), str(cwd or self.deep), environ, trusted=trusted)
 
     def tags(self, cwd: Path | None = None, **how: Any) -> dict[str, str]:
-        return {name: found["args"][0] for name, found in self.resolved(cwd, **how).servers.items()}
+        return {name: found["args"][0] for name, found in self.resolved(cwd, **how)[0].items()}
 
 
 @pytest.fixture
@@ -59,15 +60,15 @@ def test_servers_of_all_files_are_merged_and_the_nearer_one_counts(place: Place)
     place.theirs(place.deep, y=server("deep"), z=server("deep"))
     expected = {"u": "user", "r": "root", "l": "local", "x": "root", "y": "deep", "z": "local"}
     assert place.tags() == expected
-    assert place.resolved().servers["u"] == server("user")
-    assert place.resolved().problems == ()
+    assert place.resolved()[0]["u"] == server("user")
+    assert place.resolved()[1] == []
 
 
 @pytest.mark.req("S3-54")
 def test_a_project_that_nobody_vouches_for_adds_none(place: Place) -> None:
     place.users({str(place.repository): {"mcpServers": {"l": server("local")}}}, x=server("user"))
     place.theirs(place.repository, r=server("root"), x=server("root"))
-    assert place.tags(project_too=False) == {"x": "user", "l": "local"}
+    assert place.tags(trusted=False) == {"x": "user", "l": "local"}
 
 
 def test_what_lies_above_the_repository_or_around_a_plain_directory_is_not_read(place: Place) -> None:
@@ -92,7 +93,7 @@ def test_a_variable_moves_the_users_file_and_an_older_file_hides_it(place: Place
     assert place.tags(CLAUDE_CONFIG_DIR=str(place.root / "moved")) == {"m": "moved"}
     put(place.home / ".claude/.config.json", {"mcpServers": {"o": server("older")}})
     assert place.tags() == {"o": "older"}
-    assert resolve_servers(FileProbe(), str(place.deep), {}, project_too=False) == Resolved({})
+    assert resolve_servers(FileProbe(), str(place.deep), {}, trusted=False) == ({}, [])
 
 
 def test_what_the_user_switched_off_stays_off(place: Place) -> None:
@@ -115,31 +116,31 @@ def test_a_malformed_file_is_skipped_with_a_warning(place: Place, content: Any) 
     if isinstance(content, bytes):
         path.write_bytes(content)
     assert place.tags() == {"u": "user"}
-    assert [(p.path, p.kind, p.cli_loads) for p in place.resolved().problems] == [(str(path), SKIPPED, False)]
+    assert [(fault.path, fault.kind) for fault in place.resolved()[1]] == [(str(path), SKIPPED)]
 
 
 @pytest.mark.req("S3-55")
 @pytest.mark.parametrize("bad", [{"nonsense": 1}, 5, None, {"command": 7}], ids=repr)
 def test_one_malformed_server_is_skipped_and_no_other(place: Place, bad: Any) -> None:
     place.theirs(place.repository, bad=bad, good=server("good"), far={"type": "http", "url": "http://127.0.0.1:1/"})
-    found = place.resolved()
-    assert set(found.servers) == {"good", "far"}
-    assert ["'bad'" in problem.reason for problem in found.problems] == [True]
+    servers, faults = place.resolved()
+    assert set(servers) == {"good", "far"}
+    assert ["'bad'" in fault.reason for fault in faults] == [True]
 
 
 def test_a_file_beyond_all_bounds_is_not_read(place: Place) -> None:
     put(place.home / ".claude.json", json.dumps({"mcpServers": {"u": server("user")}}) + " " * (8 * 1024 * 1024))
-    found = place.resolved()
-    assert (found.servers, len(found.problems)) == ({}, 1)
+    servers, faults = place.resolved()
+    assert (servers, len(faults)) == ({}, 1)
 
 
 def test_no_problem_tells_a_secret_and_nothing_but_servers_is_kept(place: Place) -> None:
     place.users(u=server("user"), bad={"env": {"TOKEN": SECRET}})
     put(place.repository / ".mcp.json", f'{{"mcpServers": {{"x": {{"env": "{SECRET}" broken')
-    found = place.resolved()
-    assert len(found.problems) == 2
-    assert SECRET not in repr(found.problems)
-    assert found.servers == {"u": server("user")}
+    servers, faults = place.resolved()
+    assert len(faults) == 2
+    assert SECRET not in repr(faults)
+    assert servers == {"u": server("user")}
 
 
 # --- Whitelists ---
@@ -149,13 +150,16 @@ def test_no_problem_tells_a_secret_and_nothing_but_servers_is_kept(place: Place)
 @pytest.mark.parametrize(
     ("allowed", "chosen"),
     [
-        (None, Chosen(None)),
-        ([], Chosen({})),
-        (["a"], Chosen({"a": {"command": "a"}})),
-        (["b", "nope", "a"], Chosen({"b": {"command": "b"}, "a": {"command": "a"}}, ("nope",))),
-        (["A"], Chosen({}, ("A",))),
+        (None, ChosenServers(None)),
+        ([], ChosenServers({})),
+        (["a"], ChosenServers({"a": {"command": "a"}})),
+        (["b", "nope", "a"], ChosenServers({"b": {"command": "b"}, "a": {"command": "a"}}, ("nope",))),
+        (["A"], ChosenServers({}, ("A",))),
     ],
     ids=repr,
 )
-def test_a_whitelist_selects_and_what_it_does_not_find_is_reported(allowed: list[str] | None, chosen: Chosen) -> None:
-    assert select({"a": {"command": "a"}, "b": {"command": "b"}}, allowed) == chosen
+def test_whitelist_selects_known_servers(place: Place, allowed: list[str] | None, chosen: ChosenServers) -> None:
+    place.users(a={"command": "a"}, b={"command": "b"})
+    definition = Definition("x", {}, "/x.md", allowed_servers=None if allowed is None else tuple(allowed))
+    agent = Agent("x", "claude", "/bin/claude", "global", definition=definition)
+    assert servers_for(agent, str(place.deep), {"HOME": str(place.home)}) == chosen

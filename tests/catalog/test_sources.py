@@ -10,7 +10,8 @@ from catalog.writing import agent, put
 
 from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Scan, SearchedPlace
 from hocket.catalog.file_probe import ABSENT, FileProbe
-from hocket.catalog.sources import find_in, library, managed, names_in, project_roots, projects, users
+from hocket.catalog.files import find_in, names_in
+from hocket.catalog.sources import library, managed, project_roots, projects, users
 from hocket.providers.definition_files import HIDDEN
 
 

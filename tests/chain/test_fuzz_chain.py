@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from hocket.catalog.discovery import discover
-from hocket.catalog.resolve import Sight
 from hocket.chain.parse import parse, render
 from hocket.config import ConfigFile, schema
 from hocket.config.settings import Config
@@ -270,7 +269,7 @@ class BindingCheck:
             (self._cwd / name).write_text("#!/bin/sh\n")
             (self._cwd / name).chmod(0o755)
         seen = discover(str(self._cwd), self._env, None, Config())
-        self._sight = Sight(lambda: seen)
+        self._sight = lambda: seen
 
     def binds(self, text: str) -> bool:
         try:

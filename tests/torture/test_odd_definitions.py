@@ -75,7 +75,7 @@ def test_every_odd_file_is_told_with_its_reason_and_the_others_are_there(folder:
         "questions": "nested more than 20 levels deep",
         "braces": "nested more than 20 levels deep",
         "lines": "no closing line",
-        "twice": "'name' stands there more than once",
+        "twice": "'name' is given more than once",
     }
     assert reasons.keys() - {"closed"} == expected.keys()
     assert {stem: words for stem, words in expected.items() if words not in reasons[stem]} == {}

@@ -18,8 +18,9 @@ from hocket.config.loading import load
 from hocket.config.settings import Config, is_wider
 from hocket.errors import HomeError, NotTrusted
 from hocket.trust import approvals
-from hocket.trust.approvals import FILE, FOLDER, Approvals, Cover, not_trusted
+from hocket.trust.approvals import FILE, FOLDER, Approvals, not_trusted
 from hocket.trust.check import check_configuration
+from hocket.trust.folder_contents import COVERED_FILES, MAX_FILE, MAX_KEPT, Cover, digest, joined
 
 
 def put(path: Path, text: str = "x") -> Path:
@@ -67,14 +68,14 @@ def test_what_is_no_longer_approved_is_not_kept(home: Path, project: Path) -> No
     trust_file(home, path)
     path.write_text("two")
     trust_file(home, path)
-    assert [(one.name, one.read_text()) for one in (home / "trust").iterdir()] == [(approvals.digest(b"two"), "two")]
+    assert [(one.name, one.read_text()) for one in (home / "trust").iterdir()] == [(digest(b"two"), "two")]
     assert approvals.withdraw(str(home), FILE, str(path))
     assert list((home / "trust").iterdir()) == []
     assert not Approvals(load(str(project), str(home))).trusts_file(str(path))
 
 
 def test_a_large_content_is_known_by_its_hash_alone(home: Path, project: Path) -> None:
-    pin = approvals.approve(str(home), FOLDER, str(project), b"x" * (approvals.MAX_KEPT + 1))
+    pin = approvals.approve(str(home), FOLDER, str(project), b"x" * (MAX_KEPT + 1))
     assert list((home / "trust").iterdir()) == []
     assert approvals.kept(str(home), pin) is None
 
@@ -192,7 +193,12 @@ def test_a_file_that_is_gone_or_no_file_is_not_approved(home: Path, project: Pat
 
 # --- Folders ------------------------------------------------------------------------------------------------
 
-COVERED = (*approvals.NAMED, ".claude/agents/deep/a.md", ".claude/skills/s/SKILL.md", ".claude/commands/c.md")
+COVERED = (
+    *COVERED_FILES,
+    ".claude/agents/deep/a.md",
+    ".claude/skills/s/SKILL.md",
+    ".claude/commands/c.md",
+)
 ASKING = "---\nhooks: {}\n---\n"
 
 
@@ -235,8 +241,8 @@ def test_a_key_that_is_written_with_escapes_is_not_overlooked(home: Path, projec
 
 
 def test_no_content_can_pass_for_that_of_two_files(home: Path, project: Path) -> None:
-    one = approvals.joined([("a", b"1\n=== b, 1 bytes\n2")])
-    two = approvals.joined([("a", b"1"), ("b", b"2")])
+    one = joined([("a", b"1\n=== b, 1 bytes\n2")])
+    two = joined([("a", b"1"), ("b", b"2")])
     assert one != two
 
 
@@ -316,7 +322,7 @@ def test_a_worktree_has_the_fingerprint_of_its_repository_while_their_files_are_
     for root in (project, tree):
         put(root / ".mcp.json", "{}")
         put(root / "sub/.claude/settings.json", "{}")
-    cover = approvals.Cover()
+    cover = Cover()
 
     def same() -> bool:
         return cover.fingerprint(str(project / "sub")) == cover.fingerprint(str(tree / "sub"))
@@ -374,7 +380,7 @@ def test_the_user_s_own_settings_are_not_those_of_a_project(home: Path, world: P
     "spoil",
     [
         lambda folder: os.mkfifo(folder / ".mcp.json"),
-        lambda folder: (folder / ".mcp.json").write_bytes(b" " * (approvals.MAX_FILE + 1)),
+        lambda folder: (folder / ".mcp.json").write_bytes(b" " * (MAX_FILE + 1)),
         lambda folder: (folder / ".mcp.json").mkdir(),
     ],
     ids=["FIFO", "large", "directory"],
@@ -400,7 +406,7 @@ def test_links_in_a_circle_end(home: Path, project: Path) -> None:
 
 def test_whatever_may_change_the_trust_in_a_folder_can_be_watched(home: Path, project: Path) -> None:
     watched = Approvals(Config(home=str(home))).cover.watched(str(project))
-    assert {str(project / name) for name in (*approvals.NAMED, ".claude/agents")} <= set(watched)
+    assert {str(project / name) for name in (*COVERED_FILES, ".claude/agents")} <= set(watched)
 
 
 # --- What is written above ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
 from hocket.catalog.files import read_definition
-from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.resolve import resolve
 from hocket.config.loading import load
 from hocket.config.settings import Config
 from hocket.errors import NotTrusted, SecurityError
@@ -60,9 +61,9 @@ class Ground(Land):
 
     def find_in(self, cwd: Path, name: str) -> Agent:
         approvals = self.approvals()
-        sight = Sight(lambda: discover(str(cwd), self.env, str(self.home), approvals.config, approvals))
-        found = resolve(name, str(cwd), self.env, approvals.config, sight._replace(trusts=approvals.trusts))
-        return authorize(found, str(cwd), approvals, sight.catalog)
+        catalog = partial(discover, str(cwd), self.env, str(self.home), approvals.config, approvals)
+        found = resolve(name, str(cwd), self.env, approvals.config, catalog)
+        return authorize(found, str(cwd), approvals, catalog)
 
     def user_says(self, text: str) -> None:
         self.home.mkdir(exist_ok=True)

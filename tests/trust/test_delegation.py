@@ -25,9 +25,9 @@ from hocket.errors import LimitReached, NotAllowed
 from hocket.model import BoundChain, Event, Kind, Run, Spec, Status, fold
 from hocket.sessions import restore
 from hocket.trust import approvals, delegation
-from hocket.trust.approvals import Approvals, Known
+from hocket.trust.approvals import AgentIdentity, Approvals
 from hocket.trust.check import known_agent
-from hocket.trust.delegation import Ceiling
+from hocket.trust.delegation import DelegationLimits
 from hocket.workflows.request import ResumeRequest, StartRequest
 
 PAUSING = "import signal; signal.pause()"
@@ -87,7 +87,7 @@ class Stage:
     def configure(self, text: str) -> None:
         (Path(self.engine.home) / "config.toml").write_text(text)
 
-    def allow(self, caller: Known, target: Known) -> None:
+    def allow(self, caller: AgentIdentity, target: AgentIdentity) -> None:
         approvals.allow(str(self.engine.home), caller, target)
 
     async def refused(self, agent: str, parent: Run, **wish: Any) -> NotAllowed:
@@ -267,7 +267,7 @@ def test_an_edge_lets_one_agent_start_the_other_as_it_is_and_nobody_else(play: P
         define(stage.user, "other", permissionMode="default")
         define(stage.user, "second", permissionMode=BYPASS)
         lead, other = await stage.start("lead"), await stage.start("other")
-        stage.allow(Known("lead", str(lead_path)), Known("worker", str(worker_path)))
+        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
         worker = await stage.start("worker", lead)
         assert stage.mode(worker) == BYPASS
         assert await stage.notices(worker) == []
@@ -282,7 +282,7 @@ def test_an_edge_means_the_file_that_it_was_allowed_for(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         lead_path = define(stage.user, "lead", permissionMode="default")
         worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(Known("lead", str(lead_path)), Known("worker", str(worker_path)))
+        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
         lead = await stage.start("lead")
         # The same name, and the same file behind it, but with more than the edge was for.
         stage.configure(
@@ -299,7 +299,7 @@ def test_an_edge_is_found_again_however_the_agent_is_asked_for(play: Play) -> No
     async def scene(stage: Stage) -> None:
         lead_path = define(stage.user, "lead", permissionMode="default")
         worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(Known("lead", str(lead_path)), Known("worker", str(worker_path)))
+        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
         lead = await stage.start(str(lead_path))
         for word in ("worker", str(worker_path), "~/.claude/agents/worker"):
             assert stage.mode(await stage.start(word, lead)) == BYPASS
@@ -310,7 +310,7 @@ def test_an_edge_is_found_again_however_the_agent_is_asked_for(play: Play) -> No
 def test_an_edge_that_was_taken_back_counts_no_more(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
-        caller, target = Known("lead", str(ends[0])), Known("w", str(ends[1]))
+        caller, target = AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1]))
         lead = await stage.start("lead")
         stage.allow(caller, target)
         assert stage.mode(await stage.start("w", lead)) == "default"
@@ -323,12 +323,12 @@ def test_an_edge_that_was_taken_back_counts_no_more(play: Play) -> None:
 def test_what_was_started_by_an_edge_is_not_gone_on_with_once_that_was_taken_back(play: Play, world: Path) -> None:
     async def scene(stage: Stage) -> None:
         ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
-        caller, worker = Known("lead", str(ends[0])), Known("w", str(ends[1]))
+        caller, worker = AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1]))
         home = str(stage.engine.home)
         lead = await stage.start("lead")
         narrowed = await stage.chain("w", lead)
         stage.allow(caller, worker)
-        stage.allow(caller, Known("tool", str(world / "bin/tool")))
+        stage.allow(caller, AgentIdentity("tool", str(world / "bin/tool")))
         program, wide = await stage.chain("tool", lead), await stage.chain("w", lead)
         narrowed, program, wide = [await stage.stopped(run) for run in (narrowed, program, wide)]
         again = await stage.stopped(await stage.engine.resume(wide, ResumeRequest()))
@@ -350,7 +350,7 @@ def test_a_run_that_is_restored_from_its_files_still_knows_what_it_relies_on(pla
     async def scene(stage: Stage) -> None:
         ends = [define(stage.user, name, permissionMode=mode) for name, mode in (("lead", "plan"), ("w", "default"))]
         stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
-        stage.allow(Known("lead", str(ends[0])), Known("w", str(ends[1])))
+        stage.allow(AgentIdentity("lead", str(ends[0])), AgentIdentity("w", str(ends[1])))
         worker = await stage.start("w", await stage.start("lead"))
         await stage.runner.running(worker)
         before, birth = stage.spec(worker), restore._birth(stage.engine.directory(worker), None)
@@ -385,7 +385,7 @@ def test_bypass_is_never_handed_on_from_a_project_that_nobody_vouches_for(play: 
         lead_path = define(stage.project, "lead", permissionMode="default")
         middle_path = define(stage.user, "middle")
         worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        known = {path.stem: Known(path.stem, str(path)) for path in (lead_path, middle_path, worker_path)}
+        known = {path.stem: AgentIdentity(path.stem, str(path)) for path in (lead_path, middle_path, worker_path)}
         if with_edge:
             stage.allow(known["lead"], known["worker"])
             stage.allow(known["middle"], known["worker"])
@@ -409,7 +409,7 @@ def test_in_a_folder_that_the_user_vouches_for_an_edge_counts_for_everything(pla
         stage.configure(f'[trust]\nfolders = ["{stage.project}"]\n')
         lead_path = define(stage.project, "lead", permissionMode="default")
         worker_path = define(stage.user, "worker", permissionMode=BYPASS)
-        stage.allow(Known("lead", str(lead_path)), Known("worker", str(worker_path)))
+        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("worker", str(worker_path)))
         assert stage.mode(await stage.start("worker", await stage.start("lead"))) == BYPASS
 
     play(scene)
@@ -451,7 +451,7 @@ def test_a_program_that_the_user_named_may_be_started(play: Play, world: Path) -
         lead = await stage.start("lead")
         assert (await stage.start("check", lead)).provider == "executable"
         await stage.refused("tool", lead)
-        stage.allow(Known("lead", str(lead_path)), Known("tool", str(world / "bin/tool")))
+        stage.allow(AgentIdentity("lead", str(lead_path)), AgentIdentity("tool", str(world / "bin/tool")))
         assert (await stage.start("tool", lead)).provider == "executable"
 
     play(scene)
@@ -613,7 +613,7 @@ def test_another_projects_agent_of_an_allowed_name_is_not_meant(play: Play, worl
 def test_an_edge_does_not_lift_the_list_of_allowed_agents(play: Play) -> None:
     async def scene(stage: Stage) -> None:
         some, other = define(stage.user, "some", allowedAgents="[]"), define(stage.user, "other")
-        stage.allow(Known("some", str(some)), Known("other", str(other)))
+        stage.allow(AgentIdentity("some", str(some)), AgentIdentity("other", str(other)))
         await stage.refused("other", await stage.start("some"))
 
     play(scene)
@@ -663,8 +663,8 @@ def test_time_is_over_when_the_first_above_has_none_left(
 def test_nothing_starts_where_no_time_is_left() -> None:
     spec = Spec("a", "executable", ("a",), "/", {})
     with pytest.raises(LimitReached, match="time"):
-        delegation.in_time(spec, Ceiling(deadline=10.0), 10.0)
-    assert delegation.in_time(spec, Ceiling(), 10.0) is spec
+        delegation.in_time(spec, DelegationLimits(deadline=10.0), 10.0)
+    assert delegation.in_time(spec, DelegationLimits(), 10.0) is spec
 
 
 def test_no_time_limit_below_a_run_is_longer_than_what_that_run_has_left(play: Play) -> None:
@@ -728,7 +728,7 @@ def test_an_agent_of_which_nothing_was_written_down_hands_on_what_asks_about_eve
     runs, spec = [run_of()], {"agent": "a", "provider": "claude", "env": {}, "argv": ["x"]}
     caller = delegation.above(runs, lambda _: json.dumps(spec).encode(), 0.0).caller
     assert caller is not None
-    assert (caller.mode, caller.known, caller.allowed) == ("default", Known("a"), None)
+    assert (caller.mode, caller.known, caller.allowed) == ("default", AgentIdentity("a"), None)
 
 
 def test_an_agent_is_known_by_its_alias_its_own_name_or_its_program(
@@ -744,12 +744,12 @@ def test_an_agent_is_known_by_its_alias_its_own_name_or_its_program(
     env = {"PATH": os.environ["PATH"], "HOME": str(world / "user")}
     config = load(str(project), str(home), env)
 
-    def known(name: str) -> Known:
+    def known(name: str) -> AgentIdentity:
         found = resolve(name, str(project), env, config).agent
         return known_agent(name, found, Approvals(config), lambda: discover(str(project), env, str(home), config))
 
-    assert known("worker") == known(str(path)) == Known("worker", str(path))
-    assert known("twin") == Known("twin", str(path))
-    assert known("claude") == Known("claude", None)
-    assert known("tool") == Known("tool", str(tool))
-    assert known("../bin/tool") == Known(str(tool), str(tool))
+    assert known("worker") == known(str(path)) == AgentIdentity("worker", str(path))
+    assert known("twin") == AgentIdentity("twin", str(path))
+    assert known("claude") == AgentIdentity("claude", None)
+    assert known("tool") == AgentIdentity("tool", str(tool))
+    assert known("../bin/tool") == AgentIdentity(str(tool), str(tool))

@@ -17,7 +17,7 @@ from hocket.cli.server import has_service
 from hocket.cli.usage import FLAG, JSON, Option, command
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
-from hocket.errors import Conflict, HocketError
+from hocket.errors import Conflict, HocketError, HomeError
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
 from hocket.providers.codex import PROGRAM as CODEX
@@ -225,9 +225,10 @@ def check_config(home: str) -> Look:
 
 
 def check_trust(home: str) -> Look:
-    approved = read_approvals(home)
-    if approved.trouble is not None:
-        return False, approved.trouble.message, approved.trouble.hint
+    try:
+        approved = read_approvals(home)
+    except HomeError as error:
+        return False, error.message, error.hint
     count = len(approved.files) + len(approved.folders) + len(approved.edges)
     return True, f"{count} approval{'s' if count != 1 else ''}" if count else "no approvals", None
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import PROJECT, Catalog, Entry
-from hocket.catalog.files import AGENTS, is_claude_agent_path, read_definition
-from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.files import read_definition
+from hocket.catalog.resolve import resolve
 from hocket.cli import access
 from hocket.cli.format import format_table
 from hocket.cli.usage import CWD, FLAG, JSON, Argument, ArgumentError, Option, command
@@ -22,14 +22,16 @@ from hocket.config.loading import load
 from hocket.config.settings import Config, approve_command, edge_command, suggestion
 from hocket.errors import AgentNotFound, BadDirectory, ConfigError, NotTrusted, ProgramNotFound, UsageError
 from hocket.model import Agent
-from hocket.providers.claude.privileges import mode_with, own_permission_mode
+from hocket.providers.claude.paths import is_definition_path, marker
+from hocket.providers.claude.privileges import mode_with, permission_mode
+from hocket.providers.definition_files import Ask
 from hocket.trust.approvals import (
     FILE,
     FOLDER,
+    AgentIdentity,
     ApprovalRecord,
     Approvals,
     Edge,
-    Known,
     Pin,
     allow,
     approve,
@@ -37,7 +39,7 @@ from hocket.trust.approvals import (
     withdraw,
 )
 from hocket.trust.check import PROGRAM, Needed, Reasons, authorize, known_agent, needed_approvals, reasons_of
-from hocket.trust.preview import APPROVED, CHANGED, Ask, Explanation, explain_file, explain_folder
+from hocket.trust.preview import APPROVED, CHANGED, Explanation, explain_file, explain_folder
 from hocket.views.text import date_and_time, escape_invisible, one_line
 from hocket.workflows.git import Git
 
@@ -122,7 +124,7 @@ class EdgeAgent(NamedTuple):
     """An agent, and how an edge refers to it."""
 
     agent: Agent
-    known: Known
+    known: AgentIdentity
 
 
 class TrustContext:
@@ -160,7 +162,7 @@ class TrustContext:
         """The agent that a name or a path resolves to here, and how an edge refers to it."""
         settings = approvals.config
         catalog = cache(lambda: discover(self.cwd, self.env, self.home, settings, approvals))
-        found = resolve(name, self.cwd, self.env, settings, Sight(catalog, trusts=approvals.trusts))
+        found = resolve(name, self.cwd, self.env, settings, catalog)
         agent = authorize(found, self.cwd, approvals, catalog)
         return EdgeAgent(agent, known_agent(name, agent, approvals, catalog))
 
@@ -178,11 +180,11 @@ class TrustContext:
             raise AgentNotFound(f"{path} does not exist", "give an agent's name, its file, or a folder")
         if not file.endswith(".md"):
             raise UsageError(f"{path} is neither a definition nor a folder", f"its folder: {os.path.dirname(path)}")
-        if not is_claude_agent_path(file):
+        if not is_definition_path(file):
             return _explained(
                 Needed(file, False, _reasons(file, self.approvals(self.cwd)), False), self.approvals(self.cwd)
             )
-        catalog, approvals = self.catalog(file.rpartition(AGENTS)[0] or "/")
+        catalog, approvals = self.catalog(file.rpartition(marker)[0] or "/")
         entry = _entry_of(file, catalog)
         if entry is None:
             return _explained(Needed(file, False, _reasons(file, approvals), False), approvals)
@@ -380,14 +382,14 @@ def _edge_text(starting: EdgeAgent, started: EdgeAgent, settings: Config) -> str
     if agent.provider == PROGRAM:
         what = f"which is a plain program ({agent.path}) with your own permissions"
     else:
-        own = agent.permission_mode or own_permission_mode(agent.definition) or settings.claude.permission_mode
+        own = agent.permission_mode or permission_mode(agent.definition) or settings.claude.permission_mode
         what = f"in its own permission mode, {mode_with(agent.args, own)}, regardless of the mode of the first"
     places = (known.path or known.name for known in (starting.known, started.known))
     first = one_line(f"{starting.known.name} may start {started.known.name}, {what}")
     return "".join([f"{first}\n", *(f"  {one_line(place)}\n" for place in places)])
 
 
-def _edge_json(caller: Known, target: Known) -> dict[str, Any]:
+def _edge_json(caller: AgentIdentity, target: AgentIdentity) -> dict[str, Any]:
     known = {"caller": caller, "target": target}
     return {role: {"name": one.name, "path": one.path} for role, one in known.items()}
 
@@ -401,10 +403,11 @@ def _arrow(edge: Edge) -> str:
 
 
 def _approved(context: TrustContext) -> ApprovalRecord:
-    approved = _own_approvals(context).record
-    if approved.trouble:
-        raise approved.trouble
-    return approved
+    approvals = _own_approvals(context)
+    record = approvals.record
+    if approvals.damage:
+        raise approvals.damage
+    return record
 
 
 # --- Approvals ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hocket.config.settings import ClaudeConfig
 from hocket.model import Agent, Reason, Spec, Status
+from hocket.providers.definition_files import Definitions, Privileges
 from hocket.redaction import Redactor
 
 # --- Launching ----------------------------------------------------------------------------------------------
@@ -215,3 +216,5 @@ class Provider:
     pricing: Pricing | None = None
     own_tools: OwnTools | None = None
     text_output: TextOutput | None = None
+    definitions: Definitions | None = None
+    privileges: Privileges | None = None

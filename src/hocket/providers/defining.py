@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hocket.providers.claude import definitions, privileges
-from hocket.providers.definition_files import Definitions, Privileges
+from hocket.providers import PROVIDERS
 
-DEFINING_PROVIDER = "claude"
-DEFINITIONS: Definitions = definitions
-PRIVILEGES: Privileges = privileges
+DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES = next(
+    (name, provider.definitions, provider.privileges)
+    for name, provider in PROVIDERS.items()
+    if provider.definitions is not None and provider.privileges is not None
+)
 CLI_NAMES = ("claude", "codex", "cursor-agent", "gemini", "opencode", "copilot", "amp")
 """Names that mean a CLI without a definition. No address and no untrusted definition may take one."""

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
 from hocket.catalog.discovery import discover
-from hocket.catalog.resolve import Sight, resolve
+from hocket.catalog.entries import Catalog
+from hocket.catalog.resolve import resolve
 from hocket.catalog.servers import servers_for
 from hocket.chain.parse import bare_marker, check_agent, parse
 from hocket.chain.variables import BLANKS, PREVIOUS, TASK, blanks, fill, has_blanks, is_variable_name, substitute
@@ -43,8 +44,8 @@ from hocket.providers import PROVIDERS
 from hocket.providers.base import LaunchRequest, OwnServer
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
-from hocket.trust.check import PROGRAM, Given, authorize, check_arguments, check_configuration
-from hocket.trust.delegation import Ceiling, Granted, Wanted
+from hocket.trust.check import PROGRAM, ConfiguredArguments, authorize, check_arguments, check_configuration
+from hocket.trust.delegation import AgentRequest, DelegationLimits, GrantedAgent
 from hocket.workflows.git import Git
 from hocket.workflows.isolation import approval_of, in_a_worktree, untrusted
 from hocket.workflows.request import StartRequest
@@ -102,17 +103,20 @@ class _Wish(NamedTuple):
 
 
 def bind(
-    request: StartRequest, config: Config, sight: Sight | None = None, ceiling: Ceiling = delegation.NONE
+    request: StartRequest,
+    config: Config,
+    catalog: Callable[[], Catalog] | None = None,
+    ceiling: DelegationLimits = delegation.UNLIMITED,
 ) -> BoundChain | Spec:
     """What the request means: a ``Spec`` for a single agent, else a chain.
 
-    ``sight`` is for whoever remembers what can run where the caller is; without it somebody looks. ``ceiling`` is that
-    of the run that asks, if it is a run.
+    ``catalog`` returns what can run in the request's directory; by default it is discovered. ``ceiling`` are the
+    limits of the run that asks, if it is a run.
     """
     _check(request)
     approvals = Approvals(config)
     check_configuration(approvals)
-    find = _Finding(request, approvals, sight, ceiling)
+    find = _Finding(request, approvals, catalog, ceiling)
     find.mode = _project_mode(request, None, config)
     if request.agent is not None:
         alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
@@ -190,19 +194,26 @@ def check_directory(cwd: str) -> None:
 class _Finding:
     """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
 
-    def __init__(self, request: StartRequest, approvals: Approvals, sight: Sight | None, ceiling: Ceiling) -> None:
+    def __init__(
+        self,
+        request: StartRequest,
+        approvals: Approvals,
+        catalog: Callable[[], Catalog] | None,
+        ceiling: DelegationLimits,
+    ) -> None:
         self.approvals = approvals
         self.config = config = approvals.config
         self._ceiling = ceiling
         self._request = request
-        seen = sight or Sight(lambda: discover(request.directory, request.environment, config.home, config, approvals))
-        self._sight = seen._replace(catalog=cache(seen.catalog), trusts=approvals.trusts)
+        self._catalog = cache(
+            catalog or (lambda: discover(request.directory, request.environment, config.home, config, approvals))
+        )
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
         self._told = set[str]()
         self.mode: tuple[Vouched, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
-        self._grants: dict[tuple[object, ...], tuple[Agent, Granted]] = {}
+        self._grants: dict[tuple[object, ...], tuple[Agent, GrantedAgent]] = {}
         self.repository = cache(lambda cwd: find_repository(cwd, Git(request.environment, cwd, approvals.trusts)))
         """The repository that a directory lies in."""
         self.fingerprint = cache(approvals.cover.fingerprint) if approvals.home is not None else str
@@ -211,16 +222,16 @@ class _Finding:
     def __call__(self, name: str) -> Agent:
         if name not in self._agents:
             cwd = self._request.directory
-            found = resolve(name, cwd, self._request.environment, self.config, self._sight)
-            self._agents[name] = authorize(found, cwd, self.approvals, self._sight.catalog)
+            found = resolve(name, cwd, self._request.environment, self.config, self._catalog)
+            self._agents[name] = authorize(found, cwd, self.approvals, self._catalog)
         return self._agents[name]
 
-    def grant(self, wanted: Wanted) -> Granted:
+    def grant(self, wanted: AgentRequest) -> GrantedAgent:
         """What may be started of this. Steps of a loop's kind are often the same, so each is measured once."""
         # Two agents may have one name here, one of them without its rights; it is kept, so its number stays its own.
         key = (wanted.name, id(wanted.agent), *wanted[2:])
         if key not in self._grants:
-            granted = delegation.grant(wanted, self._ceiling, self.approvals, self._sight.catalog)
+            granted = delegation.grant(wanted, self._ceiling, self.approvals, self._catalog)
             self._grants[key] = wanted.agent, granted
         return self._grants[key][1]
 
@@ -435,7 +446,7 @@ def _spec(
     by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
     written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
     granted = find.grant(
-        Wanted(wish.agent, agent, written, known, request.args, options.permission_mode, request.directory)
+        AgentRequest(wish.agent, agent, written, known, request.args, options.permission_mode, request.directory)
     )
     servers = servers_for(agent, request.directory, request.environment)
     own = own_server(agent, config)
@@ -481,7 +492,7 @@ def _spec(
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
         known_as=granted.known_as,
-        unvouched=granted.unvouched,
+        unvouched=granted.untrusted,
         vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
         leave=granted.leave,
     )
@@ -526,12 +537,14 @@ def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
         yield f"no MCP server {name!r} is known here; {wish.agent} has none"
 
 
-def _given(wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config) -> Iterator[Given]:
+def _given(
+    wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config
+) -> Iterator[ConfiguredArguments]:
     """What the files give to a step, in the order of the command line; what the caller typed is the caller's own."""
     alias = config.agents.get(wish.agent)
     if alias:
-        yield Given(f'{alias.source}: agent "{wish.agent}"', alias.project, agent_args)
-    yield Given(wish.where, wish.project, step_args, agent_args)
+        yield ConfiguredArguments(f'{alias.source}: agent "{wish.agent}"', alias.project, agent_args)
+    yield ConfiguredArguments(wish.where, wish.project, step_args, agent_args)
 
 
 def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:

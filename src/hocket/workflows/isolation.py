@@ -14,7 +14,8 @@ from dataclasses import replace
 from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, UsageError
 from hocket.model import Agent, Approval, Spec, Step, Worktree
-from hocket.trust.approvals import Approvals, Cover, above, outside, servers_written_in
+from hocket.trust.approvals import Approvals
+from hocket.trust.folder_contents import Cover, above, outside, servers_written_in
 from hocket.workflows.worktrees import FOLDER
 
 

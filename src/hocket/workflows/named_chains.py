@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 from hocket.catalog.discovery import discover
-from hocket.catalog.resolve import Sight
 from hocket.chain.variables import references
 from hocket.config.loading import NamedChains, find_chains, load
 from hocket.config.settings import ChainConfig, Config, StepConfig
@@ -50,13 +49,13 @@ def _unjudged(chain: ChainConfig) -> None:
 
 def _judge(cwd: str, env: Mapping[str, str], config: Config) -> Callable[[ChainConfig], str | None]:
     """Who says why a chain would be refused, whatever it is told to do. Agents are looked for once."""
-    sight = Sight(cache(lambda: discover(cwd, env, config.home, config, Approvals(config))))
+    catalog = cache(lambda: discover(cwd, env, config.home, config, Approvals(config)))
 
     def trouble(chain: ChainConfig) -> str | None:
         given = dict.fromkeys(_variables(chain), "x")
         request = StartRequest(cwd, env, chain=chain.name, prompt="x", prompt_literal=True, variables=given)
         try:
-            bind(request, config, sight)
+            bind(request, config, catalog)
         except HocketError as error:
             return error.message
         return None

@@ -28,7 +28,7 @@ from hocket.sessions.journal import Journal
 from hocket.sessions.limits import Limits, check_disk
 from hocket.store import Queries
 from hocket.trust.approvals import users_approvals
-from hocket.trust.check import check_again, check_strangers
+from hocket.trust.check import check_again, check_untrusted_servers
 from hocket.trust.delegation import check_leave
 from hocket.workflows.bind import check_directory
 from hocket.workflows.chain_state import tree_of
@@ -128,7 +128,7 @@ def _check_around(step: Step, home: str) -> None:
     """Raise if an agent that is trusted would find servers around its worktree that nobody vouches for."""
     if step.isolation is not None and step.isolation.strangers is not None:
         approvals = users_approvals(home, step.spec.env)
-        check_strangers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
+        check_untrusted_servers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
 
 
 def _with_secrets(record: bytes, request: ResumeRequest) -> bytes:

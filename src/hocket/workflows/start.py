@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from hocket.catalog.cache import Catalogs, Definitions
-from hocket.catalog.resolve import Sight
+from hocket.catalog.cache import Catalogs
 from hocket.config import caller_environment
 from hocket.config.loading import load
 from hocket.errors import Conflict
@@ -31,7 +30,7 @@ from hocket.sessions.supervisor import Supervisor
 from hocket.store import NewRun
 from hocket.trust import delegation
 from hocket.trust.approvals import Approvals
-from hocket.trust.delegation import Ceiling
+from hocket.trust.delegation import DelegationLimits
 from hocket.workflows.bind import bind, describe
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.request import StartRequest
@@ -87,7 +86,6 @@ class Starter:
         limits: Limits,
     ) -> None:
         self.catalogs = Catalogs(str(home))
-        self._definitions = Definitions()
         self._folders = FolderThreads()
         self._home = home
         self._journal = journal
@@ -165,7 +163,7 @@ class Starter:
 
     async def check(self, request: StartRequest) -> Mapping[str, str]:
         """Raise unless the operator could start this now; return the environment that the agent would get."""
-        return (await self.run_in_folder(request.directory, self._bind, request, delegation.NONE)).env
+        return (await self.run_in_folder(request.directory, self._bind, request, delegation.UNLIMITED)).env
 
     def complete_request(self, request: StartRequest, parent: Run | None) -> StartRequest:
         """The request with its working directory and environment filled in."""
@@ -177,7 +175,7 @@ class Starter:
     async def bind(self, request: StartRequest, parent: Run | None) -> BoundChain | Spec:
         """Resolve everything that a request names; raise if the run that asks may not have it."""
         request = self.complete_request(request, parent)
-        ceiling = delegation.NONE
+        ceiling = delegation.UNLIMITED
         if parent is not None:
             if self._is_stopping(parent):
                 raise Conflict(f"run {parent.number} is being stopped and cannot start another run")
@@ -188,13 +186,13 @@ class Starter:
         bound = await self.run_in_folder(request.directory, self._bind, request, ceiling)
         return delegation.in_time(bound, ceiling, time.monotonic())
 
-    def _bind(self, request: StartRequest, ceiling: Ceiling) -> BoundChain | Spec:
+    def _bind(self, request: StartRequest, ceiling: DelegationLimits) -> BoundChain | Spec:
         if ceiling.caller is not None:
             # An agent chooses neither the programs that names stand for nor the settings that count.
             request = msgspec.structs.replace(request, env=ceiling.caller.env)
         config = load(request.directory, str(self._home), request.environment)
         catalog = partial(self.catalogs.get, request.directory, request.environment, config, Approvals(config))
-        return bind(request, config, Sight(catalog, self._definitions.load), ceiling)
+        return bind(request, config, catalog, ceiling)
 
     async def run_in_folder(self, folder: str, function: Callable[..., T], *args: Any) -> T:
         """Call a function that reads files of a folder, in a thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,21 +15,10 @@ from patience import PATIENCE
 
 from hocket import config
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import (
-    DUPLICATE,
-    GLOBAL,
-    HIDDEN,
-    MANAGED,
-    PLUGIN,
-    PROJECT,
-    REFUSED,
-    SKIPPED,
-    Catalog,
-    Entry,
-    Problem,
-)
-from hocket.catalog.fields import normalise_model
-from hocket.catalog.sources import name_at, names_in
+from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.catalog.files import names_in
+from hocket.providers.claude.definitions import normalise_model
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
 from hocket.trust.check import configuration
 
 SHARED_SOURCES = (MANAGED, PROJECT, GLOBAL, PLUGIN)
@@ -172,7 +162,7 @@ def _model(name: str | None) -> str | None:
 def _left_out(problems: Sequence[Problem]) -> Iterator[tuple[str, Problem]]:
     """Who is in the files and folders that only we leave out, with the reason."""
     for problem in problems:
-        if problem.claude_loads and problem.kind in (HIDDEN, SKIPPED, REFUSED):
+        if problem.cli_loads and problem.kind in (HIDDEN, SKIPPED, REFUSED):
             for name in _names_at(problem.path):
                 yield name, problem
 
@@ -181,7 +171,13 @@ def _names_at(path: str) -> list[str]:
     """A file that even we cannot read so far goes by its own name."""
     if os.path.isdir(path):
         return names_in(path)
-    return [name_at(path) or os.path.basename(path).removesuffix(".md")]
+    name = _name_in(path)
+    return [name or os.path.basename(path).removesuffix(".md")]
+
+
+def _name_in(path: str) -> str | None:
+    found = re.search(r"^name: *(.+)$", Path(path).read_text(errors="replace"), re.MULTILINE)
+    return found[1] if found else None
 
 
 def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:

@@ -19,7 +19,7 @@ from patience import PATIENCE
 
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.plugins import definition
-from hocket.catalog.servers import resolve_servers, select
+from hocket.catalog.servers import resolve_servers, servers_for
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition
 from hocket.providers.base import LaunchRequest
 from hocket.providers.claude.conversation import message
@@ -148,7 +148,7 @@ def agent_of(made: Definition, *, trusted: bool = False) -> Agent:
 def test_a_plugins_agent_runs_under_its_name_with_its_own_words(claude: ClaudeSetup, user: User, world: Path) -> None:
     folder = user.offer("alpha", {"agents/s/one.md": head("one", tools="Read") + "Look into ${CLAUDE_PLUGIN_ROOT}.\n"})
     user.switch(ALPHA)
-    made = definition(user.entries()["alpha:s:one"], str(user.project), user.env, trusts=False)
+    made = definition(user.entries()["alpha:s:one"])
     init = started(claude, user, agent_of(made), LaunchRequest(), world / "run")
     assert "alpha:s:one" in init["agents"]
     assert init["tools"] == ["Read"]
@@ -190,9 +190,9 @@ def test_an_agent_gets_the_servers_of_its_whitelist_and_no_others(
 ) -> None:
     put(user.home / ".claude.json", {"mcpServers": {"mine": server(world)}})
     put(user.project / ".mcp.json", {"mcpServers": {"theirs": server(world)}})
-    found = resolve_servers(FileProbe(), str(user.project), user.env, project_too=True)
-    chosen = select(found.servers, allowed)
-    made = Definition("rev", {"description": "d", "prompt": "You review."}, "/p/rev.md")
+    fields = {"description": "d", "prompt": "You review."}
+    made = Definition("rev", fields, "/p/rev.md", allowed_servers=None if allowed is None else tuple(allowed))
+    chosen = servers_for(agent_of(made, trusted=True), str(user.project), user.env)
     init = started(claude, user, agent_of(made, trusted=True), LaunchRequest(servers=chosen.servers), world / "run")
     assert running(init) == (names, [f"mcp__{name}__ping" for name in names])
     assert chosen.unknown == (("nope",) if allowed else ())

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from hocket.providers.base import Conversation, OwnTools, Pricing, Program, Provider, Sessions
-from hocket.providers.claude import conversation, launch, mcp_requests, reader, transcript, usage, verdict
+from hocket.providers.claude import (
+    conversation,
+    definitions,
+    launch,
+    mcp_requests,
+    privileges,
+    reader,
+    transcript,
+    usage,
+    verdict,
+)
 
 provider = Provider(
     name="claude",
@@ -25,4 +35,6 @@ provider = Provider(
     sessions=Sessions(launch.resume, transcript.transcripts),
     pricing=Pricing(launch.bound, usage.unpriced_tokens),
     own_tools=OwnTools(mcp_requests.request, mcp_requests.reply, mcp_requests.refusal, mcp_requests.pending),
+    definitions=definitions,
+    privileges=privileges,
 )

@@ -12,11 +12,11 @@ from hocket.catalog.files import read_definition
 from hocket.config import PERMISSION_MODES
 from hocket.providers.claude.privileges import (
     WIDENING,
-    asks_for,
-    in_mode,
     mode_with,
-    own_permission_mode,
+    permission_mode,
+    requested,
     widening,
+    with_permission_mode,
     without_modes,
 )
 
@@ -24,8 +24,8 @@ from hocket.providers.claude.privileges import (
 def test_what_only_a_trusted_folder_may_have_is_told_in_words(tmp_path: Path) -> None:
     more = "hooks: {Stop: [{hooks: []}]}\nmcpServers: [one, {two: {command: x}}]"
     greedy = read_definition(str(agent(tmp_path, "a", more=more)))
-    assert asks_for(greedy) == ["hooks (Stop)", "MCP servers (one, two)"]
-    assert asks_for(read_definition(str(agent(tmp_path, "b", more="permissionMode: plan\ntools: Bash")))) == []
+    assert requested(greedy) == ["hooks (Stop)", "MCP servers (one, two)"]
+    assert requested(read_definition(str(agent(tmp_path, "b", more="permissionMode: plan\ntools: Bash")))) == []
 
 
 # --- Arguments ----------------------------------------------------------------------------------------------
@@ -135,5 +135,5 @@ def test_the_last_word_on_the_permission_mode_counts_and_can_be_left_out(
 def test_a_definition_that_asks_for_a_mode_can_be_given_another(tmp_path: Path) -> None:
     asking = read_definition(str(agent(tmp_path, "a", more="permissionMode: auto")))
     silent = read_definition(str(agent(tmp_path, "b")))
-    assert own_permission_mode(in_mode(asking, "plan")) == "plan"
-    assert (own_permission_mode(asking), in_mode(silent, "plan")) == ("auto", silent)
+    assert permission_mode(with_permission_mode(asking, "plan")) == "plan"
+    assert (permission_mode(asking), with_permission_mode(silent, "plan")) == ("auto", silent)

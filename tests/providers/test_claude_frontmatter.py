@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hocket.providers.claude.frontmatter import MAX_HEAD, end_of, gist, parse, split, texts
+from hocket.providers.claude.frontmatter import MAX_HEAD, end_of, parse, split, texts
 from hocket.providers.claude.yaml12 import MAX_EXPANSION, MAX_NESTING
 from hocket.providers.definition_files import REFUSED, SKIPPED, Fault, Head
 
@@ -309,7 +309,6 @@ def test_deep_nesting_is_refused_at_once_however_it_is_spelled(text: str) -> Non
 def test_no_text_takes_long(content: bytes) -> None:
     began = time.process_time()
     parse(content)
-    gist(content)
     assert time.process_time() - began < 1
 
 
@@ -384,10 +383,3 @@ def test_the_parser_is_imported_only_when_there_is_something_to_parse() -> None:
 )
 def test_where_a_head_ends_is_known_as_soon_as_it_is_read(content: bytes, end: int | None) -> None:
     assert end_of(content) == end
-
-
-def test_the_gist_of_a_head_is_what_decides_about_it() -> None:
-    found = gist(b"---\nname: a\nx: " + b"[" * 90_000 + b"\ndescription: >\n  d\n  e\nhooks:\n  Stop: 5\n---\n")
-    assert isinstance(found, Head)
-    assert found.values == {"name": "a", "description": "d e\n", "hooks": {"Stop": 5}}
-    assert isinstance(gist(b"no head"), Fault)

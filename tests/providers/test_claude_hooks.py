@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hocket.providers.claude.fields import complaint
+from hocket.providers.claude.definitions import complaint
 from hocket.providers.claude.frontmatter import parse
 from hocket.providers.claude.hooks import STRICT_EVENTS, complaint_about_hooks
 from hocket.providers.definition_files import Head
@@ -30,7 +30,7 @@ def about_hook(hook: Any) -> str | None:
 @pytest.mark.parametrize("event", STRICT_EVENTS)
 @pytest.mark.parametrize("value", [3, 0, "x", "", {}, True, False], ids=repr)
 def test_what_is_no_list_is_a_complaint_that_names_the_event(event: str, value: Any) -> None:
-    assert about(value, event) == f"its hooks cannot be used: {event} is not a list"
+    assert about(value, event) == f"invalid hooks: {event} is not a list"
 
 
 @pytest.mark.parametrize("event", ["Stop", "PostToolUse", "pretooluse", "Whatever"])
@@ -48,16 +48,14 @@ def test_what_the_cli_takes_is_no_complaint(value: Any) -> None:
 
 @pytest.mark.parametrize("entry", [None, 3, [], {}, {"hooks": None}, {"hooks": {}}, {"hooks": "x"}], ids=repr)
 def test_an_entry_without_a_list_of_hooks_is_a_complaint_even_among_good_ones(entry: Any) -> None:
-    assert (
-        about([{"hooks": [COMMAND]}, entry]) == "its hooks cannot be used: entry 2 of PreToolUse has no list of hooks"
-    )
+    assert about([{"hooks": [COMMAND]}, entry]) == "invalid hooks: entry 2 of PreToolUse has no list of hooks"
 
 
 @pytest.mark.parametrize("matcher", [None, 3, ["a"], True], ids=repr)
 def test_a_matcher_is_a_text(matcher: Any) -> None:
     found = about([{"matcher": matcher, "hooks": []}])
     assert found is not None
-    assert "matcher that is not a text" in found
+    assert "matcher that is not a string" in found
 
 
 @pytest.mark.parametrize(
@@ -65,9 +63,7 @@ def test_a_matcher_is_a_text(matcher: Any) -> None:
     [None, 3, {}, {"command": "x"}, *({**COMMAND, "type": kind} for kind in ("x", "Command", "", None, 3, ["a"]))],
 )
 def test_a_hook_has_a_type_that_the_cli_knows(hook: Any) -> None:
-    assert about_hook(hook) == (
-        "its hooks cannot be used: hook 1 in entry 1 of PreToolUse is of no type that the CLI knows"
-    )
+    assert about_hook(hook) == ("invalid hooks: hook 1 in entry 1 of PreToolUse has an unknown type")
 
 
 @pytest.mark.parametrize("hook", [COMMAND, HTTP, PROMPT, AGENT, TOOL], ids=repr)
@@ -170,4 +166,4 @@ def test_a_complaint_about_hooks_has_the_line_of_their_key() -> None:
     found = complaint(head)
     assert found is not None
     assert (found.line, found.ours) == (4, False)
-    assert found.reason == "its hooks cannot be used: hook 1 in entry 1 of PreToolUse has no command"
+    assert found.reason == "invalid hooks: hook 1 in entry 1 of PreToolUse has no command"
