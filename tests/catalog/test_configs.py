@@ -116,7 +116,7 @@ def test_what_is_missing_is_nothing_and_what_is_unknown_is_left_alone(home: Path
         ("null", "object"),
         ("[" * 30_000, "JSON"),
         ({"name": "other"}, "called bad.json"),
-        ({"name": 5}, "name is 5"),
+        ({"name": 5}, "name must be a string; got 5"),
         ({"allowedTools": "Bash(\ud800)"}, "allowedTools"),
         ({"allowedTools": ["Bash"]}, "allowedTools"),
         ({"permissionMode": "yolo"}, "permissionMode"),

@@ -70,7 +70,7 @@ def test_last_listed_of_duplicate_files_wins(folder: Path) -> None:
     assert [(problem.path, problem.kind, problem.line, problem.cli_loads) for problem in found.problems] == [
         (str(path), DUPLICATE, 2, False) for path in sorted(losers)
     ]
-    assert all(f"{winner}, which wins: the system lists it later" in problem.reason for problem in found.problems)
+    assert all(f"{winner}, which wins: the file system lists it later" in problem.reason for problem in found.problems)
     assert find_in(str(folder), "x") == str(winner)
     assert [entry.path for entry in scanned(folder, LIBRARY).entries] == [str(winner)]
 

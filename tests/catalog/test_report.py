@@ -149,7 +149,7 @@ def test_a_trace_tells_every_step_in_its_order() -> None:
 
 
 @pytest.mark.req("S4-45")
-@pytest.mark.parametrize(("missing", "why"), [((), "the folder has none"), ((PROJECT,), "there is no such folder")])
+@pytest.mark.parametrize(("missing", "why"), [((), "the folder is empty"), ((PROJECT,), "the folder does not exist")])
 def test_a_trace_says_that_nothing_was_found_and_why(missing: tuple[str, ...], why: str) -> None:
     found = catalog(*ARCHITECTS, missing=missing)
     lines = report.trace(table_of(found))
@@ -161,7 +161,7 @@ def test_a_trace_has_a_line_for_every_other_place() -> None:
     found = catalog(*ARCHITECTS, entry("spare", LIBRARY), missing=(MANAGED,))
     lines = report.trace(table_of(found), lambda path: path.replace("/u/", "~/"))
     assert "Found 1 library agent: ~/.claude/agents-library" in lines
-    assert "Found no managed agents: /etc/claude-code/.claude/agents is not there" in lines
+    assert "Found no managed agents: /etc/claude-code/.claude/agents does not exist" in lines
     assert "Total agents after merge: 3 (and 1 from other sources)" in lines
 
 
@@ -202,12 +202,17 @@ def test_a_report_has_other_sources_and_problems_in_sections_of_their_own() -> N
     found = catalog(*ARCHITECTS, entry("spare", LIBRARY), problems=(hidden,))
     text = report.markdown(table_of(found))
     assert "1 agent\n\nspare" in section(text, "Library")
-    assert f"- `{THEIRS}/x.deprecated.md`: is marked as deprecated (Claude loads it)" in section(text, "Problems")
+    assert f"- `{THEIRS}/x.deprecated.md`: is marked as deprecated (the CLI loads it)" in section(text, "Problems")
 
 
 @pytest.mark.parametrize(
     ("kind", "loads", "note"),
-    [(HIDDEN, True, " (Claude loads it)"), (HIDDEN, False, ""), (SKIPPED, True, " (Claude loads it)"), (ODD, True, "")],
+    [
+        (HIDDEN, True, " (the CLI loads it)"),
+        (HIDDEN, False, ""),
+        (SKIPPED, True, " (the CLI loads it)"),
+        (ODD, True, ""),
+    ],
 )
 def test_what_claude_loads_is_said_only_where_we_do_otherwise(kind: str, loads: bool, note: str) -> None:
     assert report.loaded_note({"kind": kind, "claude_loads": loads}) == note
@@ -233,7 +238,7 @@ def test_an_agent_that_is_left_out_is_refused_with_the_reason() -> None:
     problem = Problem(f"{MINE}/qa.md", 4, "the head has no name", False)
     with pytest.raises(AgentNotFound) as refused:
         report.find(catalog(*ARCHITECTS, problems=(problem,)), "qa")
-    assert f"{MINE}/qa.md:4: the head has no name" in (refused.value.hint or "")
+    assert f"{MINE}/qa.md:4 is not used: the head has no name" in (refused.value.hint or "")
 
 
 @pytest.mark.parametrize("name", ["x.md", "x.deprecated.md", "x.md.deprecated"])
@@ -257,7 +262,7 @@ def test_an_agent_of_the_project_alone_is_told_as_such() -> None:
     found = catalog(*ARCHITECTS, *locals_named("engineer"))
     agents = table_of(found)["by_name"]
     assert report.selected(agents["engineer"]) == "Selected Agent: engineer (project-local)"
-    assert "project alone" in (report.note(agents["engineer"]) or "")
+    assert "belongs to the project" in (report.note(agents["engineer"]) or "")
     assert report.note(agents["security-auditor"]) is None
 
 

@@ -459,7 +459,7 @@ def test_only_what_can_be_typed_is_suggested_and_else_where_all_are_listed(place
     (place.project / ".claude/agents").mkdir(parents=True)
     (place.project / ".claude/agents/a.md").write_text("---\nname: Code Reviewer\ndescription: d\n---\nReview.\n")
     assert place.refused("code-reviewer").hint == "did you mean Code-Reviewer?"
-    assert place.refused("nobody-has-this").hint == "`hocket agents` lists those that can run here"
+    assert place.refused("nobody-has-this").hint == "`hocket agents` lists the agents that can run here"
 
 
 # --- Trust --------------------------------------------------------------------------------------------------
@@ -587,7 +587,9 @@ def test_the_refusal_of_an_argument_names_its_file_itself_and_the_line_that_woul
     given = ConfiguredArguments("/p/hocket.toml: agent 'a'", str(place.project), ("--verbose", "--settings=x"))
     with pytest.raises(NotTrusted) as caught:
         check_arguments(given, place.find("claude"), "acceptEdits", Approvals(NOTHING))
-    assert caught.value.message.startswith("/p/hocket.toml: agent 'a' asks for --settings, which brings settings along")
+    assert caught.value.message.startswith(
+        "/p/hocket.toml: agent 'a' asks for --settings, which loads settings with hooks"
+    )
     assert (caught.value.hint or "").endswith(f"hocket trust {place.project}")
     assert caught.value.exit_code == 4
 

@@ -135,7 +135,7 @@ def test_deprecated_files_are_hidden_and_told(hocket: Hocket, theirs: Path, mine
     assert hidden == {"old-tool.md.deprecated": False, "legacy-agent.deprecated.md": True}
     listed = [line for line in hocket("agents").stdout.splitlines() if "deprecated" in line]
     assert [line.startswith("! ") for line in listed] == [True, True]
-    assert [line for line in listed if "Claude loads it" in line] == [line for line in listed if "legacy" in line]
+    assert [line for line in listed if "the CLI loads it" in line] == [line for line in listed if "legacy" in line]
 
 
 @pytest.mark.req("S4-25")
@@ -349,8 +349,8 @@ def test_duplicate_files_are_told_with_the_one_that_wins(hocket: Hocket, mine: P
     assert verdicts == {**dict.fromkeys(losers, "skipped"), winner: "used"}
     for words in ([], ["builder", "--why"], ["--report"]):
         told = hocket("agents", *words).stdout
-        assert told.count("which wins: the system lists it later, and the last one counts, as for Claude") == 3
-        assert "(Claude loads it)" not in told
+        assert told.count("which wins: the file system lists it later, and the CLI uses the last one") == 3
+        assert "(the CLI loads it)" not in told
 
 
 @pytest.mark.parametrize("words", [["--why"], ["x", "--report"], ["x", "--trace"], ["x", "y"], ["--nope"]])

@@ -351,7 +351,7 @@ def test_a_home_that_cannot_be_written_is_a_clear_error(hocket: Hocket, world: P
     (world / "file").write_text("")
     done = hocket("trust", "--yes", "rev", env={"HOCKET_HOME": str(world / "file/h")})
     assert done.returncode == 2
-    assert f"cannot write down what is approved in {world}/file/h" in done.stderr
+    assert f"cannot record approvals in {world}/file/h" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -129,33 +129,30 @@ def test_a_value_that_does_not_fit_is_a_complaint_that_names_its_key(
     assert f"has a value for {key} that is not" in found
 
 
-ADDRESSES = (
-    *("http://x", " HTTP://X ", "http:x", "http:/x", "http:\\\\x", "http://x:", "http://x:65535/y", "http://u:p@x#y"),
-    *("http://${HOST}/y", "http://a%41", "http://[::1]:80", "x:", "x:y", "mailto:a b", "file://", "foo://", "C:\\x"),
-)
-NO_ADDRESSES = (
-    *("", "x", "/x", "//x", "1:x", "${X}", "ht tp://x", "http:", "http://", "http://?x", "http://:80", "http://x y"),
-    *(
-        "http://x:65536",
-        "http://x:y",
-        "http://x:8y",
-        "http://[",
-        "http://[::g]",
-        "http://%zz",
-        "http://a<b",
-        "foo://a b",
-    ),
-    "http://x:" + "9" * 5000,
+URLS = ("http://x", " HTTP://X ", "http://x:65535/y", "http://u:p@x#y", "http://${HOST}/y", "http://[::1]:80", "x:y")
+NOT_URLS = (
+    "",
+    "x",
+    "/x",
+    "//x",
+    "1:x",
+    "${X}",
+    "ht tp://x",
+    "http:",
+    "http://",
+    "http://:80",
+    "http://x:65536",
+    "http://[",
 )
 
 
-@pytest.mark.parametrize("url", ADDRESSES)
-def test_what_a_browser_takes_is_an_address(url: str) -> None:
+@pytest.mark.parametrize("url", URLS)
+def test_hook_accepts_url(url: str) -> None:
     assert about_hook({**HTTP, "url": url}) is None
 
 
-@pytest.mark.parametrize("url", NO_ADDRESSES)
-def test_what_no_browser_takes_is_no_address(url: str) -> None:
+@pytest.mark.parametrize("url", NOT_URLS)
+def test_hook_refuses_other_text_than_url(url: str) -> None:
     assert about_hook({**HTTP, "url": url}) is not None
 
 

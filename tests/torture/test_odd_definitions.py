@@ -69,7 +69,7 @@ def test_every_odd_file_is_told_with_its_reason_and_the_others_are_there(folder:
         "sparse": "larger than 256 kB",
         "none": "does not begin with a line of three dashes",
         "bomb": "more than 1000 values by aliases",
-        "brackets": "head is larger than 64 kB",
+        "brackets": "frontmatter is larger than 64 kB",
         "brackets64": "nested more than 20 levels deep",
         "dashes": "nested more than 20 levels deep",
         "questions": "nested more than 20 levels deep",
@@ -95,7 +95,7 @@ def test_no_head_brings_the_reader_down_however_little_room_it_has(folder: Path)
     """Where a parser that calls itself again for each bracket would be killed."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_STACK, (512 * 1024, 512 * 1024))\n"
-        "from hocket.catalog.sources import names_in\n"
+        "from hocket.catalog.files import names_in\n"
         "print(len(names_in(sys.argv[1])))"
     )
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=False)

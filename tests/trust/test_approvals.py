@@ -138,7 +138,7 @@ def test_a_record_that_cannot_be_understood_trusts_nothing_and_is_left_as_it_is(
 
 def test_a_home_that_cannot_be_written_is_said_to_be_one(world: Path, project: Path) -> None:
     put(world / "file")
-    with pytest.raises(HomeError, match="cannot write down what is approved"):
+    with pytest.raises(HomeError, match="cannot record approvals"):
         approvals.approve(str(world / "file/h"), FILE, str(project / "a.md"), b"x")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,13 +149,13 @@ def test_a_project_cannot_raise_what_the_user_gives(ground: Ground) -> None:
 def test_a_project_s_definition_must_not_hide_the_user_s_own(ground: Ground, folder: str) -> None:
     own = write(getattr(ground, folder), "reviewer")
     write(ground.locals, "reviewer")
-    agrees(ground, "reviewer", [f"takes the place of your own agent {own}"])
+    agrees(ground, "reviewer", [f"replaces your own agent {own}"])
 
 
 def test_a_config_that_somebody_wrote_must_not_be_hidden_either(ground: Ground) -> None:
     own = ground.agent_config("mine")
     write(ground.locals, "mine")
-    agrees(ground, "mine", [f"takes the place of your own agent {own}"])
+    agrees(ground, "mine", [f"replaces your own agent {own}"])
 
 
 def test_a_config_that_hocket_brought_along_may_be_hidden(ground: Ground) -> None:
@@ -170,13 +169,13 @@ def test_a_config_that_hocket_brought_along_may_be_hidden(ground: Ground) -> Non
 @pytest.mark.parametrize("name", ["claude", "codex", "cursor-agent", "gemini"])
 def test_the_name_of_a_cli_means_that_cli(ground: Ground, name: str) -> None:
     write(ground.locals, name)
-    agrees(ground, name, [f"takes the place of the {name} CLI"])
+    agrees(ground, name, [f"replaces the {name} CLI"])
 
 
 def test_a_name_that_the_user_has_given_means_what_the_user_meant(ground: Ground) -> None:
     ground.user_says('[agents.quick]\nargs = ["--x"]')
     write(ground.locals, "quick")
-    agrees(ground, "quick", [f"takes the place of your own name for it in {ground.home}/config.toml"])
+    agrees(ground, "quick", [f"replaces your own alias in {ground.home}/config.toml"])
 
 
 def test_a_user_s_alias_of_a_name_does_not_open_it_to_projects(ground: Ground) -> None:
@@ -184,7 +183,7 @@ def test_a_user_s_alias_of_a_name_does_not_open_it_to_projects(ground: Ground) -
     ground.user_says('[agents.reviewer]\nmodel = "haiku"\n[agents.swift]\npath = "reviewer"')
     write(ground.locals, "reviewer")
     for name in ("reviewer", "swift"):
-        agrees(ground, name, [f"takes the place of your own agent {own}"])
+        agrees(ground, name, [f"replaces your own agent {own}"])
 
 
 def test_a_path_hides_nobody(ground: Ground) -> None:
@@ -209,8 +208,8 @@ def test_one_project_may_hide_what_another_has(ground: Ground) -> None:
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ("global", "takes the place of your own agent"),
-        ("alias", "takes the place of your own name for it"),
+        ("global", "replaces your own agent"),
+        ("alias", "replaces your own alias"),
         ("nothing", None),
     ],
 )
@@ -257,7 +256,7 @@ def test_a_project_s_alias_needs_its_folder_s_approval(ground: Ground, says: str
 
 def test_a_project_s_alias_of_a_cli_s_name_needs_approval(ground: Ground) -> None:
     ground.config('[agents.claude]\npath = "/bin/true"\n')
-    agrees(ground, "claude", ["takes the place of the claude CLI"])
+    agrees(ground, "claude", ["replaces the claude CLI"])
 
 
 def test_a_plain_program_has_no_use_for_a_permission_mode(ground: Ground) -> None:
@@ -341,7 +340,7 @@ def test_a_link_must_not_choose_between_two_files_of_the_user_s(ground: Ground) 
     bold = write(ground.library, "deploy", permissionMode="bypassPermissions")
     ground.locals.mkdir(parents=True)
     (ground.locals / "deploy.md").symlink_to(bold)
-    agrees(ground, "deploy", [f"takes the place of your own agent {safe}"])
+    agrees(ground, "deploy", [f"replaces your own agent {safe}"])
 
 
 def test_a_user_who_links_to_a_project_s_file_has_chosen_it(ground: Ground) -> None:
@@ -417,7 +416,7 @@ def test_a_folder_is_explained_with_all_that_it_starts(ground: Ground) -> None:
     assert asks[".mcp.json: MCP servers"] == ("a: sh -c x", "b: http://x")
     assert asks["hocket.toml: permission mode auto for every agent"] == ("yours is acceptEdits",)
     assert asks['hocket.toml: agent "x"'][0] == "stands for claude"
-    assert "brings settings along" in asks['hocket.toml: agent "x"'][1]
+    assert "loads settings with hooks" in asks['hocket.toml: agent "x"'][1]
     assert asks['hocket.toml: chain "c"'] == ("gate: make test",)
     assert asks[".claude/agents/eager.md: hooks"] == ("Stop: true",)
     assert set(found.files) == {".claude/settings.json", ".mcp.json", "hocket.toml", ".claude/agents/eager.md"}
@@ -445,21 +444,6 @@ def test_every_folder_up_to_the_root_is_explained(ground: Ground) -> None:
     below.mkdir(parents=True)
     (below / ".mcp.json").write_text("{}")
     assert [one.path for one in explain_folder(str(below), ground.approvals())] == [str(below), str(ground.project)]
-
-
-def test_what_is_being_changed_meanwhile_is_not_explained(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(ground.locals, "eager", hooks=HOOKS)
-    config = ground.approvals()
-    whole, count = config.cover.file, iter(range(100))
-
-    def restless(name: str) -> bytes:
-        path.write_text(path.read_text() + f"{next(count)}\n")
-        return whole(name)
-
-    monkeypatch.setattr(config.cover, "file", restless)
-    with pytest.raises(NotTrusted, match="is being changed"):
-        explain_file(str(path), config)
-    assert os.path.exists(path)
 
 
 # --- Words that a project would take away -------------------------------------------------------------------
@@ -525,7 +509,7 @@ def test_what_the_user_s_alias_may_do_is_not_for_a_project_s_agent_of_its_target
     ground.user_says('[agents.x]\npath = "mytool"\npermission_mode = "bypassPermissions"\n')
     assert ground.find("x").provider == "executable"
     written(ground.locals, "mytool", "mytool")
-    agrees(ground, "x", [f"takes the place of your own agent {ground.home / 'config.toml'}"])
+    agrees(ground, "x", [f"replaces your own agent {ground.home / 'config.toml'}"])
 
 
 def test_a_list_of_servers_is_told_approved_and_void_after_a_change(ground: Ground) -> None:

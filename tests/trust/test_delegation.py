@@ -392,7 +392,7 @@ def test_bypass_is_never_handed_on_from_a_project_that_nobody_vouches_for(play: 
         lead = await stage.start("lead")
         worker = await stage.start("worker", lead)
         assert stage.mode(worker) == "default"
-        assert "is never handed on" in (await stage.notices(worker))[0]
+        assert "never hands on" in (await stage.notices(worker))[0]
         # Neither by one in between whom the user trusts.
         middle = await stage.start("middle", lead)
         assert stage.spec(middle).unvouched

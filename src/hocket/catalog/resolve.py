@@ -287,7 +287,7 @@ def _not_found(name: str, blocked: str | None, caller: _Caller) -> ProgramNotFou
     if name in config.chains:
         hint = f"{name} is a chain, not an agent; to run it: hocket run --chain {name}"
     elif unusable:
-        hint = f"{unusable.path} is not used: line {unusable.line or 1}: {unusable.reason}"
+        hint = f"this file is not usable: {unusable.path}, line {unusable.line or 1}: {unusable.reason}"
     else:
         hint = did_you_mean(name, [*known, *known_programs(caller.cwd, caller.env)]) or LIST
     return UnknownAgent(

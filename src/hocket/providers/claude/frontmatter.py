@@ -121,8 +121,8 @@ def _without_head(text: str) -> Fault:
     if not text:
         return Fault(1, "is empty")
     if not _OPENING.match(text):
-        return Fault(1, "does not begin with a line of three dashes (---)")
-    return Fault(1, "the frontmatter has no closing line of three dashes (---)")
+        return Fault(1, "does not begin with a line of three dashes")
+    return Fault(1, "the frontmatter has no closing line of three dashes")
 
 
 # --- Tolerance ----------------------------------------------------------------------------------------------

@@ -90,8 +90,9 @@ def _is_shell(value: Any) -> bool:
 
 def _is_url(value: Any) -> bool:
     try:
-        parts = urlsplit(value) if isinstance(value, str) else None
-        return parts is not None and bool(parts.scheme and (parts.hostname or parts.path)) and parts.port != 0
+        parts = urlsplit(value.strip() if isinstance(value, str) else "")
+        needs_host = parts.scheme in ("http", "https", "ws", "wss")
+        return bool(parts.scheme) and parts.port != 0 and (bool(parts.hostname) or not needs_host)
     except ValueError:
         return False
 
