@@ -119,8 +119,9 @@ def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--marker", ""], "a marker is one line"),
-        (["--timeout", "99999999d"], "a time limit is a number of seconds above 0 and at most 1,000,000,000"),
+        (["--marker", ""], "marker: must not be empty"),
+        (["--marker", "**"], "a marker is one line"),
+        (["--timeout", "99999999d"], "timeout: must be at most 1000000000"),
         (["-p", "use ${HOME}"], "the variable HOME has no value"),
     ],
 )

@@ -423,8 +423,6 @@ def test_without_a_repository_nothing_is_started(home: Path, project: Path, prog
     play(home, project, scene)
     error = refused(world / "plain", home, dsl="reader -> reader", isolation="worktree")
     assert error.message.startswith("step 1: a worktree of its own needs a git repository")
-    error = refused(project, home, dsl="reader", isolation="vm")
-    assert (error.exit_code, "none or worktree" in error.message) == (2, True)
 
 
 def test_a_worktree_that_cannot_be_made_ends_the_step_with_git_s_words(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from hocket.api import wire
 from hocket.api.wire_tasks import HandoffBody
+from hocket.cli.rehearse import tour_body
 from hocket.cli.run import request_body
-from hocket.cli.usage import BOUNDS, ISOLATED
+from hocket.cli.runs import spawn_body
+from hocket.cli.usage import BOUNDS, ISOLATED, SPENDING
 from hocket.errors import UsageError
 from hocket.workflows.request import HandoffRequest, StartRequest
 
+SPAWN_OPTIONS = {"passed": ("-x",), "timeout": 1.0, "session": True, "on_question": "deny"}
 FIELDS = set(StartRequest.__struct_fields__)
 
 
@@ -31,6 +35,25 @@ def test_start_request_has_every_key_the_command_line_sends(tmp_path: Path) -> N
     }
     body = request_body(("a", "A=1"), str(tmp_path), options)
     assert set(body) | {"on_question_default"} <= FIELDS
+    spawned = spawn_body(
+        "a", "p", str(tmp_path), {**dict.fromkeys(option.name for option in SPENDING), **SPAWN_OPTIONS}
+    )
+    for sent in (body | {"isolation": "none", "on_lost": "ask"}, spawned, tour_body(str(tmp_path))):
+        assert msgspec.convert(sent, StartRequest).cwd == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        *({"timeout": value} for value in (0, -1, float("nan"), 1e10)),
+        *({"budget_usd": 0}, {"budget_tokens": 0}, {"failures": 0}, {"no_progress": -1}, {"idle_timeout": 0}),
+        *({"on_question": "x"}, {"on_lost": "x"}, {"isolation": "x"}),
+    ],
+    ids=repr,
+)
+def test_start_request_refuses_values_out_of_bounds(fields: dict[str, Any]) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"dsl": "a", **fields}, StartRequest)
 
 
 def test_start_body_adds_only_spellings_to_the_start_request() -> None:

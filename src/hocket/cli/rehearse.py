@@ -25,7 +25,7 @@ from hocket.cli import access
 from hocket.cli.dispatch import run_command
 from hocket.cli.format import cost_text, paint, truncate
 from hocket.cli.plain import PlainDisplay, lines_of, question_with_reply, summary
-from hocket.cli.run import exit_code, make_display, request_body
+from hocket.cli.run import exit_code, make_display, request_body, validated
 from hocket.cli.temp_home import (
     TempHome,
     scripted_environment,
@@ -61,7 +61,6 @@ from hocket.rehearsal.conversation_counts import uncovered_in
 from hocket.rehearsal.matching import Uncovered
 from hocket.views.run_view import RunView
 from hocket.workflows.bind import bind
-from hocket.workflows.request import StartRequest
 
 SCRIPT = "rehearsal.yaml"
 FOOTER = "rehearsal  ·  ^C stop"
@@ -137,7 +136,7 @@ def _prepare(place: TempHome, words: tuple[str, ...], cwd: str, options: dict[st
     # A worktree would lie in the temporary home, and go with it.
     request = request_body(words, cwd, options) | {"isolation": "none"}
     request["on_question_default"] = "deny"  # so that a rehearsal needs no person
-    chain = bind(StartRequest(**request), load_config(cwd, config.home()))
+    chain = bind(validated(request), load_config(cwd, config.home()))
     assert isinstance(chain, BoundChain)  # noqa: S101 - only a request for a single agent binds to anything else
     roles = roles_of(chain)
     script = _find_script(options["script"], cwd)
@@ -321,6 +320,12 @@ class DemoFailed(HocketError):
     exit_code = 1
 
 
+def tour_body(cwd: str) -> dict[str, Any]:
+    """The body of the start request of the tour."""
+    body = {"dsl": TOUR_CHAIN, "prompt": TOUR_PROMPT, "on_question": "ask", "timeout": LIMIT_SECONDS}
+    return {**body, "cwd": cwd, "env": access.environment(cwd)}
+
+
 @command(examples=("hocket demo",))
 def demo() -> int:
     """Take a tour of a minute: agents in a chain, a question, and a server that is killed half-way.
@@ -375,9 +380,7 @@ class Tour:
         client = access.connect(talk=False)
         signals = SignalHandler(client, on_terminal=False)
         signals.install()
-        request = {"dsl": TOUR_CHAIN, "prompt": TOUR_PROMPT, "on_question": "ask", "timeout": LIMIT_SECONDS}
-        cwd = str(self._project)
-        run = client.start_followed("/api/runs", {**request, "cwd": cwd, "env": access.environment(cwd)})
+        run = client.start_followed("/api/runs", tour_body(str(self._project)))
         signals.set_run(run)
         last = watch(client, steady_view(run), TourDisplay(self), signals)
         if signals.code is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hocket import config
 from hocket.chain.variables import join, substitute
@@ -33,7 +33,11 @@ from hocket.cli.usage import (
 )
 from hocket.cli.watch import ClientExit, RunDisplay, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client import Client
+from hocket.errors import UsageError
 from hocket.views.run_view import RunView
+
+if TYPE_CHECKING:
+    from hocket.workflows.request import StartRequest
 
 EXAMPLE = 'hocket run "planner -> builder:3 -> reviewer" -p "Expire old sessions"'
 
@@ -125,10 +129,21 @@ def _bound_steps(request: dict[str, Any], *, starting: bool) -> list[dict[str, A
         return steps
     from hocket.config.loading import load
     from hocket.workflows.bind import bind, describe
+
+    return describe(bind(validated(request), load(request["cwd"], config.home())))
+
+
+def validated(request: dict[str, Any]) -> StartRequest:
+    """The start request of a body, checked as the server would check it."""
+    import msgspec
+
+    from hocket.api.validation_errors import body_objection
     from hocket.workflows.request import StartRequest
 
-    cwd = request["cwd"]
-    return describe(bind(StartRequest(**request), load(cwd, config.home())))
+    try:
+        return msgspec.convert(request, StartRequest)
+    except msgspec.ValidationError as error:
+        raise UsageError(body_objection(error, StartRequest)) from error
 
 
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:

@@ -74,7 +74,15 @@ LAST_CHARACTERS = 200
 )
 def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **options: Any) -> None:
     """Start one agent and print the run's number. It continues without this terminal."""
-    place = access.directory(cwd)
+    try:
+        run = access.connect().request("POST", "/api/runs", spawn_body(agent, prompt, access.directory(cwd), options))
+    except ChainSyntaxError as error:
+        raise ChainSyntaxError(error.message, _chain_hint(agent) or error.hint) from error
+    access.write_json({"run": run["id"]}) if as_json else access.write(f"run {run['number']}\n")
+
+
+def spawn_body(agent: str, prompt: str | None, place: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The body of a start request, with only the options that were given."""
     body = {
         "agent": agent,
         "prompt": access.pick_prompt(prompt, None, place),
@@ -86,12 +94,7 @@ def spawn(agent: str, prompt: str | None, cwd: str | None, as_json: bool, **opti
         "on_question": options["on_question"],
         **{option.name: options[option.name] for option in SPENDING},
     }
-    given = {name: value for name, value in body.items() if value is not None}
-    try:
-        run = access.connect().request("POST", "/api/runs", given)
-    except ChainSyntaxError as error:
-        raise ChainSyntaxError(error.message, _chain_hint(agent) or error.hint) from error
-    access.write_json({"run": run["id"]}) if as_json else access.write(f"run {run['number']}\n")
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _chain_hint(text: str) -> str | None:
