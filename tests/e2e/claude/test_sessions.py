@@ -81,14 +81,14 @@ def test_a_message_without_a_word_is_refused_because_nobody_would_answer_it(cli:
     assert (hocket("send", run_id, "and now?", "--wait").stdout, hocket("stop", run_id).returncode) == ("fine\n", 0)
 
 
-def test_that_a_conversation_is_made_shorter_is_told(claude: ClaudeSetup, hocket: Hocket) -> None:
+def test_compaction_is_reported_as_notices(claude: ClaudeSetup, hocket: Hocket) -> None:
     """The CLI has the model sum it up, and goes on with that."""
     claude.use_script(says("first"))
     run_id = spawn(hocket, "claude", "--session", "-p", "hello")
     wait_for(hocket, run_id, "turn.ended")
     assert hocket("send", run_id, "/compact", "--wait").returncode == 0
     told = [data["text"] for data in data_of(hocket, run_id, "notice") if data["kind"] == "compaction"]
-    assert told == ["the conversation is being made shorter", "the conversation was made shorter to go on"]
+    assert told == ["the conversation is being compacted", "the conversation was compacted"]
     assert hocket("send", run_id, "and now?", "--wait").returncode == 0
     assert hocket("stop", run_id).returncode == 0
 

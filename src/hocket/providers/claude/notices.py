@@ -1,4 +1,4 @@
-"""What people should see and no program decides by: retries, denials, compactions, limits, failing hooks."""
+"""Notices for people: retries, denials, compactions, usage limits, failing hooks."""
 
 from __future__ import annotations
 
@@ -21,22 +21,30 @@ _NO_CONNECTION = (
     "API Error: Unable to connect to API (",
     "API Error: Unable to connect to API. ",
 )
-"""All that older programs tell of it. Where a colon follows it is about certificates, and does not pass by itself."""
+"""Error texts of older versions. With a colon after "API" the cause is a certificate, which does not pass by itself."""
 _COMPLAINTS = (
     b"error: unknown option '--permission-prompts'",
     b"invalid JSON: JSON Parse error: Unrecognized token '/'",
 )
-"""So end programs that lack what we pass them: before 2.1.259; and before 2.1.281, for which a file's name is JSON."""
+"""Complaints of versions before 2.1.259, and before 2.1.281, about arguments that they do not know."""
 _FIRST_IN_MILLISECONDS = 1e11
-"""As seconds, this is the year 5138; as thousandths of them it is 1973."""
+"""In seconds this is the year 5138, in milliseconds 1973."""
 
 
 def notice(kind: str, text: str, **more: Any) -> ReaderEvent:
     return "notice", {"kind": kind, **cut(text), **more}
 
 
+def synthetic(line: dict[str, Any], text: str, who: dict[str, Any]) -> ReaderEvent:
+    """A message of the CLI in place of the model's: a failed request, or an unknown command."""
+    error = text_in(line, "error") or None
+    if error is None and line.get("is_api_error_message") is not True:
+        return notice("info", text, **who)
+    return notice("api_error", text, error=error, error_status=number_in(line, "api_error_status"), **who)
+
+
 def retry(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
-    """The model could not be reached; the program tries again by itself."""
+    """The CLI retries a request by itself."""
     error = text_in(line, "error") or "unknown"
     text = f"the model answered with an error ({error}); trying again"
     attempt = {
@@ -53,12 +61,10 @@ def retry(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
 
 
 def too_old(line: bytes) -> list[ReaderEvent]:
-    """The program refuses what we tell it: its own words are no help to somebody who has typed none of it."""
+    """The CLI's own complaint is about arguments that the user did not type."""
     if not line.startswith(_COMPLAINTS):
         return []
-    return [
-        notice("cli", "this claude is too old; hocket doctor says what it lacks, and claude update gets a newer one")
-    ]
+    return [notice("cli", "this claude is too old: run `hocket doctor` for details and `claude update` to update it")]
 
 
 def rate_limit(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
@@ -75,23 +81,23 @@ def rate_limit(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
     return [("rate_limited", {"status": status, "resets_at": resets_at, "text": text})]
 
 
-def limit_in_words(state: State, text: str) -> list[ReaderEvent]:
-    """A usage limit of which only an error's text tells, with its end behind a bar: so said older programs."""
-    words_of_it, bar, end = text.strip().rpartition("|")
-    if not bar or not words_of_it.endswith(_LIMIT_REACHED) or not (end.isascii() and end.isdigit() and len(end) < 15):
+def limit_in_text(state: State, text: str) -> list[ReaderEvent]:
+    """The usage limit in an error text of older versions, with the reset time after a bar."""
+    reason, bar, end = text.strip().rpartition("|")
+    if not bar or not reason.endswith(_LIMIT_REACHED) or not (end.isascii() and end.isdigit() and len(end) < 15):
         return []
     state["limited"] = True
     data = {"status": _REJECTED, "resets_at": wall_time(float(end)), "text": f"usage limit: {_REJECTED}"}
     return [("rate_limited", data)]
 
 
-def error_in_words(text: str) -> str | None:
-    """The kind of an error that only its text tells."""
+def error_in_text(text: str) -> str | None:
+    """The kind of an error of older versions, which have it in the text only."""
     return "connection_failed" if text.startswith(_NO_CONNECTION) else None
 
 
 def wall_time(number: float | None) -> float | None:
-    """A point in time in seconds. The program counts in these; whoever counts in thousandths is understood too."""
+    """Seconds since the epoch, also from milliseconds."""
     if number is None or number <= 0:
         return None
     return number / 1000 if number >= _FIRST_IN_MILLISECONDS else number
@@ -112,14 +118,14 @@ def _denied_to(state: State, line: dict[str, Any]) -> dict[str, Any]:
 def compaction(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
     del state
     before = number_in(dict_in(line, "compact_metadata"), "pre_tokens")
-    return [notice("compaction", "the conversation was made shorter to go on", tokens_before=before)]
+    return [notice("compaction", "the conversation was compacted", tokens_before=before)]
 
 
 def status(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
-    """What the program is busy with. Only one of these is news; the others come with every request."""
+    """Only compacting is worth a notice; other values come with every request."""
     del state
     compacting = text_in(line, "status") == "compacting"
-    return [notice("compaction", "the conversation is being made shorter")] if compacting else []
+    return [notice("compaction", "the conversation is being compacted")] if compacting else []
 
 
 def informational(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
@@ -133,7 +139,7 @@ def refusal(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
 
 
 def hook(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
-    """Somebody's hook has ended; only a failing one is news."""
+    """Only a failed hook is worth a notice."""
     del state
     code = number_in(line, "exit_code")
     if not code and text_in(line, "outcome") != "error":

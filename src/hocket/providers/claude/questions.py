@@ -1,4 +1,4 @@
-"""What an agent asks: leave to use a tool, or a choice between several ways. Answers are written in ``talk``."""
+"""Questions of an agent: permission to use a tool, or a choice. Answers are written in ``conversation``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def asked(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
 
 
 def withdrawn(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
-    """The program no longer wants to know."""
+    """The CLI withdrew a question or a request."""
     identity = text_in(line, "request_id")
     if not identity:
         return None
@@ -60,30 +60,28 @@ def withdrawn(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None:
 
 
 def settle(state: State, tool: str) -> None:
-    """A tool that has ended, one way or the other, waits for no answer."""
+    """A tool that has ended waits for no answer."""
     mcp_requests.settle(state, tool)
     if open_ones := state.get("asked"):
         state["asked"] = {identity: waiting for identity, waiting in open_ones.items() if waiting != tool}
 
 
 def settle_all(state: State) -> None:
-    """Nobody is left who could wait for one."""
     state["asked"] = {}
     if state.get("calls"):
         state["calls"] = {}
 
 
 def _suggestions(request: dict[str, Any]) -> list[Any]:
-    """Rules that would have made the question unnecessary, unless they are longer than a question should be."""
+    """Permission rules that would make the question unnecessary, unless they are too long for an event."""
     suggestions = list_in(request, "permission_suggestions")
     return suggestions if "input_text" not in kept_input({"": suggestions}) else []
 
 
 def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
-    """The first rule by which nobody would be asked the like again: in words, and as the program wants it back.
+    """The first rule that would allow the like from now on: as text, and as the CLI expects it in the answer.
 
-    For its session alone, wherever it would rather write it down: what is allowed here is allowed to this agent. A rule
-    with a masked secret would match nothing.
+    It holds for the session only, whatever the CLI suggests. A rule with a redacted secret would match nothing.
     """
     for one in suggestions:
         rules = list_in(one, "rules")
@@ -92,9 +90,9 @@ def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
         tools = [text_in(rule, wire_names.RULE_TOOL) for rule in rules]
         if all(tools):
             contents = [text_in(rule, wire_names.RULE_CONTENT) for rule in rules]
-            told = [f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True)]
-            if not any(MASK in rule for rule in told):
-                return ", ".join(told), {**one, "destination": "session"}
+            text = ", ".join(f"{tool}({what})" if what else tool for tool, what in zip(tools, contents, strict=True))
+            if MASK not in text:
+                return text, {**one, "destination": "session"}
     return None
 
 
@@ -107,7 +105,7 @@ def _asker(state: State, line: dict[str, Any], request: dict[str, Any]) -> dict[
 
 
 def _permission(tool: str, request: dict[str, Any]) -> str:
-    """A sentence that a person can say yes or no to."""
+    """A sentence to allow or deny."""
     given = dict_in(request, "input")
     key, wants = _SENTENCES.get(tool, ("", ""))
     if what := text_in(given, key):
@@ -123,9 +121,9 @@ def _choices(tool: str, request: dict[str, Any]) -> str:
 
 
 def _options(request: dict[str, Any]) -> dict[str, Any]:
-    """What to choose from, where one thing is asked and one of them answers it."""
+    """The labels to choose one from; none for several questions or several choices."""
     questions = list_in(dict_in(request, "input"), "questions")
-    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(wire_names.SEVERAL):
+    if len(questions) != 1 or not isinstance(questions[0], dict) or questions[0].get(wire_names.MULTI_SELECT):
         return {}
     labels = [text_in(option, "label") for option in list_in(questions[0], "options")]
     return {"options": labels} if labels and all(labels) else {}

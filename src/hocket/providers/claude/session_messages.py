@@ -16,14 +16,14 @@ _PEER, _HELPER = "peer", "senderTaskId"
 
 
 def is_echo(line: dict[str, Any]) -> bool:
-    """Whether a line repeats what the agent was given, from whoever it came."""
+    """Whether a line repeats an input of the agent."""
     return line.get("isReplay") is True
 
 
 def received(line: dict[str, Any]) -> list[ReaderEvent]:
-    """The event of an echoed message that another session sent. What we sent ourselves is recorded already.
+    """An echoed message from another session. Our own messages are recorded when they are sent.
 
-    Helpers inside this session write to it in the same way; they are told of as members.
+    Subagents of this session write to it in the same way and have events of their own.
     """
     origin = dict_in(line, "origin")
     if text_in(origin, "kind") != _PEER or _HELPER in origin:
@@ -34,7 +34,7 @@ def received(line: dict[str, Any]) -> list[ReaderEvent]:
 
 
 def held(state: State, line: dict[str, Any]) -> list[ReaderEvent]:
-    """A message that waits for an approval which a run without a terminal cannot get, or what became of it."""
+    """A message that waits for an approval, which a run without a terminal cannot get, or its outcome."""
     del state
     sender = _sender(text_in(line, "from"), text_in(line, "from_name"), None)
     status = text_in(line, "state")
@@ -49,6 +49,6 @@ def _sender(address: str, name: str, pid: float | None) -> dict[str, Any]:
 
 
 def _body(origin: dict[str, Any], line: dict[str, Any]) -> str:
-    """The message itself; of several that were delivered together all of them."""
+    """The message; all of them if several were delivered together."""
     parts = [text_in(origin, "body"), *(text_in(member, "body") for member in list_in(origin, "members"))]
     return "\n".join(part for part in parts if part) or text_in(dict_in(line, "message"), "content")

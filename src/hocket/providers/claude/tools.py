@@ -1,4 +1,4 @@
-"""Tools at work: what they were given, and what came out."""
+"""Tool calls: their inputs and results."""
 
 from __future__ import annotations
 
@@ -20,23 +20,17 @@ def started(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderE
 def finished(state: State, block: dict[str, Any], who: dict[str, Any]) -> ReaderEvent:
     identity, tools = text_in(block, "tool_use_id"), state.get("tools") or {}
     settle(state, identity)
-    data = {
-        "id": identity,
-        "name": tools.get(identity),
-        "error": block.get("is_error") is True,
-        **cut(_text(block.get("content")), _OUTPUT_LIMIT),
-        **who,
-    }
     state["tools"] = {other: name for other, name in tools.items() if other != identity}
-    return "tool.finished", data
+    output = cut(_text(block.get("content")), _OUTPUT_LIMIT)
+    is_error = block.get("is_error") is True
+    return "tool.finished", {"id": identity, "name": tools.get(identity), "error": is_error, **output, **who}
 
 
 def _text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    blocks = content if isinstance(content, list) else []
-    return "\n".join(_block_text(block) for block in blocks if isinstance(block, dict))
-
-
-def _block_text(block: dict[str, Any]) -> str:
-    return text_in(block, "text") if block.get("type") == "text" else f"[{text_in(block, 'type') or 'unknown'}]"
+    blocks = [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return "\n".join(
+        text_in(block, "text") if block.get("type") == "text" else f"[{text_in(block, 'type') or 'unknown'}]"
+        for block in blocks
+    )

@@ -1,7 +1,7 @@
-"""Where the Claude command line keeps a session's transcript. Names only: whether a file is there is found elsewhere.
+"""Paths of the transcripts of sessions.
 
-The program names a project's folder after its directory: each UTF-16 unit that is no ASCII letter or digit becomes a
-dash, and a name of more than 200 characters keeps its first 200 and gets a short hash of the whole path.
+The CLI names a project's folder after its directory: each UTF-16 unit that is no ASCII letter or digit becomes a dash,
+and a name of more than 200 characters keeps its first 200 and gets a short hash of the whole path.
 """
 
 from __future__ import annotations
@@ -17,21 +17,16 @@ _DASHED = re.compile("[^A-Za-z0-9]")
 
 
 def transcripts(env: Mapping[str, str], cwd: str, session: str) -> tuple[str, ...]:
-    """The candidates, in the order in which they are looked at; none for what cannot be a session.
+    """The candidates, most likely first; none for an invalid session id.
 
-    After the two present names come the older ones: the same folder before long names were cut, the one in which
-    only slashes had been replaced, and both present names below the user's general configuration directory.
+    After the two current names come those of older versions: the folder before long names were cut, the one in which
+    only slashes were replaced, and both below the general configuration directory.
     """
     return tuple(dict.fromkeys(_candidates(env, cwd, session)))
 
 
-def likeliest(env: Mapping[str, str], cwd: str, session: str) -> str | None:
-    """The first of them."""
-    return next(_candidates(env, cwd, session), None)
-
-
 def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[str]:
-    # A session's id comes out of an agent's own output: it must never lead out of the folder.
+    # The id comes from the agent's output: it must not lead out of the folder.
     if not _SESSION.fullmatch(session):
         return
     names = (f"session_{session}.jsonl", f"{session}.jsonl")
@@ -40,7 +35,7 @@ def _candidates(env: Mapping[str, str], cwd: str, session: str) -> Iterator[str]
         yield from (posixpath.join(home, "projects", folder, name) for name in names)
     for home in _homes(env):
         for older in (_dashed(cwd), cwd.replace("/", "-")):
-            # No file system takes a longer name than this, and looking for one would be an error there.
+            # File systems have no longer names, and a lookup would be an error.
             if len(older.encode()) <= 255:
                 yield posixpath.join(home, "projects", older, names[1])
 
@@ -55,13 +50,13 @@ def _homes(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def folder_name(cwd: str) -> str:
-    """The name of the folder for a directory whose links are resolved."""
+    """The folder of a directory, which must have its links resolved."""
     dashed = _dashed(cwd)
     return dashed if len(dashed) <= LONGEST_NAME else f"{dashed[:LONGEST_NAME]}-{_hash(cwd)}"
 
 
 def _dashed(cwd: str) -> str:
-    # A letter beyond the first 65,536 is two units.
+    # A character beyond the first 65,536 is two units.
     return _DASHED.sub(lambda letter: "--" if letter[0] > "\uffff" else "-", cwd)
 
 

@@ -1,7 +1,7 @@
-"""What a run has used: tokens and money of this process alone.
+"""Tokens and cost of one process.
 
-The program counts on where a resumed session stopped, so its first result also tells, by what was used since the last
-one, how much came from earlier processes.
+In a resumed session the CLI reports totals of the session. Its first result also has what was used since the last
+result, which gives the share of earlier processes.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _SINCE_LAST_RESULT = "model_usage_since_last_result"
 
 
 def estimate(state: State, tokens: int) -> ReaderEvent:
-    """What is known between two results. Money is left out: a known cost stays known."""
+    """Usage between two results, without a cost: the last known one stays."""
     state["unsettled"] = state.get("unsettled", 0) + tokens
     return "usage", {"tokens": state.get("tokens", 0) + state["unsettled"], "estimate": True}
 
 
 def unpriced_tokens(state: State) -> int:
-    """The tokens of a turn that was cut off, after one that told its cost."""
+    """Tokens of an interrupted turn, after one that reported its cost."""
     return int(state.get("unsettled", 0)) if state.get("priced") else 0
 
 
 def settled(state: State, result: dict[str, Any]) -> ReaderEvent:
-    """What a result says has been used."""
+    """Usage as a result reports it."""
     total, models = _amount(result, "total_cost_usd"), dict_in(result, wire_names.MODEL_USAGE)
     tokens = _tokens(models) if isinstance(result.get(wire_names.MODEL_USAGE), dict) else None
     if "spent_before" not in state:
@@ -45,8 +45,8 @@ def settled(state: State, result: dict[str, Any]) -> ReaderEvent:
     return "usage", data
 
 
-def count_anew(state: State) -> None:
-    """The program begins at zero again in the same process, and what was used so far was used all the same."""
+def restart(state: State) -> None:
+    """After a clear the CLI counts from zero again in the same process."""
     state["spent_before"] = [-state.get("cost", 0), -state.get("tokens", 0)]
 
 
@@ -59,7 +59,7 @@ def _before(total: float | None, tokens: int | None, result: dict[str, Any]) -> 
 
 
 def _less(total: float, part: float) -> float:
-    # Sums of prices in binary leave dust far below a cent; nobody is charged for it.
+    # Differences of floating-point prices are off by far less than a cent.
     return max(0, round(total - part, 10))
 
 
@@ -68,12 +68,12 @@ def _tokens(models: dict[str, Any]) -> int:
 
 
 def _amount(value: Any, key: str) -> float | int | None:
-    """What was used. Less than nothing is no amount, and must not make up for anything."""
+    """A number that is not negative: an invalid one must not reduce a sum."""
     found = number_in(value, key)
     return None if found is None or found < 0 else found
 
 
 def _basis(models: dict[str, Any]) -> str | None:
-    """Whose prices these are, where all models agree about it."""
+    """The price list, if it is the same for all models."""
     found = {text_in(model, wire_names.COST_BASIS) for model in models.values()}
     return (found.pop() or None) if len(found) == 1 else None

@@ -1,25 +1,20 @@
-"""How a run ended, and why: by what the program said last, never by its exit code or by a result's subtype alone.
+"""The verdict on a run: by its last result first, then by its exit.
 
-A run is *finished* when a result was seen and nothing has been going on since: no turn opened after it, none that began
-before it waits for a result of its own, no agent works in the background, no question is open. Where the program was
-ended from outside, two things more must not be: a command left running in the background, and news from there that have
-not been looked at. Had it been let, it would have gone on with them. It catches most signals and ends with the code
-that a shell has for them: that is from outside, too.
+A run is done when it had a result and nothing happened since: no turn is open or owed a result, no agent works in the
+background, no question is open. If it was ended from outside, by a stop or a signal (the CLI catches most signals and
+exits with the code that a shell has for them), it must also have left no command in the background and no news
+from there: otherwise it would have gone on.
 
-    it never started                            failed   start_failed
-    a session that was stopped or killed        as if it had not finished
-    finished, no error                          done     exit
-    finished, usage limit (429 or rejected)     failed   rate_limited
-    finished, its own budget used up            failed   budget
-    finished, any other error                   failed   error    (but see the next line); one of the service's own,
-                                                                  or a broken connection, is transient
-    our stop cut it short                       stopped  stopped, or failed with the reason of the stop
-    killed by somebody else's signal            failed   signal
-    ended with 0 and without a result           failed   error
-    ended with another code                     failed   exit
-
-What had ended its work before a stop or a signal reached it is judged by its result, as any other. Only a session,
-whose input was still open, had not.
+    it was not started                          failed   start_failed
+    a session that was stopped or killed        by its exit
+    done, no error                              done     exit
+    done, usage limit (429 or rejected)         failed   rate_limited
+    done, its own budget used up                failed   budget
+    done, any other error                       failed   error    transient for an error of the service
+    stopped before that                         stopped  stopped, or failed with the reason of the stop
+    killed by a signal                          failed   signal
+    exit code 0 without a result                failed   error
+    any other exit code                         failed   exit
 """
 
 from __future__ import annotations
@@ -31,14 +26,14 @@ from hocket.model import Reason, Status
 from hocket.providers.base import ProcessExit, State
 from hocket.providers.exit_verdict import Verdict, exit_verdict
 
-_CUT_SHORT = "error_during_execution"
+_INTERRUPTED = "error_during_execution"
 _BUDGET = "error_max_budget_usd"
 _OF_SIGNALS = range(129, 160)
-"""What a program ends with that was told to end, or a shell around one that was killed."""
+"""Exit codes after a signal."""
 _TOO_MANY_REQUESTS = 429
 _REQUEST_TIMEOUT = 408
 _SERVER_ERRORS = 500
-"""From here on it is the service's fault; 529 is its word for being overloaded."""
+"""From here on the service failed; 529 is its code for an overload."""
 _BROKEN_CONNECTIONS = frozenset({"connection_failed", "no_response", "stream_idle_timeout", "computer_slept"})
 
 
@@ -51,7 +46,7 @@ def verdict(state: State, exit: ProcessExit, stop_reason: Reason | None) -> Verd
 
 
 def is_transient(state: State) -> bool:
-    """Whether the last turn failed for a reason that passes by itself, after all the attempts of the program's own."""
+    """Whether the last turn failed because of the service or the connection, after the attempts of the CLI itself."""
     result = state.get("result") or {}
     if not result.get("is_error"):
         return False
@@ -62,7 +57,6 @@ def is_transient(state: State) -> bool:
 
 
 def is_done(state: State, *, from_outside: bool) -> bool:
-    """Whether all that was asked for has been done or given up."""
     if not state.get("result") or state.get("open") or state.get("asked") or state.get("owed"):
         return False
     tasks = state.get("tasks", {})
@@ -72,7 +66,7 @@ def is_done(state: State, *, from_outside: bool) -> bool:
 
 
 def _was_interrupted(state: State) -> bool:
-    return bool(state.get("result", {}).get("subtype") == _CUT_SHORT)
+    return bool(state.get("result", {}).get("subtype") == _INTERRUPTED)
 
 
 def _by_result(result: Mapping[str, Any]) -> Verdict:
