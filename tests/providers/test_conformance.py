@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from hocket.providers.base import (
     LaunchRequest,
     Pricing,
     ProcessExit,
+    Provider,
     Reader,
     ReaderEvent,
     Sessions,
@@ -151,3 +153,8 @@ def test_every_check_is_listed() -> None:
     functions = inspect.getmembers(conformance, inspect.isfunction)
     own = {name for name, function in functions if function.__module__ == conformance.__name__}
     assert {name for name in own if not name.startswith("_")} == {name_of(check) for check in CHECKS}
+
+
+def test_every_attribute_is_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs/guides/providers.md").read_text(encoding="utf-8")
+    assert [one.name for one in fields(Provider) if f"`{one.name}" not in guide] == []

@@ -467,9 +467,13 @@ def _spec(
 
 
 def own_server(agent: Agent, config: Config) -> OwnServer | None:
-    """Our own MCP server, unless the configuration disables it or the definition lists others only."""
+    """Our own MCP server for CLIs that can call it, unless it is disabled or the definition lists others only."""
     listed = agent.definition.allowed_servers if agent.definition else None
-    if not config.claude.mcp or (listed is not None and SERVER not in listed):
+    if (
+        PROVIDERS[agent.provider].own_tools is None
+        or not config.claude.mcp
+        or (listed is not None and SERVER not in listed)
+    ):
         return None
     return OwnServer(SERVER, rules())
 

@@ -134,7 +134,7 @@ def _servers(request: LaunchRequest) -> tuple[str, ...]:
     """
     listed = (f"{RUN_DIRECTORY}/{_SERVERS}",) if request.servers is not None else ()
     own = request.own_server
-    # The type "sdk" is a server without a process or an address: whatever reads the CLI's output.
+    # The type "sdk" is a server without a process or an address: the reader of the CLI's output.
     in_stream = (json.dumps({_SERVERS_KEY: {own.name: {"type": "sdk", "name": own.name}}}),) if own else ()
     if not listed and not in_stream:
         return ()

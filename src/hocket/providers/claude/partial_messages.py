@@ -56,7 +56,7 @@ _decode = msgspec.json.Decoder(MessagePart).decode
 
 
 def part_of(masked: bytes, line: bytes) -> MessagePart | None:
-    """The part in a redacted line, with its text as it was: a secret may go on in the next part, so ``TextBlocks``
+    """The part in a redacted line, with its text as it was: a secret may continue in the next part, so ``TextBlocks``
     redacts them together. None for any other line."""
     if _TYPE.encode() not in masked:
         return None

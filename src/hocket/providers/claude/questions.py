@@ -81,7 +81,7 @@ def _suggestions(request: dict[str, Any]) -> list[Any]:
 def rule_in(suggestions: Sequence[Any]) -> tuple[str, dict[str, Any]] | None:
     """The first rule that would allow the like from now on: as text, and as the CLI expects it in the answer.
 
-    It holds for the session only, whatever the CLI suggests. A rule with a redacted secret would match nothing.
+    It holds for the session only, also if the CLI suggests a file. A rule with a redacted secret would match nothing.
     """
     for one in suggestions:
         rules = list_in(one, "rules")

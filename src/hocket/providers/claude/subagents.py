@@ -40,7 +40,7 @@ def list_changed(state: State, line: dict[str, Any]) -> list[ReaderEvent] | None
 
 
 def task_changed(state: State, line: dict[str, Any], status: str = "") -> list[ReaderEvent] | None:
-    """A task that started, goes on or ended; ``status`` where the line has none."""
+    """A task that started, continues or ended; ``status`` where the line has none."""
     identity = text_in(line, "task_id")
     if not identity:
         return None
