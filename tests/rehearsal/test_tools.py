@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rehearsal.processes import STREAMS
 
 from hocket.rehearsal.flags import parse
 from hocket.rehearsal.tools import OfferedTools, offered_tools
 
 
 def offer(*flags: str, **definition: Any) -> OfferedTools:
-    return offered_tools(parse(flags), definition)
+    return offered_tools(parse([*STREAMS, *flags]), definition)
 
 
 def test_where_nobody_says_anything_the_usual_tools_are_listed_and_any_may_be_used() -> None:

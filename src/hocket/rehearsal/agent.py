@@ -10,12 +10,11 @@ The program uses no home directory, runs no tools and no network.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from hocket.errors import HocketError
 from hocket.rehearsal import flags as options
@@ -50,50 +49,31 @@ def run(script: str, state: str, found: Mapping[str, str], arguments: Sequence[s
         write(1, f"{stream_events.IMITATED_VERSION} (Claude Code, rehearsal)\n")
         return 0
     process = _process(script, state, found, flags)
-    _listen(process, flags)
+    signal.signal(signal.SIGINT, lambda *_: process.inbox.interrupt(SIGNAL))
+    threading.Thread(target=_read, args=(process,), daemon=True).start()
     lead = ScriptedAgent(process, process.agent, process.session.messages)
-    code = process.serve(lead.turn)
-    if not flags.streams and process.last_result is not None:
-        _print_result(flags, process.last_result)
-    return code
+    return process.serve(lead.turn)
 
 
 def _process(script: str, state: str, found: Mapping[str, str], flags: Flags) -> AgentProcess:
     defined = options.definitions(flags)
     agents = sub_agents.agents(flags, defined, found)
-    wanted = flags.values.get("--agent")
-    if wanted is not None and wanted not in defined and not flags.reads_lines:
-        raise Refusal(f"--agent '{wanted}' not found. Available agents: {', '.join(agents)}")
     loaded = load(script)
     try:
         session = open_session(state, flags)
     except UnknownSession as unknown:
-        _report_unknown_session(flags, unknown)
+        _report_unknown_session(unknown)
         raise
     return AgentProcess(loaded, state, flags, defined, agents, session)
 
 
-def _report_unknown_session(flags: Flags, unknown: UnknownSession) -> None:
+def _report_unknown_session(unknown: UnknownSession) -> None:
     """Report it on the stream too, as the real program does."""
-    if flags.streams:
-        nothing = stream_events.no_usage()
-        totals = stream_events.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
-        ended = stream_events.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
-        marks = {"session_id": unknown.session, "uuid": stream_events.new_uuid()}
-        write(1, json.dumps({**stream_events.result(ended, totals), **marks}) + "\n")
-
-
-def _listen(process: AgentProcess, flags: Flags) -> None:
-    """Read input lines in a thread; without them, the prompt is the only message."""
-    signal.signal(signal.SIGINT, lambda *_: process.inbox.interrupt(SIGNAL))
-    if flags.reads_lines:
-        threading.Thread(target=_read, args=(process,), daemon=True).start()
-        return
-    prompt = flags.prompt or _all_of(0).decode("utf-8", "replace")
-    if not prompt.strip():
-        raise Refusal("Error: Input must be provided either through stdin or as a prompt argument when using --print")
-    process.inbox.message(prompt)
-    process.inbox.close()
+    nothing = stream_events.no_usage()
+    totals = stream_events.Totals("rehearsal", nothing, nothing, 0, 0, 0, [], 0, None)
+    ended = stream_events.Result(None, "error_during_execution", "error", None, is_error=True, error=str(unknown))
+    marks = {"session_id": unknown.session, "uuid": stream_events.new_uuid()}
+    write(1, json.dumps({**stream_events.result(ended, totals), **marks}) + "\n")
 
 
 def _read(process: AgentProcess) -> None:
@@ -102,21 +82,6 @@ def _read(process: AgentProcess) -> None:
     except BadLine as error:
         write(2, f"{error}\n")
         leave(1)
-
-
-def _all_of(descriptor: int) -> bytes:
-    found = []
-    while chunk := os.read(descriptor, 1 << 16):
-        found.append(chunk)
-    return b"".join(found)
-
-
-def _print_result(flags: Flags, result: dict[str, Any]) -> None:
-    """Print the result as JSON or text, where no stream was requested."""
-    if flags.values.get("--output-format") == "json":
-        write(1, json.dumps(result) + "\n")
-    else:
-        write(1, f"{result.get('result') or (result.get('errors') or [''])[0]}\n")
 
 
 if __name__ == "__main__":

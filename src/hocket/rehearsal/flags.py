@@ -61,8 +61,6 @@ SAME = {"--allowed-tools": "--allowedTools", "--disallowed-tools": "--disallowed
 CHOICES = {
     "--permission-mode": MODES,
     "--permission-prompts": ("host", "none"),
-    "--input-format": ("text", "stream-json"),
-    "--output-format": ("text", "json", "stream-json"),
 }
 
 
@@ -74,15 +72,6 @@ class Flags(NamedTuple):
     switches: frozenset[str]
     values: dict[str, str]
     lists: dict[str, list[str]]
-    prompt: str | None
-
-    @property
-    def streams(self) -> bool:
-        return self.values.get("--output-format") == "stream-json"
-
-    @property
-    def reads_lines(self) -> bool:
-        return self.values.get("--input-format") == "stream-json"
 
     @property
     def partial(self) -> bool:
@@ -109,21 +98,21 @@ class Flags(NamedTuple):
 def parse(arguments: Sequence[str]) -> Flags:
     """Parse arguments. Raises ``Refusal`` where the real program would not start."""
     flags = _read(list(arguments))
-    _check(flags)
+    if "--version" not in flags.switches:
+        _check(flags)
     return flags
 
 
 def _read(arguments: list[str]) -> Flags:
-    switches, values, lists, prompt = set[str](), dict[str, str](), dict[str, list[str]](), None
+    switches, values, lists = set[str](), dict[str, str](), dict[str, list[str]]()
     while arguments:
         word = arguments.pop(0)
         if word == "--":
-            prompt = arguments[0] if arguments else prompt
             break
         name, given = _option(word)
         if name is None:
-            prompt = word
-        elif name in SWITCHES:
+            continue  # a prompt, which the real program ignores where it reads lines
+        if name in SWITCHES:
             switches.add(name)
         elif name in VALUES:
             values[name] = _value(name, given, arguments)
@@ -131,7 +120,7 @@ def _read(arguments: list[str]) -> Flags:
             lists.setdefault(name, []).extend(_all(given, arguments))
         else:
             raise Refusal(f"error: unknown option '{word}'")
-    return Flags(frozenset(switches), values, lists, prompt)
+    return Flags(frozenset(switches), values, lists)
 
 
 def _option(word: str) -> tuple[str | None, str | None]:
@@ -167,10 +156,9 @@ def _check(flags: Flags) -> None:
     for option in ("--max-turns", "--max-budget-usd"):
         _check_number(flags, option)
     _check_session(flags)
-    if flags.streams and "--verbose" not in flags.switches:
-        raise Refusal("Error: When using --print, --output-format=stream-json requires --verbose")
-    if flags.reads_lines and not flags.streams:
-        raise Refusal("Error: --input-format=stream-json requires output-format=stream-json.")
+    formats = (flags.values.get("--input-format"), flags.values.get("--output-format"))
+    if formats != ("stream-json", "stream-json") or "--verbose" not in flags.switches:
+        raise Refusal("Error: a scripted agent needs --verbose, and stream-json as input and output format")
 
 
 def _check_number(flags: Flags, option: str) -> None:

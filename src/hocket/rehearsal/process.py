@@ -97,7 +97,7 @@ class AgentProcess:
                 self._granted.update(rules)
 
     def can_ask(self) -> bool:
-        return self.flags.asks_host and self.flags.reads_lines and self.mode != camel("dont_ask")
+        return self.flags.asks_host and self.mode != camel("dont_ask")
 
     # --- output ---------------------------------------------------------------------------------------------
 
@@ -105,9 +105,8 @@ class AgentProcess:
         with self._lock:
             if event["type"] == "user" and event["parent_tool_use_id"] is None:
                 self._user_events += 1
-            if self.flags.streams:
-                marks = {} if event["type"].startswith("control_") else self._marks()
-                write(1, json.dumps({**event, **marks}) + "\n")
+            marks = {} if event["type"].startswith("control_") else self._marks()
+            write(1, json.dumps({**event, **marks}) + "\n")
 
     def _marks(self) -> dict[str, str]:
         return {"session_id": self.session.id, "uuid": stream_events.new_uuid()}
@@ -192,20 +191,10 @@ class AgentProcess:
 
     def _control(self, request: str, body: Mapping[str, Any]) -> None:
         """Handle a control request. Called by the thread that reads the input."""
-        match body.get("subtype"):
-            case "interrupt":
-                if not self.inbox.interrupt(request):
-                    self.emit(stream_events.control_success(request, {"still_queued": []}))
-            case "initialize":
-                self.emit(stream_events.control_success(request, {"commands": [], "agents": []}))
-            case "set_permission_mode":
-                self.mode = str(body.get("mode", self.mode))
-                self.emit(stream_events.control_success(request, {"mode": self.mode}))
-            case "set_model":
-                self.model = str(body.get("model") or self.model)
-                self.emit(stream_events.control_success(request, {}))
-            case other:
-                self.emit(stream_events.control_error(request, str(other)))
+        if body.get("subtype") != "interrupt":
+            self.emit(stream_events.control_error(request, str(body.get("subtype"))))
+        elif not self.inbox.interrupt(request):
+            self.emit(stream_events.control_success(request, {"still_queued": []}))
 
     def acknowledge_interrupts(self) -> None:
         for request in self.inbox.take_interrupts():
