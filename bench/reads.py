@@ -29,7 +29,7 @@ import msgspec
 from measure import Figure
 
 from hocket.api.app import build
-from hocket.api.guard import Door, Guard
+from hocket.api.guard import AccessPolicy, Guard
 from hocket.engine import Engine
 from hocket.keeper import files
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
@@ -229,7 +229,7 @@ class Routes:
     """The application of a server, called without a socket."""
 
     def __init__(self, engine: Engine) -> None:
-        self._app = Guard(build(engine, dict, lambda: None), Door(None, "token"), engine.run_of_token)
+        self._app = Guard(build(engine, dict, lambda: None), AccessPolicy(None, "token"), engine.run_of_token)
 
     async def get(self, path: str) -> None:
         route, _, query = path.partition("?")

@@ -10,7 +10,7 @@ AROUND_A_MARKER = " \t\r\n`*"
 MAX_ATTACHMENT = 10 * 1024 * 1024
 """Bytes of a file that is kept with a task."""
 
-NOT_TEXT = "is no text: it has bytes that are not UTF-8, or half of a character"
+NOT_TEXT = "is not valid UTF-8"
 """What to say about what ``odd_text`` has found, behind its name."""
 
 

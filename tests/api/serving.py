@@ -51,7 +51,7 @@ class Contract:
         operation = self._operation(method, path)
         if operation is None:
             assert response.status_code in (403, 404, 405), f"{method} {path} is not described"
-            self._fits({"$ref": "#/components/schemas/Failure"}, response)
+            self._fits({"$ref": "#/components/schemas/ErrorResponse"}, response)
             return
         described = operation["responses"].get(str(response.status_code))
         assert described is not None, f"{method} {path} must not answer {response.status_code}: {response.text}"

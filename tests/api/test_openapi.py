@@ -1,4 +1,4 @@
-"""The description is made of the declarations alone: what is taken, what is answered, and the words beside it."""
+"""The OpenAPI document is generated from the declared operations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def make(request: Request, body: wire.ResumeBody, key: Key = None) -> Resp
     return Response()
 
 
-async def stop(request: Request, ref: str, body: wire.Empty | None = None) -> Response:
+async def stop(request: Request, ref: str, body: wire.EmptyBody | None = None) -> Response:
     return Response()
 
 
@@ -39,7 +39,7 @@ async def take(request: Request) -> Response:
     return Response()
 
 
-class Page(wire.About):
+class Page(wire.ResponseMeta):
     """With a number."""
 
     next: int
@@ -53,7 +53,7 @@ def described() -> dict[str, Any]:
     return document(
         [
             get("/things/{ref}", show, wire.AgentDetail, about=Page),
-            post("/things", make, (list[wire.AgentOut], wire.Asked), status=201),
+            post("/things", make, (list[wire.AgentOut], wire.AskedQuestion), status=201),
             post("/things/{ref}", stop, responses=BYTES),
             post("/any", take, dict[str, Any], takes_any=True),
         ]
@@ -65,7 +65,7 @@ def schema_of(answer: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_parameters_are_told_with_place_type_bounds_and_default(described: dict[str, Any]) -> None:
+def test_parameters_have_place_type_bounds_and_default(described: dict[str, Any]) -> None:
     assert described["paths"]["/things/{ref}"]["get"]["parameters"] == [
         {"name": "ref", "in": "path", "required": True, "schema": {"type": "string"}},
         {
@@ -80,14 +80,14 @@ def test_parameters_are_told_with_place_type_bounds_and_default(described: dict[
     assert (key["name"], key["in"]) == ("Idempotency-Key", "header")
 
 
-def test_a_handler_is_told_in_its_own_words(described: dict[str, Any]) -> None:
+def test_operation_has_the_docstring_of_its_handler(described: dict[str, Any]) -> None:
     told = described["paths"]["/things/{ref}"]["get"]
     assert told["operationId"] == "show"
     assert told["summary"] == "One thing."
     assert told["description"] == "One thing.\n\nAnd more about it."
 
 
-def test_a_body_is_needed_unless_it_may_be_missing(described: dict[str, Any]) -> None:
+def test_body_is_required_unless_optional(described: dict[str, Any]) -> None:
     needed = described["paths"]["/things"]["post"]["requestBody"]
     assert needed["required"]
     assert schema_of(needed) == {"$ref": "#/components/schemas/ResumeBody"}
@@ -95,13 +95,13 @@ def test_a_body_is_needed_unless_it_may_be_missing(described: dict[str, Any]) ->
     assert not missing["required"]
     either = schema_of(missing)["anyOf"]
     assert len(either) == 2
-    assert {"$ref": "#/components/schemas/Empty"} in either
+    assert {"$ref": "#/components/schemas/EmptyBody"} in either
     assert {"type": "null"} in either
     assert schema_of(described["paths"]["/any"]["post"]["requestBody"]) == {"type": "object"}
     assert "requestBody" not in described["paths"]["/things/{ref}"]["get"]
 
 
-def test_a_success_is_told_with_its_envelope(described: dict[str, Any]) -> None:
+def test_success_is_described_with_its_envelope(described: dict[str, Any]) -> None:
     one = schema_of(described["paths"]["/things/{ref}"]["get"]["responses"]["200"])
     assert one["required"] == ["data", "meta"]
     assert one["properties"] == {
@@ -109,19 +109,19 @@ def test_a_success_is_told_with_its_envelope(described: dict[str, Any]) -> None:
         "meta": {"$ref": "#/components/schemas/Page"},
     }
     several = schema_of(described["paths"]["/things"]["post"]["responses"]["201"])["properties"]
-    assert several["meta"] == {"$ref": "#/components/schemas/About"}
+    assert several["meta"] == {"$ref": "#/components/schemas/ResponseMeta"}
     assert len(several["data"]["anyOf"]) == 2
     assert "200" not in described["paths"]["/things"]["post"]["responses"]
 
 
-def test_what_is_no_json_is_told_as_declared_and_every_failure_beside_it(described: dict[str, Any]) -> None:
+def test_declared_responses_stand_beside_all_errors(described: dict[str, Any]) -> None:
     answers = described["paths"]["/things/{ref}"]["post"]["responses"]
     assert answers["200"] == BYTES[200]
-    assert schema_of(answers["409"]) == {"$ref": "#/components/schemas/Failure"}
+    assert schema_of(answers["409"]) == {"$ref": "#/components/schemas/ErrorResponse"}
     assert "default" in answers
 
 
-def test_structs_are_told_with_their_names_on_the_wire_and_what_stands_under_their_fields(
+def test_fields_have_wire_names_and_docstrings(
     described: dict[str, Any],
 ) -> None:
     schemas = described["components"]["schemas"]
@@ -130,4 +130,4 @@ def test_structs_are_told_with_their_names_on_the_wire_and_what_stands_under_the
     assert "from" in body["properties"]
     assert body["properties"]["from"]["description"].startswith("The step of a chain to begin with")
     inherited = schemas["AgentDetail"]["properties"]["needsTrust"]
-    assert inherited["description"].startswith("What it asks for, or hides")
+    assert inherited["description"].startswith("What the user has to approve")

@@ -81,114 +81,115 @@ def refused(response: httpx.Response) -> str:
     return message
 
 
-def test_everything_is_taken_from_its_place() -> None:
-    path = "/things/a%20b?limit=5&all=yes&kind=err"
+def test_arguments_are_read_from_path_query_and_headers() -> None:
+    path = "/things/a%20b?limit=5&all=1&kind=err"
     assert told(ask("GET", path, last_event_id="7", idempotency_key="k")) == ["a b", 5, True, "err", 7, "k"]
 
 
-def test_what_is_not_said_has_its_default() -> None:
+def test_missing_arguments_have_their_defaults() -> None:
     assert told(ask("GET", "/things/a?more=1&ended=1")) == ["a", 10, False, None, 0, None]
 
 
-@pytest.mark.parametrize("word", ["1", "true", "TRUE", "t", "yes", "y", "on"])
-def test_yes_is_said_in_several_ways(word: str) -> None:
+@pytest.mark.parametrize("word", ["1", "true", "TRUE"])
+def test_query_flag_is_true(word: str) -> None:
     assert told(ask("GET", f"/things/a?all={word}"))[2] is True
 
 
-@pytest.mark.parametrize("word", ["0", "false", "False", "f", "no", "n", "off"])
-def test_no_is_said_in_several_ways(word: str) -> None:
+@pytest.mark.parametrize("word", ["0", "false", "False"])
+def test_query_flag_is_false(word: str) -> None:
     assert told(ask("GET", f"/things/a?all={word}"))[2] is False
 
 
-def test_what_the_query_says_last_counts() -> None:
+def test_last_value_in_the_query_wins() -> None:
     assert told(ask("GET", "/things/a?limit=nonsense&limit=7"))[1] == 7
 
 
 BAD_QUERIES = {
-    "limit=0": "limit: must be at least 1",
-    "limit=101": "limit: must be at most 100",
-    f"limit={9**30}": "limit: must be at most 100",
-    "limit=": "limit: must be a whole number",
-    "limit=x": "limit: must be a whole number",
-    "limit=1.5": "limit: must be a whole number",
-    "limit=1_0": "limit: must be a whole number",
-    "limit=%2B5": "limit: must be a whole number",
-    "limit=٣": "limit: must be a whole number",
-    f"limit={'9' * 5000}": "limit: must be a whole number",
-    "all=": "all: must be true or false",
-    "all=perhaps": "all: must be true or false",
-    "all=2": "all: must be true or false",
-    "kind=in": "kind: must be one of err, out",
-    "kind=out%0a": "kind: must be one of err, out",
+    "limit=0": "limit: expected `int` >= 1",
+    "limit=101": "limit: expected `int` <= 100",
+    f"limit={9**30}": "limit: expected `int` <= 100",
+    "limit=": "limit: expected `int`, got `str`",
+    "limit=x": "limit: expected `int`, got `str`",
+    "limit=1.5": "limit: expected `int`, got `str`",
+    "limit=1_0": "limit: expected `int`, got `str`",
+    "limit=%2B5": "limit: expected `int`, got `str`",
+    "limit=٣": "limit: expected `int`, got `str`",
+    f"limit={'9' * 5000}": "limit: integer value out of range",
+    "all=": "all: expected `bool`, got `str`",
+    "all=yes": "all: expected `bool`, got `str`",
+    "all=perhaps": "all: expected `bool`, got `str`",
+    "all=2": "all: expected `bool`, got `str`",
+    "kind=in": "kind: invalid value 'in' (choose err or out)",
+    "kind=out%0a": "kind: invalid value 'out\\n' (choose err or out)",
 }
 
 
 @pytest.mark.parametrize(("query", "message"), BAD_QUERIES.items())
-def test_a_query_that_makes_no_sense_is_refused_by_name(query: str, message: str) -> None:
+def test_invalid_query_is_refused_by_name(query: str, message: str) -> None:
     assert refused(ask("GET", f"/things/a?{query}")) == message
 
 
-def test_a_header_that_makes_no_sense_is_refused_by_name() -> None:
-    assert refused(ask("GET", "/things/a", last_event_id="x")) == "Last-Event-ID: must be a whole number"
+def test_invalid_header_is_refused_by_name() -> None:
+    assert refused(ask("GET", "/things/a", last_event_id="x")) == "Last-Event-ID: expected `int`, got `str`"
     assert refused(ask("GET", "/things/a", idempotency_key="")) == "Idempotency-Key: must not be empty"
     said = refused(ask("GET", "/things/a", idempotency_key="x" * 201))
-    assert said == "Idempotency-Key: must have at most 200 characters"
+    assert said == "Idempotency-Key: expected `str` of length <= 200"
 
 
-def test_a_body_becomes_its_struct() -> None:
+def test_body_is_decoded_into_its_struct() -> None:
     assert told(ask("POST", "/things", b'{"text": "a", "count": 2}'), 201) == ["a", 2]
     assert told(ask("POST", "/things", '\n {"text": "ä🎵"} '.encode()), 201) == ["ä🎵", 1]
 
 
 @pytest.mark.parametrize("number", [b"2.0", b"20e-1", b"2"])
-def test_a_whole_number_may_be_written_as_a_decimal_one(number: bytes) -> None:
+def test_integer_may_be_written_as_decimal(number: bytes) -> None:
     """JSON tells no kinds of numbers apart, and JSON Schema says that 2.0 is an integer."""
     assert told(ask("POST", "/things", b'{"text": "a", "count": %s}' % number), 201) == ["a", 2]
 
 
-def test_only_a_body_that_may_be_missing_is_left_out() -> None:
+def test_only_an_optional_body_may_be_missing() -> None:
     assert told(ask("PUT", "/things/a")) == ["a", None]
     assert told(ask("PUT", "/things/a", b"null")) == ["a", None]
     assert told(ask("PUT", "/things/a", b'{"text": "b"}')) == ["a", "b"]
     assert refused(ask("POST", "/things")) == "the request needs a body"
-    assert refused(ask("POST", "/things", b"null")) == "the body: must be an object, not null"
+    assert refused(ask("POST", "/things", b"null")) == "the body: expected `object`, got `null`"
 
 
 BAD_BODIES = {
-    b"{": "the body is no JSON: it breaks off",
-    b'{"text": ""} {}': "the body is no JSON: trailing characters (byte 14)",
-    b'{"text": NaN}': "the body is no JSON: invalid character (byte 9)",
-    b'{"text": "\xff"}': "the body is no JSON: it is not UTF-8",
-    b"[]": "the body: must be an object, not a list",
-    b"{}": "text: is missing",
-    b'{"text": "a", "colour": 1}': "colour: is no known field",
-    b'{"text": 5}': "text: must be text, not a number",
-    b'{"text": "a", "count": "5"}': "count: must be a whole number, not text",
-    b'{"text": "a", "count": true}': "count: must be a whole number, not a boolean",
-    b'{"text": "a", "count": 1.5}': "count: must be a whole number, not a decimal number",
-    b'{"text": "a", "count": 1e300}': "count: must be a whole number, not a decimal number",
-    b'{"text": "a", "count": 2.0, "colour": 1e999}': "count: must be a whole number, not a decimal number",
-    b'{"count": 2.0, "text": 5}': "text: must be text, not a number",
-    b'{"count": 2.0, "text": NaN}': "count: must be a whole number, not a decimal number",
-    b'{"count": 2.0, "text": "a"': "count: must be a whole number, not a decimal number",
-    b'{"count": 2.0, "text": "\xff"}': "count: must be a whole number, not a decimal number",
-    b'{"text": "\\ud800"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
-    b'{"text": "\xed\xa0\x80"}': "text is no text: it has bytes that are not UTF-8, or half of a character",
-    b'{"text": "\\ud83c\\udfb5", "count":': "the body is no JSON: it breaks off",
+    b"{": "the body is not valid JSON: Input data was truncated",
+    b'{"text": ""} {}': "the body is not valid JSON: trailing characters (byte 14)",
+    b'{"text": NaN}': "the body is not valid JSON: invalid character (byte 9)",
+    b'{"text": "\xff"}': "the body is not valid JSON: not UTF-8",
+    b"[]": "the body: expected `object`, got `array`",
+    b"{}": "text: missing",
+    b'{"text": "a", "colour": 1}': "colour: unknown field",
+    b'{"text": 5}': "text: expected `str`, got `int`",
+    b'{"text": "a", "count": "5"}': "count: expected `int`, got `str`",
+    b'{"text": "a", "count": true}': "count: expected `int`, got `bool`",
+    b'{"text": "a", "count": 1.5}': "count: expected `int`, got `float`",
+    b'{"text": "a", "count": 1e300}': "count: expected `int`, got `float`",
+    b'{"text": "a", "count": 2.0, "colour": 1e999}': "count: expected `int`, got `float`",
+    b'{"count": 2.0, "text": 5}': "text: expected `str`, got `int`",
+    b'{"count": 2.0, "text": NaN}': "count: expected `int`, got `float`",
+    b'{"count": 2.0, "text": "a"': "count: expected `int`, got `float`",
+    b'{"count": 2.0, "text": "\xff"}': "count: expected `int`, got `float`",
+    b'{"text": "\\ud800"}': "text is not valid UTF-8",
+    b'{"text": "\xed\xa0\x80"}': "text is not valid UTF-8",
+    b'{"text": "\\ud83c\\udfb5", "count":': "the body is not valid JSON: Input data was truncated",
 }
 
 
 @pytest.mark.parametrize(("content", "message"), BAD_BODIES.items())
-def test_a_body_that_makes_no_sense_is_refused_with_where_and_what(content: bytes, message: str) -> None:
+def test_invalid_body_is_refused_with_place_and_problem(content: bytes, message: str) -> None:
     assert refused(ask("POST", "/things", content)) == message
 
 
 @pytest.mark.parametrize("content", [b"[" * 10**5, b'{"text":' * 10**5, b'{"a":[' + b'{"a":"\\ud800","b":[' * 10**5])
-def test_a_body_that_is_nested_without_end_is_refused(content: bytes) -> None:
+def test_deeply_nested_body_is_refused(content: bytes) -> None:
     assert refused(ask("POST", "/things", content))
 
 
-def test_each_path_names_the_methods_that_it_has() -> None:
+def test_other_methods_get_405_with_allow() -> None:
     assert told(ask("DELETE", "/things/a")) == "a"
     for method in ("POST", "HEAD", "OPTIONS"):
         response = ask(method, "/things/a")
@@ -196,7 +197,7 @@ def test_each_path_names_the_methods_that_it_has() -> None:
         assert set(response.headers["allow"].split(", ")) == {"GET", "PUT", "DELETE"}
 
 
-def test_an_argument_that_nobody_may_have_said_needs_a_default() -> None:
+def test_query_argument_needs_a_default() -> None:
     async def bad(request: Request, limit: int) -> Response:
         return wire.answer(limit)
 
@@ -204,7 +205,7 @@ def test_an_argument_that_nobody_may_have_said_needs_a_default() -> None:
         routes([Operation("GET", "/bad", bad)])
 
 
-def test_an_answer_is_json() -> None:
+def test_response_is_json() -> None:
     response = ask("GET", "/things/a")
     assert response.headers["content-type"] == "application/json"
     assert set(json.loads(response.content)) == {"data", "meta"}

@@ -1,4 +1,4 @@
-"""The routes. Each takes its request apart, asks the engine, and puts the answer together; no rule is decided here."""
+"""Routes of runs, worktrees and the server. Each calls the engine, which applies the rules."""
 
 from __future__ import annotations
 
@@ -12,16 +12,12 @@ from msgspec import Meta
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
-from starlette.routing import Route
+from starlette.responses import Response, StreamingResponse
 
-from hocket.api import catalog, inbox, mcp, run_filters, stream, tasks, wire
+from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, wire
 from hocket.api.guard import caller_of
-from hocket.api.openapi import Description
 from hocket.api.routing import Header, Key, Operation, Query, get, post, routes
-from hocket.api.scope import engine_of as _engine
-from hocket.api.scope import reaches as _reaches
-from hocket.api.scope import run_named as _run
+from hocket.api.scope import engine_of, reaches, require_operator, run_named
 from hocket.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files
@@ -30,31 +26,29 @@ from hocket.store import LATEST
 from hocket.tasks.service import Tasks
 
 _EVENTS: dict[int, dict[str, Any]] = {
-    200: {"description": "The run's events, and those of everything below it", "content": {stream.EVENTS: {}}}
+    200: {"description": "The events of the run and its descendants", "content": {stream.EVENTS: {}}}
 }
 _STARTED: dict[str, Any] = {stream.EVENTS: {}}
-"""What a start answers to whoever follows it at once, instead of the run."""
+"""The response to a start with ``follow``."""
 _BYTES: dict[int, dict[str, Any]] = {
-    200: {"description": "What the agent wrote, byte for byte", "content": {"application/octet-stream": {}}}
+    200: {"description": "The agent's output, byte for byte", "content": {"application/octet-stream": {}}}
 }
 
 LIST_BYTES = 16 * 1024 * 1024
 RUN_BYTES = 1024
 SLICE = 100
-"""Runs that are read or encoded without a pause."""
+"""Runs that are read or encoded before other requests get their turn."""
 
 Cursor = Annotated[int, Meta(ge=0, le=LATEST), Header("Last-Event-ID")]
 
 
 def build(engine: Engine, health: Callable[[], dict[str, Any]], stop: Callable[[], None]) -> Starlette:
-    """The app of one server."""
-    told = [*operations(), *inbox.operations(), *catalog.operations(), *tasks.operations(), *mcp.operations()]
-    described = Description(told)
-    app = Starlette(routes=[*routes(told), Route("/openapi.json", described.show)], exception_handlers=_HANDLERS)
+    """Return the app of a server."""
+    declared = [*operations(), *inbox.operations(), *catalog.operations(), *tasks.operations(), *mcp.operations()]
+    app = Starlette(routes=[*routes(declared), openapi.route(declared)], exception_handlers=_HANDLERS)
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.tasks = engine.tasks
-    app.state.shelf = catalog.Shelf(str(engine.home), engine.catalogs)
     app.state.health = health
     app.state.stop = stop
     return app
@@ -69,23 +63,23 @@ def operations() -> list[Operation]:
         get(run, show_run, wire.RunDetail),
         get(f"{run}/events", run_events, responses=_EVENTS),
         get(f"{run}/output", run_output, responses=_BYTES),
-        post(f"{run}/stop", stop_run, wire.Stopped),
-        post(f"{run}/messages", send_message, wire.Taken),
-        post(f"{run}/answer", answer_question, wire.Answered),
+        post(f"{run}/stop", stop_run, wire.StoppedRuns),
+        post(f"{run}/messages", send_message, wire.AcceptedMessage),
+        post(f"{run}/answer", answer_question, wire.AnsweredQuestion),
         post(f"{run}/resume", resume_run, wire.RunOut, status=201, instead=_STARTED),
         get("/api/worktrees", list_worktrees, list[wire.WorktreeOut]),
         post("/api/worktrees/prune", prune_worktrees, list[wire.WorktreeOut]),
         get("/api/health", show_health, wire.Health),
-        post("/api/server/stop", stop_server, wire.Stopping, status=202),
+        post("/api/server/stop", stop_server, wire.ServerStopping, status=202),
     ]
 
 
-def _face(engine: Engine, run: Run) -> dict[str, Any]:
-    return wire.run_out(_with_tree(engine, engine.resting(run)), engine.hub.last.get(run.id))
+def _run_out(engine: Engine, run: Run) -> dict[str, Any]:
+    return wire.run_out(_with_tree_cost(engine, engine.resting(run)), engine.hub.last.get(run.id))
 
 
-def _with_tree(engine: Engine, run: Run) -> Run:
-    """What an agent at the root cost is told with all that it started; a chain has counted that by itself."""
+def _with_tree_cost(engine: Engine, run: Run) -> Run:
+    """Add the cost of its descendants to a root that is an agent; a chain includes it already."""
     if run.kind is not Kind.LEAF or run.root != run.id or not engine.read.has_children(run.id):
         return run
     spent = engine.spent_below(run)
@@ -102,16 +96,16 @@ async def list_runs(
     project: Annotated[str, Meta(min_length=1)] | None = None,
     since: Annotated[float, Meta(ge=0)] | None = None,
 ) -> Response:
-    """Runs that have not ended, or with ``all`` the newest of every kind, oldest first.
+    """List the runs that have not ended, or with ``all`` the newest of all runs, oldest first.
 
-    Where there are more, older ones are those ``before`` the number in ``meta.next``. ``status`` decides by itself
-    whether ended runs are meant; ``project`` is a directory that the run, or the root of its tree, works in or below;
-    ``since`` is the Unix time at which the first of them was created.
+    Older runs are ``before`` the number in ``meta.next``. ``status`` includes ended runs if it is that of one;
+    ``project`` is a directory that contains the working directory of the run or of its root; ``since`` is the earliest
+    time of creation, in Unix time.
     """
-    engine = _engine(request)
+    engine = engine_of(request)
     runs = await run_filters.select(
         engine,
-        run_filters.Filter(status, agent, project, since),
+        run_filters.RunFilter(status, agent, project, since),
         ended_too=ended_too,
         before=before,
         limit=limit + 1,
@@ -119,14 +113,14 @@ async def list_runs(
     )
     page = _newest(runs[-limit:])
     following = page[0].number if len(page) < len(runs) else None
-    return wire.answer(await _faces(engine, page), next=following)
+    return wire.answer(await _encoded(engine, page), next=following)
 
 
-async def _faces(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:
-    """Many runs, encoded a few at a time: other requests have their turn in between."""
+async def _encoded(engine: Engine, runs: Sequence[Run]) -> list[msgspec.Raw]:
+    """Encode many runs in slices, so that other requests get their turn."""
     rows: list[msgspec.Raw] = []
     for start in range(0, len(runs), SLICE):
-        rows += [msgspec.Raw(wire.encoded(_face(engine, run))) for run in runs[start : start + SLICE]]
+        rows += [msgspec.Raw(wire.encoded(_run_out(engine, run))) for run in runs[start : start + SLICE]]
         await asyncio.sleep(0)
     return rows
 
@@ -135,13 +129,13 @@ async def _children(engine: Engine, run: Run) -> list[msgspec.Raw]:
     rows: list[msgspec.Raw] = []
     last = 0
     while page := engine.read.children(run.id, last, SLICE):
-        rows += await _faces(engine, page)
+        rows += await _encoded(engine, page)
         last = page[-1].number
     return rows
 
 
 def _newest(runs: list[Run]) -> list[Run]:
-    """As many of the newest as fit an answer, and one in any case: results can be long."""
+    """Return the newest runs that fit in a response, and at least one: results can be long."""
     size = 0
     for index in range(len(runs) - 1, -1, -1):
         size += RUN_BYTES + 3 * len(runs[index].result or "")
@@ -155,9 +149,9 @@ async def start_run(
 ) -> Response:
     """Start an agent or a chain. The same Idempotency-Key gives the same run.
 
-    With ``follow`` the answer is the run's events, as server-sent events, and ``Location`` says which run it is.
+    With ``follow`` the response is the run's events, as server-sent events, and ``Location`` names the run.
     """
-    engine = _engine(request)
+    engine = engine_of(request)
     parent = _parent(request, body)
     if body.task is not None:
         run = await _start_for_task(request, body, body.task, idempotency_key)
@@ -168,47 +162,46 @@ async def start_run(
 
 def _started(engine: Engine, run: Run, follow: bool) -> Response:
     if not follow:
-        return wire.answer(_face(engine, run), 201)
-    events = stream.events(engine, run, 0, follow)
-    return stream.Flow(events, stream.EVENTS, 201, {"Location": f"/api/runs/{run.id}"})
+        return wire.answer(_run_out(engine, run), 201)
+    return stream.event_stream(stream.events(engine, run, 0, follow), 201, {"Location": f"/api/runs/{run.id}"})
 
 
 async def plan_run(request: Request, body: wire.StartBody) -> Response:
-    """What the same start would begin, step by step. Nothing is started."""
-    engine, parent = _engine(request), _parent(request, body)
+    """Show the steps of a start without starting anything."""
+    engine, parent = engine_of(request), _parent(request, body)
     if body.task is not None:
-        raise UsageError("a hand-off cannot be planned", "leave out `task`")
+        raise UsageError("a hand-off cannot be planned", "omit `task`")
     return wire.answer(await engine.plan(body, parent))
 
 
 async def _start_for_task(request: Request, body: wire.StartBody, name: str, key: str | None) -> Run:
-    """A start for a task is a hand-off, whichever door it comes in by."""
-    engine, wanted, caller = _engine(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
+    """Start an agent for a task, which is a hand-off."""
+    engine, tasks, caller = engine_of(request), cast(Tasks, request.app.state.tasks), caller_of(request.scope).run
     if body.parent is not None and caller is None:
-        raise UsageError("a hand-off is below the run that asks for it", "leave out `parent`, or ask as that run")
-    task = wanted.find(name, caller)
-    asked = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
-    given = await wanted.hand_off(task, asked, key, caller)
+        raise UsageError("`parent` is not allowed with `task`", "omit `parent`, or use the token of that run")
+    task = tasks.find(name, caller)
+    start = body if task.cwd is None else msgspec.structs.replace(body, cwd=task.cwd)
+    given = await tasks.hand_off(task, start, key, caller)
     return engine.find(given.handoff.run or "")
 
 
 def _parent(request: Request, body: wire.StartBody) -> Run | None:
-    """A run speaks for itself alone; the operator may name any live run."""
+    """Return the parent of a start: the calling run, or any live run that the operator names."""
     mine = caller_of(request.scope).run
     if body.parent is None:
         return mine
-    named = _engine(request).find(body.parent)
+    named = engine_of(request).find(body.parent)
     if mine is not None and named.id != mine.id:
-        raise Forbidden("a run can start children of its own only")
+        raise Forbidden("a run can start only its own children")
     if named.ended:
-        raise Conflict(f"run {named.number} has ended; it can start nothing more")
+        raise Conflict(f"run {named.number} has ended and cannot start children")
     return named
 
 
 async def show_run(request: Request, ref: str) -> Response:
-    """One run by id, unique prefix or number, with its children and what it or they ask."""
-    engine = _engine(request)
-    run = _run(request, ref)
+    """Show one run by id, unique prefix or number, with its children and open questions."""
+    engine = engine_of(request)
+    run = run_named(request, ref)
     more = {
         "seq": engine.read.last_seq(),
         "questions": wire.questions_out(_asking(engine, run)),
@@ -217,20 +210,19 @@ async def show_run(request: Request, ref: str) -> Response:
         "prompt": engine.read.shown_prompt(run.id),
         "steps": [dict(step) for step in run.steps],
     }
-    return wire.answer(_face(engine, run) | more)
+    return wire.answer(_run_out(engine, run) | more)
 
 
 def _asking(engine: Engine, run: Run) -> list[Run]:
-    """Whose questions count as a run's: its own, and those of all below where it is no agent that could ask."""
+    """Return the runs whose questions are shown with a run: itself, or the descendants of a chain."""
     if run.kind is Kind.LEAF:
         return [run]
-    return [one for one in engine.live() if one.open_questions and _reaches(engine, run, one)]
+    return [one for one in engine.live() if one.open_questions and reaches(engine, run, one)]
 
 
 async def run_events(request: Request, ref: str, follow: bool = True, last_event_id: Cursor = 0) -> Response:
-    """Server-sent events after ``Last-Event-ID``; following ends with the run's own end."""
-    lines = stream.events(_engine(request), _run(request, ref), last_event_id, follow)
-    return stream.Flow(lines, stream.EVENTS)
+    """Stream the events after ``Last-Event-ID`` as server-sent events, until the run ends."""
+    return stream.event_stream(stream.events(engine_of(request), run_named(request, ref), last_event_id, follow))
 
 
 async def run_output(
@@ -240,25 +232,25 @@ async def run_output(
     offset: Annotated[int, Meta(ge=0, le=LATEST)] = 0,
     follow: bool = False,
 ) -> Response:
-    """The bytes that the agent wrote, from ``offset`` on."""
-    engine = _engine(request)
-    run = _run(request, ref)
+    """Stream the output of the agent, from ``offset`` on."""
+    engine = engine_of(request)
+    run = run_named(request, ref)
     path = engine.directory(run) / {"out": files.OUT, "err": files.ERR}[stream_name]
     if run.kind is Kind.LEAF and run.ended and run.started_at is not None and not files.is_regular(path):
-        raise NotFound(f"what run {run.number} wrote is gone: there is no {path}", "its events still have its lines")
+        raise NotFound(f"the output of run {run.number} is missing: {path}", "its events still contain its lines")
     chunks = stream.output(engine, run, path, offset, follow)
-    return stream.Flow(chunks, "application/octet-stream")
+    return StreamingResponse(chunks, 200, {"Cache-Control": "no-store"}, "application/octet-stream")
 
 
-async def stop_run(request: Request, ref: str, body: wire.Empty | None = None) -> Response:
-    """End a run and everything below it; answers when all of it is gone."""
-    return wire.answer(await _engine(request).stop(_run(request, ref)))
+async def stop_run(request: Request, ref: str, body: wire.EmptyBody | None = None) -> Response:
+    """Stop a run and its descendants; responds when all processes have ended."""
+    return wire.answer(await engine_of(request).stop(run_named(request, ref)))
 
 
-async def send_message(request: Request, ref: str, body: wire.Message, idempotency_key: Key = None) -> Response:
-    """Say something to a live run that listens, or end what it is doing; with both, the end comes first."""
-    engine = _engine(request)
-    run = _run(request, ref)
+async def send_message(request: Request, ref: str, body: wire.MessageBody, idempotency_key: Key = None) -> Response:
+    """Send a message to a live run, interrupt its turn, or interrupt it and then send a message."""
+    engine = engine_of(request)
+    run = run_named(request, ref)
     key = idempotency_key or os.urandom(8).hex()
     if body.interrupt:
         await engine.interrupt(run, key)
@@ -267,14 +259,13 @@ async def send_message(request: Request, ref: str, body: wire.Message, idempoten
 
 
 async def answer_question(request: Request, ref: str, body: wire.AnswerBody, idempotency_key: Key = None) -> Response:
-    """Answer what a run asks. No run answers for itself or for what it started: only the operator does."""
-    run = _run(request, ref)
-    if caller_of(request.scope).run is not None:
-        raise Forbidden("only the operator answers questions; a run must not approve what it or its own wants")
-    said = await _engine(request).answer(
+    """Answer a question of a run. Only the operator may."""
+    run = run_named(request, ref)
+    require_operator(request, "answer questions")
+    answered = await engine_of(request).answer(
         run, body.question, body.allow, body.text, "operator", idempotency_key, always=body.always
     )
-    return wire.answer(said)
+    return wire.answer(answered)
 
 
 async def resume_run(
@@ -284,77 +275,71 @@ async def resume_run(
     follow: bool = False,
     idempotency_key: Key = None,
 ) -> Response:
-    """Go on, in a new run, where one that has ended stopped: with its session, or with what is left of a chain.
+    """Resume an ended run as a new run: continue its session, or run the incomplete steps of its chain.
 
-    A run that was a hand-off has its task again, by another record. ``follow`` is that of a start.
+    Resuming a hand-off hands its task over again. ``follow`` works as in a start.
     """
-    run = _run(request, ref)
-    if caller_of(request.scope).run is not None:
-        raise Forbidden("only the operator resumes runs; what a run starts belongs below it")
-    engine = _engine(request)
+    run = run_named(request, ref)
+    require_operator(request, "resume runs")
+    engine = engine_of(request)
     tasks = cast(Tasks, request.app.state.tasks)
     resumed = await tasks.resume(run, body or wire.ResumeBody(), idempotency_key)
     return _started(engine, resumed, follow)
 
 
 async def show_health(request: Request) -> Response:
-    """The server about itself."""
+    """Show the state of the server."""
     return wire.answer(request.app.state.health())
 
 
-async def stop_server(request: Request, body: wire.Empty | None = None) -> Response:
-    """Let the server go. Runs live on and are taken over by the next one."""
-    _check_operator(request, "stop the server")
+async def stop_server(request: Request, body: wire.EmptyBody | None = None) -> Response:
+    """Stop the server. Runs continue, and the next server adopts them."""
+    require_operator(request, "stop the server")
     request.app.state.stop()
     return wire.answer({"pid": os.getpid()}, 202)
 
 
 async def list_worktrees(request: Request) -> Response:
-    """The worktrees that chains have left, what each holds, and why it would stay."""
-    _check_operator(request, "look at all worktrees")
-    return wire.answer([one.row for one in await _engine(request).worktrees()])
+    """List the worktrees of ended chains, with what they contain and why they are kept."""
+    require_operator(request, "list worktrees")
+    return wire.answer([one.row for one in await engine_of(request).worktrees()])
 
 
 async def prune_worktrees(request: Request, body: wire.PruneBody) -> Response:
-    """Take away the worktrees that hold nothing, of some runs or of all."""
-    _check_operator(request, "take worktrees away")
-    found = await _engine(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
+    """Remove the worktrees without unsaved work, of some runs or of all."""
+    require_operator(request, "prune worktrees")
+    found = await engine_of(request).prune_worktrees(body.runs, body.older, dry=body.dry_run)
     return wire.answer([one.row for one in found])
-
-
-def _check_operator(request: Request, what: str) -> None:
-    if caller_of(request.scope).run is not None:
-        raise Forbidden(f"only the operator can {what}")
 
 
 # --- Errors -------------------------------------------------------------------------------------------------
 
 
-async def _ours(request: Request, error: HocketError) -> Response:
+async def _hocket_error(request: Request, error: HocketError) -> Response:
     return wire.error_response(error)
 
 
-async def _http(request: Request, error: HTTPException) -> Response:
+async def _http_error(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
-        return wire.error_response(NotFound(f"there is no route {request.url.path}"))
+        return wire.error_response(NotFound(f"unknown route: {request.url.path}"))
     response = wire.error_response(UsageError(str(error.detail)))
     response.status_code = error.status_code
     response.headers.update(error.headers or {})
     return response
 
 
-async def _broken_off(request: Request, error: ClientDisconnect) -> Response:
-    """Nobody is there any more to read it, but a fault of ours it is not."""
-    return wire.error_response(UsageError("the request broke off"))
+async def _disconnected(request: Request, error: ClientDisconnect) -> Response:
+    """Avoid an internal error in the log; the client does not read the response."""
+    return wire.error_response(UsageError("the client disconnected"))
 
 
-async def _fault(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     return wire.error_response(wire.internal_error())
 
 
 _HANDLERS: dict[Any, Any] = {
-    HocketError: _ours,
-    ClientDisconnect: _broken_off,
-    HTTPException: _http,
-    Exception: _fault,
+    HocketError: _hocket_error,
+    ClientDisconnect: _disconnected,
+    HTTPException: _http_error,
+    Exception: _internal_error,
 }

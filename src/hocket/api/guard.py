@@ -1,8 +1,7 @@
-"""Who may come in: one place, for every kind of connection, before any handler sees a byte.
+"""Authentication and request checks, in one place for all connections, before any handler runs.
 
-Two doors lead to the same app. The unix socket is guarded by its file mode. The TCP port is reachable by every web
-page that the user's browser shows, so there the Host, the Origin and the browser's own word on where a request comes
-from are checked before the token is even looked at.
+The unix socket is protected by its file mode. The TCP port is reachable from every web page in the user's browser, so
+Host, Origin and Sec-Fetch-Site are checked before the token.
 """
 
 from __future__ import annotations
@@ -29,30 +28,30 @@ _OWN_SITE = frozenset({"same-origin", "none"})
 RunOfToken = Callable[[str], Run]
 
 
-class Caller(Struct, frozen=True):
-    """Who asks: the operator, or a run by its capability."""
+class Principal(Struct, frozen=True):
+    """The authenticated sender of a request: the operator, or a run by its token."""
 
     run: Run | None = None
 
 
-class Door(Struct, frozen=True):
-    """What one listening socket demands. ``hosts`` is ``None`` for the unix socket, where the file mode is the key."""
+class AccessPolicy(Struct, frozen=True):
+    """What a listening socket requires. ``hosts`` is None for the unix socket, which its file mode protects."""
 
     hosts: frozenset[str] | None
     token: str
 
 
-def tcp_door(port: int, token: str, *extra_hosts: str) -> Door:
+def tcp_policy(port: int, token: str, *extra_hosts: str) -> AccessPolicy:
     names = ("127.0.0.1", "localhost", "[::1]", *extra_hosts)
-    return Door(frozenset(f"{name}:{port}" for name in names), token)
+    return AccessPolicy(frozenset(f"{name}:{port}" for name in names), token)
 
 
 class Guard:
-    """The ASGI middleware in front of everything."""
+    """ASGI middleware that authenticates and checks every request."""
 
-    def __init__(self, app: ASGIApp, door: Door, run_of_token: RunOfToken) -> None:
+    def __init__(self, app: ASGIApp, policy: AccessPolicy, run_of_token: RunOfToken) -> None:
         self._app = app
-        self._door = door
+        self._policy = policy
         self._run_of_token = run_of_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,33 +66,33 @@ class Guard:
             await _refuse(scope, receive, send, error)
             return
         scope.setdefault("state", {})["caller"] = caller
-        _set_apart(scope, caller)
+        _separate_keys(scope, caller)
         await self._app(scope, _bounded(receive), send)
 
-    def _check(self, headers: dict[str, str]) -> Caller:
-        hosts = self._door.hosts
+    def _check(self, headers: dict[str, str]) -> Principal:
+        hosts = self._policy.hosts
         if hosts is not None:
             _check_host(headers, hosts)
             _check_origin(headers, hosts)
         return self._check_token(headers.get("authorization"))
 
-    def _check_token(self, header: str | None) -> Caller:
+    def _check_token(self, header: str | None) -> Principal:
         if header is None:
-            if self._door.hosts is None:
-                return Caller()
-            raise Unauthorized("a token is needed", "Send `Authorization: Bearer …` with the content of the token file")
+            if self._policy.hosts is None:
+                return Principal()
+            raise Unauthorized("missing token", "Send `Authorization: Bearer …` with the content of the token file")
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer":
-            raise Unauthorized("the Authorization header must be of the Bearer kind")
-        if hmac.compare_digest(token.encode(), self._door.token.encode()):
-            return Caller()
+            raise Unauthorized("the Authorization header must use the Bearer scheme")
+        if hmac.compare_digest(token.encode(), self._policy.token.encode()):
+            return Principal()
         if "." in token:
-            return Caller(self._run_of_token(token))
-        raise Unauthorized("that is not the token of this server")
+            return Principal(self._run_of_token(token))
+        raise Unauthorized("invalid token", "Use the content of this server's token file")
 
 
-def _set_apart(scope: Scope, caller: Caller) -> None:
-    """An Idempotency-Key is its caller's own: whoever guesses another one's must not be given what that one got."""
+def _separate_keys(scope: Scope, caller: Principal) -> None:
+    """Give each run its own Idempotency-Keys: guessing another run's key must not return that run's response."""
     if caller.run is not None:
         mark = f"{caller.run.id}:".encode()
         scope["headers"] = [
@@ -103,32 +102,32 @@ def _set_apart(scope: Scope, caller: Caller) -> None:
 
 
 def _is_key(name: bytes, value: bytes) -> bool:
-    """One that is no key stays as it is, and is refused."""
+    """True for a valid key; an invalid one stays as it is, and is refused later."""
     return name.lower() == _KEY and 0 < len(value) <= MAX_KEY
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """One value a name: what is said twice cannot be trusted either time."""
+    """Return headers by lower-case name; refuse a repeated header that the guard relies on."""
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name = raw_name.decode("latin-1").lower()
         if name in found and name in ("host", "origin", "authorization", "content-type", "sec-fetch-site"):
-            raise Forbidden(f"the header {name} came twice")
+            raise Forbidden(f"repeated header: {name}")
         found[name] = raw_value.decode("latin-1")
     return found
 
 
 def _check_host(headers: dict[str, str], hosts: frozenset[str]) -> None:
     if headers.get("host", "").lower() not in hosts:
-        raise Forbidden("this Host is not served here", f"Use one of {', '.join(sorted(hosts))}")
+        raise Forbidden("Host not allowed", f"Use one of {', '.join(sorted(hosts))}")
 
 
 def _check_origin(headers: dict[str, str], hosts: frozenset[str]) -> None:
     origin = headers.get("origin")
     if origin is not None and origin.lower() not in {f"http://{host}" for host in hosts}:
-        raise Forbidden("requests from that Origin are not served")
+        raise Forbidden(f"Origin not allowed: {origin[:100]!r}")
     if headers.get("sec-fetch-site", "none").lower() not in _OWN_SITE:
-        raise Forbidden("requests from another site are not served")
+        raise Forbidden("cross-site requests are not allowed")
 
 
 def _check_body(headers: dict[str, str]) -> None:
@@ -137,18 +136,18 @@ def _check_body(headers: dict[str, str]) -> None:
         return
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
-        raise WrongMediaType("bodies must be application/json")
+        raise WrongMediaType("the Content-Type of a body must be application/json")
     length = headers.get("content-length", "0")
     if not length.isdigit() or int(length) > MAX_BODY:
         raise too_large()
 
 
 def too_large() -> TooLarge:
-    return TooLarge(f"the body is over {MAX_BODY // 1024**2} MB")
+    return TooLarge(f"the body is larger than {MAX_BODY // 1024**2} MB")
 
 
 def _bounded(receive: Receive) -> Receive:
-    """The length that a client announces is only its word; what comes is counted."""
+    """Count the bytes that arrive; Content-Length may be wrong."""
     seen = 0
 
     async def counted() -> Message:
@@ -171,6 +170,6 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: HocketError
     await response(scope, receive, send)
 
 
-def caller_of(scope: Scope) -> Caller:
-    """Who is asking, as the guard found out."""
-    return cast(Caller, scope["state"]["caller"])
+def caller_of(scope: Scope) -> Principal:
+    """Return the sender of a request, as the guard has authenticated it."""
+    return cast(Principal, scope["state"]["caller"])

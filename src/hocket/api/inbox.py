@@ -1,7 +1,4 @@
-"""The routes of questions: all that are open, and those that an agent asks in its own words.
-
-Answering stands with the other routes of a run. No rule is decided here.
-"""
+"""Routes of questions: the inbox, and questions that an agent asks itself. Answering is a route of a run."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from hocket.api import wire
 from hocket.api.guard import caller_of
 from hocket.api.routing import Key, Operation, get, post
 from hocket.api.scope import engine_of, reaches, run_named
-from hocket.api.stream import EVENTS, HEARTBEAT, Flow
+from hocket.api.stream import EVENTS, HEARTBEAT, event_stream
 from hocket.engine import Engine
 from hocket.errors import Forbidden
 from hocket.model import Run
 from hocket.sessions.questions import PendingQuestion
 
 _STREAM: dict[int, dict[str, Any]] = {
-    200: {"description": "The whole inbox, now and after every change of it", "content": {EVENTS: {}}}
+    200: {"description": "The whole inbox, now and after every change", "content": {EVENTS: {}}}
 }
 
 Beginning = Annotated[str, Meta(max_length=200)] | None
@@ -34,16 +31,16 @@ def operations() -> list[Operation]:
     return [
         get("/api/inbox", list_questions, (list[wire.InboxOut], list[wire.QuestionState])),
         get("/api/inbox/events", follow_questions, responses=_STREAM),
-        post(path, ask_question, wire.Asked, status=201),
+        post(path, ask_question, wire.AskedQuestion, status=201),
         get(f"{path}/{{question}}", show_question, wire.QuestionState),
     ]
 
 
 async def list_questions(request: Request, answered: Beginning = None, run: Beginning = None) -> Response:
-    """Every open question of every live run, oldest first; for a run its own and those of all below it.
+    """List the open questions of all live runs, oldest first; for a run its own and those of its descendants.
 
-    With ``answered``, which is the beginning of an id, instead the last question that has such an id and was answered,
-    if there is one, with who answered and what; with ``run`` as well, of that run alone, or of all below that chain.
+    With ``answered``, a prefix of an id, list instead the latest answered question with such an id, if any, with its
+    answer; with ``run`` only one of that run, or below that chain.
     """
     engine, mine = engine_of(request), caller_of(request.scope).run
     if answered is None:
@@ -53,9 +50,8 @@ async def list_questions(request: Request, answered: Beginning = None, run: Begi
 
 
 async def follow_questions(request: Request) -> Response:
-    """Server-sent events: what ``/api/inbox`` lists, now and whenever it is another."""
-    lines = _changes(engine_of(request), caller_of(request.scope).run)
-    return Flow(lines, EVENTS)
+    """Follow the inbox as server-sent events: its whole content now and after every change."""
+    return event_stream(_changes(engine_of(request), caller_of(request.scope).run))
 
 
 async def _changes(engine: Engine, mine: Run | None) -> AsyncIterator[bytes]:
@@ -75,15 +71,15 @@ def _rows(engine: Engine, mine: Run | None, questions: Iterable[PendingQuestion]
 
 
 async def ask_question(request: Request, ref: str, body: wire.AskBody, idempotency_key: Key = None) -> Response:
-    """Ask people something. Only a run itself does, by its own token: nobody puts words into its mouth."""
+    """Ask a question. Only the run itself may, with its own token."""
     run = run_named(request, ref)
     mine = caller_of(request.scope).run
     if mine is None or mine.id != run.id:
-        raise Forbidden("only a run itself asks, with its own token")
+        raise Forbidden("a question can only be asked by the run itself, with its own token")
     question = await engine_of(request).ask(run, body.text, body.options, idempotency_key)
     return wire.answer({"id": question, "run": run.id}, 201)
 
 
 async def show_question(request: Request, ref: str, question: str) -> Response:
-    """One question of a run by its id, and what became of it."""
+    """Show one question of a run, with its answer."""
     return wire.answer(engine_of(request).question(run_named(request, ref), question))

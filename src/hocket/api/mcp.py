@@ -1,16 +1,17 @@
-"""MCP over HTTP, one message per request, and the calls that Claude runs make in their output.
+"""MCP over HTTP, one message per request, and the calls that runs make in their output.
 
-Nothing is kept between two requests. The guard has checked the caller, as for every route; a run that calls in its own
-output is known by that. The requests of a call go through the same routes as all others, without leaving the process.
+Nothing is kept between requests. The requests of a call go through the same routes as all others, inside the process.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
 import msgspec
@@ -18,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from hocket.api.guard import Caller, caller_of
+from hocket.api.guard import Principal, caller_of
 from hocket.api.routing import Operation, post
 from hocket.api.stream import EVENTS
 from hocket.client import check_names
@@ -26,14 +27,10 @@ from hocket.engine import Engine
 from hocket.errors import HocketError, from_wire
 from hocket.input_limits import whole
 from hocket.mcp import protocol
-from hocket.mcp.calls import CallContext, CallResult, EventStep, ProgressStep, RequestStep, stream_ended, tool_steps
-from hocket.mcp.protocol import ProtocolError, ToolCall
+from hocket.mcp.calls import CallContext, EventStep, ProgressStep, RequestStep, ToolRun, stream_ended
+from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 from hocket.mcp.tools import DEFAULT_WAIT
 from hocket.model import Run
-
-if TYPE_CHECKING:
-    from hocket.mcp.calls import Steps
-    from hocket.mcp.protocol import Message
 
 log = logging.getLogger("hocket")
 
@@ -122,9 +119,6 @@ def _decoded(value: str | None) -> str | None:
     """The value of a header, which is wrapped in base64 where a header cannot hold it."""
     if value is None or not (value.startswith("=?base64?") and value.endswith("?=")):
         return value
-    import base64
-    import binascii
-
     try:
         return base64.b64decode(value[len("=?base64?") : -len("?=")], validate=True).decode()
     except (binascii.Error, ValueError):
@@ -158,18 +152,41 @@ async def _messages(request: Request, call: ToolCall, default_wait: float, max_w
 
 
 async def _call_messages(
-    app: Starlette, caller: Caller, call: ToolCall, context: CallContext
+    app: Starlette, caller: Principal, call: ToolCall, context: CallContext
 ) -> AsyncIterator[Message]:
-    """Progress notifications of a call, then its response."""
+    """Perform a call; yield its progress notifications, then its response."""
+    tool = ToolRun(call, context)
+    events: AsyncIterator[dict[str, Any] | None] | None = None
     try:
-        async for one in _StepRunner(app, caller, call).run(tool_steps(call.name, call.arguments, context)):
-            if isinstance(one, CallResult):
-                yield protocol.call_result(call, one.text, one.is_error, one.facts)
-            elif (progress := protocol.progress(call, one.text)) is not None:
-                yield progress
+        value: dict[str, Any] | None
+        while (step := tool.step) is not None:
+            if isinstance(step, ProgressStep):
+                if (progress := protocol.progress(call, step.text)) is not None:
+                    yield progress
+                tool.resume(None)
+                continue
+            try:
+                if isinstance(step, RequestStep):
+                    value = await _request(app, caller, step)
+                else:
+                    events = events or _followed(app.state.engine, step)
+                    value = await _next_event(events)
+            except HocketError as error:
+                tool.fail(error)
+            else:
+                tool.resume(value)
+        if tool.response is not None:
+            yield tool.response
     except Exception:  # the client waits for a response
         log.exception("the call of %s failed", call.name)
         yield protocol.failure(call.id, ProtocolError(protocol.INTERNAL, "Internal error: see the log of the server"))
+
+
+async def _next_event(events: AsyncIterator[dict[str, Any] | None]) -> dict[str, Any] | None:
+    try:
+        return await anext(events)
+    except StopAsyncIteration:
+        raise stream_ended() from None
 
 
 def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Message]]:
@@ -179,7 +196,7 @@ def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Messag
         call.token = None  # the CLI neither shows progress nor needs it to keep waiting
         response = protocol.failure(call.id, ProtocolError(protocol.INTERNAL, "The call was cancelled"))
         context = CallContext(run.id, run.task, key=key)
-        async for message in _call_messages(app, Caller(run), call, context):
+        async for message in _call_messages(app, Principal(run), call, context):
             response = message
         return response
 
@@ -191,47 +208,6 @@ def _key(given: str | None, call: ToolCall) -> str | None:
     return hashlib.sha256(f"{given}\0{call.name}\0{call.id}".encode()).hexdigest() if given else None
 
 
-class _StepRunner:
-    """Performs the steps of one call inside the server."""
-
-    def __init__(self, app: Starlette, caller: Caller, call: ToolCall) -> None:
-        self._app = app
-        self._caller = caller
-        self._call = call
-        self._events: AsyncIterator[dict[str, Any] | None] | None = None
-
-    async def run(self, steps: Steps) -> AsyncIterator[ProgressStep | CallResult]:
-        try:
-            step = next(steps)
-            while True:
-                if isinstance(step, ProgressStep):
-                    yield step
-                    step = steps.send(None)
-                    continue
-                try:
-                    value = await self._perform(step)
-                except HocketError as error:
-                    step = steps.throw(error)
-                    continue
-                # A cancelled call still makes its requests; only its wait is over.
-                if self._call.cancelled and value is None:
-                    steps.close()
-                    return
-                step = steps.send(value)
-        except StopIteration as end:
-            yield end.value
-
-    async def _perform(self, step: RequestStep | EventStep) -> Any:
-        if isinstance(step, RequestStep):
-            return await _request(self._app, self._caller, step)
-        if self._events is None:
-            self._events = _followed(self._app.state.engine, step)
-        try:
-            return await anext(self._events)
-        except StopAsyncIteration:
-            raise stream_ended() from None
-
-
 async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, Any] | None]:
     """The events of a run, with None when there is none for a while. The steps have requested the run before."""
     async for lines in engine.follow(engine.find(step.run), step.after, heartbeat=TICK_SECONDS):
@@ -241,7 +217,7 @@ async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, 
             yield None
 
 
-async def _request(app: Starlette, caller: Caller, step: RequestStep) -> dict[str, Any]:
+async def _request(app: Starlette, caller: Principal, step: RequestStep) -> dict[str, Any]:
     """A request to this server in the name of the caller."""
     path, _, query = check_names(step.path).partition("?")
     body = b"" if step.body is None else json.dumps(step.body).encode()

@@ -1,10 +1,11 @@
-"""``/openapi.json``: the same declarations that requests are taken apart by, told to programs that read OpenAPI 3.1."""
+"""``/openapi.json``: an OpenAPI 3.1 document, generated from the declared operations."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -12,51 +13,50 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from hocket import __version__
 from hocket.api import wire, wire_tasks
-from hocket.api.routing import Operation, Parameter, Taken, taken
+from hocket.api.routing import HandlerInputs, Operation, Parameter, handler_inputs
 from hocket.workflows import request as requests
 
-_REFUSALS = {
-    "400": "The request cannot be understood",
+_ERRORS = {
+    "400": "Invalid request",
     "401": "The token is missing or wrong",
-    "403": "A Host, an Origin or a scope that is not served",
-    "404": "There is no such run or agent",
-    "409": "The run's state, or a limit, forbids it",
+    "403": "Host, Origin or scope not allowed",
+    "404": "Not found",
+    "409": "Conflict with the current state, or a limit",
     "413": "The body is too large",
     "415": "The body is not JSON",
-    "500": "A fault of the server's own",
-    "507": "Too little free disk",
-    "default": "Any other failure",
+    "500": "Internal server error",
+    "507": "Too little free disk space",
+    "default": "Any other error",
 }
 
 Schemas = Mapping[Any, dict[str, Any]]
-"""What describes a type, by the type."""
+"""Schemas by type."""
 
 
-class Description:
-    """The document of one app, made when somebody asks for it: no request of ours needs it."""
+def route(operations: Iterable[Operation]) -> Route:
+    """Return the route of the document, which is generated with the first request."""
+    declared = list(operations)
+    encoded = cache(lambda: msgspec.json.encode(document(declared)))
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
-        self._operations = list(operations)
-        self._document: bytes | None = None
+    async def show(request: Request) -> Response:
+        return Response(encoded(), media_type="application/json")
 
-    async def show(self, request: Request) -> Response:
-        if self._document is None:
-            self._document = msgspec.json.encode(document(self._operations))
-        return Response(self._document, media_type="application/json")
+    return Route("/openapi.json", show)
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    takes = [(one, taken(one)) for one in operations]
-    types = list(dict.fromkeys([wire.Failure, *(kind for pair in takes for kind in _types(*pair))]))
+    pairs = [(one, handler_inputs(one)) for one in operations]
+    types = list(dict.fromkeys([wire.ErrorResponse, *(kind for pair in pairs for kind in _types(*pair))]))
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(types, found, strict=True))
     _add_notes(components)
     paths: dict[str, dict[str, Any]] = {}
-    for one, what in takes:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, what, schemas)
+    for one, inputs in pairs:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, inputs, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Hocket", "version": __version__},
@@ -65,37 +65,37 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _types(operation: Operation, takes: Taken) -> Iterable[Any]:
-    yield from (one.type for one in takes.parameters)
-    if takes.body is not None:
-        yield takes.body.type
+def _types(operation: Operation, inputs: HandlerInputs) -> Iterable[Any]:
+    yield from (one.type for one in inputs.parameters)
+    if inputs.body is not None:
+        yield inputs.body.type
     if operation.returns is not None:
         yield from (_about(operation), *_data(operation))
 
 
 def _about(operation: Operation) -> Any:
-    return operation.about or wire.About
+    return operation.about or wire.ResponseMeta
 
 
 def _data(operation: Operation) -> tuple[Any, ...]:
     return operation.returns if isinstance(operation.returns, tuple) else (operation.returns,)
 
 
-def _operation(operation: Operation, takes: Taken, schemas: Schemas) -> dict[str, Any]:
-    told = inspect.getdoc(operation.handler) or ""
+def _operation(operation: Operation, inputs: HandlerInputs, schemas: Schemas) -> dict[str, Any]:
+    text = inspect.getdoc(operation.handler) or ""
     found: dict[str, Any] = {
         "operationId": operation.handler.__name__,
-        "summary": told.partition("\n")[0],
-        "description": told,
-        "parameters": [_parameter(one, schemas) for one in takes.parameters],
+        "summary": text.partition("\n")[0],
+        "description": text,
+        "parameters": [_parameter(one, schemas) for one in inputs.parameters],
         "responses": _responses(operation, schemas),
     }
     if operation.takes_any:
         found["requestBody"] = {"required": True, "content": _json({"type": "object"})}
-    elif takes.body is not None:
+    elif inputs.body is not None:
         found["requestBody"] = {
-            "required": not takes.body.may_be_missing,
-            "content": _json(schemas[takes.body.type]),
+            "required": not inputs.body.optional,
+            "content": _json(schemas[inputs.body.type]),
         }
     return found
 
@@ -111,12 +111,12 @@ def _parameter(parameter: Parameter, schemas: Schemas) -> dict[str, Any]:
 def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     success = {} if operation.returns is None else {str(operation.status): _success(operation, schemas)}
     failures = {
-        status: {"description": text, "content": _json(schemas[wire.Failure])} for status, text in _REFUSALS.items()
+        status: {"description": text, "content": _json(schemas[wire.ErrorResponse])} for status, text in _ERRORS.items()
     }
-    return success | failures | {str(status): told for status, told in operation.responses.items()}
+    return success | failures | {str(status): response for status, response in operation.responses.items()}
 
 
-_WHERE = {"Location": {"description": "The run, where its events are the answer", "schema": {"type": "string"}}}
+_LOCATION = {"Location": {"description": "The run, if the response is its events", "schema": {"type": "string"}}}
 
 
 def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     parts = {"data": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, "meta": schemas[_about(operation)]}
     return {
         "description": "Success",
-        **({"headers": _WHERE} if operation.instead else {}),
+        **({"headers": _LOCATION} if operation.instead else {}),
         "content": _json({"type": "object", "properties": parts, "required": list(parts)}) | dict(operation.instead),
     }
 
@@ -133,11 +133,11 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
 
 
-# --- What stands under a field ------------------------------------------------------------------------------
+# --- Descriptions of fields ---------------------------------------------------------------------------------
 
 
 def _add_notes(components: Mapping[str, Any]) -> None:
-    """A struct's own words are in the description already; those under its fields only its source has."""
+    """Add the docstrings under the fields of structs, which only their source has."""
     notes = _notes(wire) | _notes(wire_tasks) | _notes(requests)
     for name, struct in (vars(wire) | vars(wire_tasks)).items():
         if name not in components or not issubclass(struct, msgspec.Struct):
@@ -150,7 +150,7 @@ def _add_notes(components: Mapping[str, Any]) -> None:
 
 
 def _notes(module: ModuleType) -> dict[str, dict[str, str]]:
-    """By class and field; nothing where the source was not installed."""
+    """Return the docstrings by class and field; empty if the source is not installed."""
     try:
         tree = ast.parse(inspect.getsource(module))
     except OSError:

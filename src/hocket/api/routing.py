@@ -1,8 +1,8 @@
-"""Routes as declarations: a handler's signature is how a request is taken apart, and how it is described.
+"""Routes as declarations: the signature of a handler says what is read from a request, and is what OpenAPI shows.
 
-A handler is ``async def show(request, ref, body, limit=100)``. An argument that the path names is taken from there, as
-text; ``body`` is a struct, or one or None where it may be left out; every other one is of the query unless it is marked
-as a header's, and has a default. No route stands here, and nothing about answers but what they are made of.
+A handler is ``async def show(request, ref, body, limit=100)``. Arguments named in the path are read from there as
+text; ``body`` is a struct, optional if its default is None; all others are read from the query, or from a header if
+they are marked so, and have a default.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 import inspect
 import json
 import math
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from types import MappingProxyType, NoneType
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
-from hocket.api.validation_errors import NO_BODY, body_objection, objection
+from hocket.api.validation_errors import body_error, value_error
 from hocket.errors import UsageError
 from hocket.input_limits import NOT_TEXT, odd_text, whole
 
@@ -30,13 +29,13 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 class Query(Struct, frozen=True):
-    """Marks an argument that the query calls by another name."""
+    """Marks an argument that has another name in the query."""
 
     name: str
 
 
 class Header(Struct, frozen=True):
-    """Marks an argument that comes in a header."""
+    """Marks an argument that is read from a header."""
 
     name: str
 
@@ -46,59 +45,64 @@ Key = Annotated[Annotated[str, Meta(min_length=1, max_length=MAX_KEY)] | None, H
 
 
 class Operation(Struct, frozen=True):
-    """What one method does at one path."""
+    """One method of one path."""
 
     method: str
     path: str
     handler: Handler
     returns: Any = None
-    """The type of a success's ``data``, or several of which one fits; None where ``responses`` says more."""
+    """The type of ``data`` in a success, or a tuple of alternatives; None if ``responses`` describes it."""
     status: int = 200
     about: Any = None
-    """The type of a success's ``meta`` where that says more than usual."""
+    """The type of ``meta`` in a success, if it is not ``ResponseMeta``."""
     instead: Mapping[str, Any] = MappingProxyType({})
-    """What else a success may be made of, by its media type."""
+    """Other contents of a success, by media type."""
     responses: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
-    """What else it answers, in the words of the description."""
+    """Other responses, as OpenAPI describes them."""
     takes_any: bool = False
-    """Whether the handler reads the body by itself."""
+    """The handler reads the body itself."""
 
 
-def get(path: str, handler: Handler, returns: Any = None, **more: Any) -> Operation:
-    return Operation("GET", path, handler, returns, **more)
-
-
-def post(path: str, handler: Handler, returns: Any = None, **more: Any) -> Operation:
-    return Operation("POST", path, handler, returns, **more)
-
-
-def put(path: str, handler: Handler, returns: Any = None, **more: Any) -> Operation:
-    return Operation("PUT", path, handler, returns, **more)
-
-
-def delete(path: str, handler: Handler, returns: Any = None, **more: Any) -> Operation:
-    return Operation("DELETE", path, handler, returns, **more)
+get = partial(Operation, "GET")
+post = partial(Operation, "POST")
+put = partial(Operation, "PUT")
+delete = partial(Operation, "DELETE")
 
 
 def routes(operations: Iterable[Operation]) -> list[Route]:
-    """One for each path, in the order of the first operation there."""
-    paths: dict[str, dict[str, _Taker]] = {}
+    """Return one route for each path."""
+    paths: dict[str, dict[str, Handler]] = {}
     for one in operations:
-        paths.setdefault(one.path, {})[one.method] = _taker(one)
-    return [_route(path, takers) for path, takers in paths.items()]
+        paths.setdefault(one.path, {})[one.method] = _endpoint(one)
+    return [_route(path, endpoints) for path, endpoints in paths.items()]
 
 
-def _route(path: str, takers: dict[str, _Taker]) -> Route:
-    route = Route(path, _Endpoint(takers), methods=list(takers))
-    route.methods = set(takers)  # Without the HEAD that comes with every GET: we have none.
+def _route(path: str, endpoints: Mapping[str, Handler]) -> Route:
+    async def respond(request: Request) -> Response:
+        return await endpoints[request.method](request)
+
+    route = Route(path, respond, methods=list(endpoints))
+    route.methods = set(endpoints)  # without the HEAD that starlette adds to every GET
     return route
 
 
-# --- What a handler takes -----------------------------------------------------------------------------------
+def _endpoint(operation: Operation) -> Handler:
+    handler, inputs = operation.handler, handler_inputs(operation)
+
+    async def respond(request: Request) -> Response:
+        given = {one.argument: one.read(request) for one in inputs.parameters}
+        if inputs.body is not None:
+            given["body"] = inputs.body.read(await request.body())
+        return await handler(request, **given)
+
+    return respond
+
+
+# --- Inputs of a handler ------------------------------------------------------------------------------------
 
 
 class Parameter(Struct, frozen=True):
-    """Something small that a request says."""
+    """A value in the path, the query or a header."""
 
     argument: str
     place: str
@@ -106,126 +110,79 @@ class Parameter(Struct, frozen=True):
     name: str
     type: Any
     default: Any
-    value: Callable[[str], Any] = str
-    """What its text says."""
 
     def read(self, request: Request) -> Any:
         if self.place == "path":
             return request.path_params[self.argument]
         given: Mapping[str, str] = request.query_params if self.place == "query" else request.headers
         text = given.get(self.name)
-        return self.default if text is None else self._checked(text)
-
-    def _checked(self, text: str) -> Any:
+        if text is None:
+            return self.default
         try:
-            return msgspec.convert(self.value(text), self.type)
+            return msgspec.convert(text, self.type, strict=False)
         except msgspec.ValidationError as error:
-            raise UsageError(f"{self.name}: {objection(str(error), self.type)[1]}") from error
-        except ValueError as error:
-            raise UsageError(f"{self.name}: {error}") from error
+            raise UsageError(value_error(error, self.type, self.name)) from error
 
 
-class Body(Struct, frozen=True):
-    """The struct that a body is read into."""
+class RequestBody(Struct, frozen=True):
+    """The struct that a body is decoded into."""
 
     type: Any
-    may_be_missing: bool
+    optional: bool
 
     def read(self, content: bytes) -> Any:
         if not content:
-            if self.may_be_missing:
+            if self.optional:
                 return None
-            raise UsageError(NO_BODY)
-        if _HALF.search(content):
-            _check_text(content)
-        try:
-            return self._decoded(content)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UsageError(body_objection(error, self.type)) from error
-
-    def _decoded(self, content: bytes) -> Any:
-        """What is refused is looked at once more with 5.0 as 5: the library takes a decimal number for no whole one."""
+            raise UsageError("the request needs a body")
         try:
             return msgspec.json.decode(content, type=self.type)
-        except msgspec.ValidationError as error:
-            try:
-                plain = json.loads(content.decode(), parse_float=_number, parse_constant=_no_number)
-            except (ValueError, RecursionError):
-                raise error from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return self._read_again(content, error)
+
+    def _read_again(self, content: bytes, error: Exception) -> Any:
+        """Accept 5.0 for an integer, as JSON Schema does; name a text that is not valid UTF-8."""
+        try:
+            plain = json.loads(content, parse_float=_number, parse_constant=_no_number)
+            where = odd_text(plain)
+        except (ValueError, RecursionError):
+            raise UsageError(body_error(error, self.type)) from error
+        if where is not None:
+            raise UsageError(f"{where} {NOT_TEXT}") from error
+        try:
             return msgspec.convert(plain, self.type)
+        except msgspec.ValidationError as refused:
+            raise UsageError(body_error(refused, self.type)) from refused
 
 
-class Taken(Struct, frozen=True):
-    """All that a handler takes of a request."""
+class HandlerInputs(Struct, frozen=True):
+    """What a handler reads from a request."""
 
     parameters: list[Parameter]
-    body: Body | None
+    body: RequestBody | None
 
 
-def taken(operation: Operation) -> Taken:
+def handler_inputs(operation: Operation) -> HandlerInputs:
     hints = get_type_hints(operation.handler, include_extras=True)
     body = None
     parameters = []
     for argument in list(inspect.signature(operation.handler).parameters.values())[1:]:
         hint = hints[argument.name]
         if argument.name == "body":
-            body = Body(hint, argument.default is None)
+            body = RequestBody(hint, argument.default is None)
         else:
             parameters.append(_parameter(argument, hint, operation.path))
-    return Taken(parameters, body)
+    return HandlerInputs(parameters, body)
 
 
 def _parameter(argument: inspect.Parameter, hint: Any, path: str) -> Parameter:
     if f"{{{argument.name}}}" in path:
         return Parameter(argument.name, "path", argument.name, hint, None)
     if argument.default is inspect.Parameter.empty:
-        raise TypeError(f"{argument.name} of {path} is not always said, so it needs a default")
+        raise TypeError(f"{argument.name} of {path} needs a default")
     marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Query | Header)]
     place = "header" if any(isinstance(mark, Header) for mark in marks) else "query"
-    name = marks[0].name if marks else argument.name
-    return Parameter(argument.name, place, name, hint, argument.default, _READERS.get(_kind(hint), str))
-
-
-# --- Taking it ----------------------------------------------------------------------------------------------
-
-_Taker = Callable[[Request], Awaitable[Response]]
-
-
-def _taker(operation: Operation) -> _Taker:
-    handler, takes = operation.handler, taken(operation)
-
-    async def take(request: Request) -> Response:
-        given = {one.argument: one.read(request) for one in takes.parameters}
-        if takes.body is not None:
-            given["body"] = takes.body.read(await request.body())
-        return await handler(request, **given)
-
-    return take
-
-
-class _Endpoint:
-    """All that is answered at one path. The framework's own kind of it looks for errors a second time."""
-
-    def __init__(self, takers: Mapping[str, _Taker]) -> None:
-        self._takers = takers
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = await self._takers[scope["method"]](Request(scope, receive, send))
-        await response(scope, receive, send)
-
-
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-"""How JSON spells half of a character. Most bodies have none, so that nothing in them needs to be looked at."""
-
-
-def _check_text(content: bytes) -> None:
-    """Names the text that could not be kept; whatever else is wrong with the body is found out later."""
-    try:
-        where = odd_text(json.loads(content))
-    except (ValueError, RecursionError):
-        return
-    if where:
-        raise UsageError(f"{where} {NOT_TEXT}")
+    return Parameter(argument.name, place, marks[0].name if marks else argument.name, hint, argument.default)
 
 
 def _number(text: str) -> object:
@@ -235,46 +192,4 @@ def _number(text: str) -> object:
 
 
 def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _kind(hint: Any) -> Any:
-    """What it is without marks, constraints and None."""
-    if get_origin(hint) is Annotated:
-        return _kind(get_args(hint)[0])
-    some = [one for one in get_args(hint) if one is not NoneType]
-    return _kind(some[0]) if len(some) == 1 else hint
-
-
-_WHOLE = re.compile("-?[0-9]{1,4000}")
-
-
-def _whole(text: str) -> int:
-    """Digits alone: Python would also take blanks, a plus and underscores between them."""
-    if not _WHOLE.fullmatch(text):
-        raise ValueError("must be a whole number")
-    return int(text)
-
-
-_DECIMAL = re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?")
-
-
-def _decimal(text: str) -> float:
-    """A plain decimal number: Python would also take exponents, blanks and words such as ``nan``."""
-    if not _DECIMAL.fullmatch(text):
-        raise ValueError("must be a number")
-    return float(text)
-
-
-_YES = frozenset({"1", "true", "t", "yes", "y", "on"})
-_NO = frozenset({"0", "false", "f", "no", "n", "off"})
-
-
-def _boolean(text: str) -> bool:
-    word = text.lower()
-    if word not in _YES | _NO:
-        raise ValueError("must be true or false")
-    return word in _YES
-
-
-_READERS: dict[Any, Callable[[str], Any]] = {int: _whole, float: _decimal, bool: _boolean}
+    raise ValueError(f"{word} is not JSON")

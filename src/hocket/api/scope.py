@@ -1,4 +1,4 @@
-"""What a request is about, and whether whoever sends it may reach it."""
+"""The run that a request names, and whether the caller may access it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,19 @@ def engine_of(request: Request) -> Engine:
 
 
 def run_named(request: Request, ref: str) -> Run:
-    """The run that is meant. A run that asks reaches itself and what is below it, and nothing else."""
+    """Return the named run. A run may only access itself and its descendants."""
     engine = engine_of(request)
     run = engine.find(ref)
     if not reaches(engine, caller_of(request.scope).run, run):
-        raise Forbidden("a run reaches only itself and its descendants")
+        raise Forbidden("a run can access only itself and its descendants")
     return run
 
 
 def reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
+    """True if the caller, a run or the operator (None), may access a run."""
     return mine is None or any(one.id == mine.id for one in engine.above(run))
+
+
+def require_operator(request: Request, action: str) -> None:
+    if caller_of(request.scope).run is not None:
+        raise Forbidden(f"only the operator can {action}")

@@ -1,6 +1,6 @@
 """The server process: one per HOCKET_HOME, safe to kill at any moment.
 
-Whoever holds ``server.lock`` may open the database and bind the socket; nobody else even tries.
+Only the holder of ``server.lock`` opens the database and binds the socket.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 
 from hocket import __version__, config
 from hocket.api.app import build
-from hocket.api.guard import Door, Guard, tcp_door
+from hocket.api.guard import AccessPolicy, Guard, tcp_policy
 from hocket.api.mcp import in_stream
 from hocket.api.tcp import TcpProtocol
 from hocket.catalog.default_agents import seed
@@ -63,14 +63,14 @@ class Address(Struct, frozen=True):
 
 
 def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool) -> int:
-    """Run a server in the foreground until it is told to go, for whoever holds the lock of this home."""
+    """Run a server in the foreground until it is stopped; the caller holds the lock of its home."""
     if host not in LOOPBACK and not allow_remote:
         raise UsageError(
             f"{host} is reachable from other machines",
-            "Add --allow-remote if that is meant, and put TLS in front of it: the token travels in the clear",
+            "Add --allow-remote to listen there, and put TLS in front of it: the token is sent unencrypted",
         )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # Its warnings are about requests that are no HTTP, which any program on this machine can send without end.
+    # Its warnings are about malformed requests, which any program on this machine can send without end.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     _seed(home)
     asyncio.run(_serve(home, lock, port, host))
@@ -78,12 +78,12 @@ def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool
 
 
 def _seed(home: Path) -> None:
-    """A server without what comes along is still one, so a disk that is full now is no reason not to start."""
+    """Write the default agents and the program. Without them the server still works, so a full disk is no error."""
     try:
         seed(home)
         lay_out_program(home, sys.executable)
     except OSError as error:
-        log.warning("what comes with Hocket could not be written: %s", error)
+        log.warning("cannot write the default agents: %s", error)
 
 
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
@@ -101,48 +101,48 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     address = Address(host, tcp.getsockname()[1], unix_path)
     reserve = Reserve(home)
     store = open_store(home / DATABASE, make_room=reserve.make_room)
-    inside = _bind_unix(unix_path)  # Before there are threads: it needs another umask for a moment.
+    unix = _bind_unix(unix_path)  # before there are threads, because it changes the umask
     engine = Engine(home, unix_path, secret, store, limits)
     engine.open()
-    leaving = asyncio.Event()
+    stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, leaving.set)
-    app = build(engine, _health(home, address, engine), leaving.set)
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    app = build(engine, _health(home, address, engine), stopping.set)
     engine.stream_mcp.open(in_stream(app))
-    outside = tcp_door(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
+    tcp_access = tcp_policy(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
     describe_holder(lock, socket=unix_path, url=address.url)
-    doors = [(inside, Door(None, token)), (tcp, outside)]
+    listeners = [(unix, AccessPolicy(None, token)), (tcp, tcp_access)]
     log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
-    watching = [asyncio.create_task(_leave_with(home, lock, leaving)), asyncio.create_task(_keep_reserve(reserve))]
+    watching = [asyncio.create_task(_stop_with(home, lock, stopping)), asyncio.create_task(_keep_reserve(reserve))]
     await _settle(engine)
-    await _listen(app, doors, engine, leaving)
+    await _listen(app, listeners, engine, stopping)
     for task in watching:
         task.cancel()
     await engine.close()
 
 
 async def _settle(engine: Engine) -> None:
-    """Nobody is told of a run as live that ended with the machine, unless finding out takes long."""
+    """Wait until runs that ended with a restart of the machine are recorded as ended, so that none is shown as live."""
     live = (run for run in engine.live() if run.kind is Kind.LEAF)
     ended = [run for run in live if ended_by_restart(str(engine.directory(run)))]
     if ended:
         await asyncio.wait([asyncio.create_task(engine.wait(run)) for run in ended], timeout=SETTLE_SECONDS)
 
 
-async def _leave_with(home: Path, lock: int, leaving: asyncio.Event) -> None:
-    """A home that was removed, or replaced by another, has no use for us, and nobody could reach us to say so."""
+async def _stop_with(home: Path, lock: int, stopping: asyncio.Event) -> None:
+    """Stop when the home was removed or replaced: no client could reach this server any more."""
     ours = os.fstat(lock).st_ino
-    while not leaving.is_set():
+    while not stopping.is_set():
         await asyncio.sleep(HOME_CHECK_EVERY)
         with contextlib.suppress(FileNotFoundError):
             if (home / SERVER_LOCK).stat().st_ino == ours:
                 continue
-        log.info("%s is gone", home)
-        leaving.set()
+        log.info("%s no longer exists", home)
+        stopping.set()
 
 
 async def _keep_reserve(reserve: Reserve) -> None:
-    """Make the reserve, and again whenever it was used and there is room for it."""
+    """Create the reserve, and again after it was used, as soon as there is space."""
     while True:
         with contextlib.suppress(OSError):
             await asyncio.to_thread(reserve.make)
@@ -150,24 +150,24 @@ async def _keep_reserve(reserve: Reserve) -> None:
 
 
 async def _listen(
-    app: ASGIApp, doors: list[tuple[socket.socket, Door]], engine: Engine, leaving: asyncio.Event
+    app: ASGIApp, listeners: list[tuple[socket.socket, AccessPolicy]], engine: Engine, stopping: asyncio.Event
 ) -> None:
-    servers = [_Http(Guard(app, door, engine.run_of_token), door, leaving) for _, door in doors]
+    servers = [_Http(Guard(app, policy, engine.run_of_token), policy, stopping) for _, policy in listeners]
     tasks = [
         asyncio.create_task(server.serve(sockets=[listening]))
-        for server, (listening, _) in zip(servers, doors, strict=True)
+        for server, (listening, _) in zip(servers, listeners, strict=True)
     ]
-    await leaving.wait()
-    log.info("hocket leaves; %d runs live on", engine.count)
+    await stopping.wait()
+    log.info("hocket stops; %d runs continue", engine.count)
     engine.leave()
     await asyncio.gather(*tasks)
 
 
 class _Http(uvicorn.Server):
-    """uvicorn behind one door, with the signals left to us."""
+    """uvicorn on one socket, without its signal handlers."""
 
-    def __init__(self, app: ASGIApp, door: Door, leaving: asyncio.Event) -> None:
-        self._leaving = leaving
+    def __init__(self, app: ASGIApp, policy: AccessPolicy, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
         super().__init__(
             uvicorn.Config(
                 app,
@@ -175,7 +175,7 @@ class _Http(uvicorn.Server):
                 access_log=False,
                 lifespan="off",
                 proxy_headers=False,
-                http="h11" if door.hosts is None else TcpProtocol,
+                http="h11" if policy.hosts is None else TcpProtocol,
                 ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=2,
@@ -187,9 +187,9 @@ class _Http(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """For the date that answers carry once a second is enough; to see that it is time to go it need not wake."""
+        """Tick once a second, for the Date header; uvicorn would wake ten times as often to check for its end."""
         ticking = asyncio.create_task(self._tick())
-        await self._leaving.wait()
+        await self._stopping.wait()
         ticking.cancel()
 
     async def _tick(self) -> None:
@@ -218,7 +218,7 @@ def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[s
 
 
 def _bind_unix(path: str) -> socket.socket:
-    """Ours to unlink, because we hold the lock."""
+    """Bind the unix socket. The holder of the lock may unlink an old one."""
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
@@ -231,11 +231,11 @@ def _bind_unix(path: str) -> socket.socket:
     return listening
 
 
-def _bind_tcp(home: Path, host: str, wanted: int | None) -> socket.socket:
-    """The port asked for, or the one chosen before, or the default; the next free one if it is taken."""
+def _bind_tcp(home: Path, host: str, requested: int | None) -> socket.socket:
+    """Bind the requested port, or the previous one, or the default; the next free one if it is taken."""
     kept = home / PORT
     before = _kept_port(kept)
-    for port in _candidates(wanted, before):
+    for port in _candidates(requested, before):
         listening = _try_port(host, port)
         if listening is not None:
             chosen = listening.getsockname()[1]
@@ -243,13 +243,13 @@ def _bind_tcp(home: Path, host: str, wanted: int | None) -> socket.socket:
                 with contextlib.suppress(OSError):
                     kept.write_text(f"{chosen}\n")
             return listening
-    raise HocketError("no free port was found", "Set HOCKET_PORT=0 to take any")
+    raise HocketError("no free port found", "Set HOCKET_PORT=0 to use any")
 
 
-def _candidates(wanted: int | None, kept: int | None) -> list[int]:
-    if wanted == 0:
+def _candidates(requested: int | None, kept: int | None) -> list[int]:
+    if requested == 0:
         return [kept, 0] if kept else [0]
-    first = wanted or kept or DEFAULT_PORT
+    first = requested or kept or DEFAULT_PORT
     return [*range(first, min(first + _PORTS_TRIED, 65536)), 0]
 
 

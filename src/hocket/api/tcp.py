@@ -1,6 +1,6 @@
-"""HTTP on the TCP port, where any program of any user may connect: how many connections, and how long each may stay.
+"""Limits of the TCP port, to which any program of any user may connect: number of connections, and time for each.
 
-The unix socket has none of these limits, and the TCP port is never given the descriptors that it needs.
+The unix socket has no such limits, and the TCP port never uses up the descriptors that it needs.
 """
 
 from __future__ import annotations
@@ -13,23 +13,20 @@ from typing import Any, ClassVar, cast
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 HEAD_SECONDS = 10.0
-"""For the head of a request, with a valid token, from the opening of the connection or the end of the last answer."""
+"""For the head of a request, since the connection was opened or the last response ended."""
 BODY_SECONDS = 60.0
-"""For the whole of such a request."""
+"""For a complete request."""
 MOST_CONNECTIONS = 256
 
 
 def most_connections() -> int:
-    """At most a quarter of the descriptors that this process may open."""
+    """Return the limit: at most a quarter of the descriptors of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MOST_CONNECTIONS, soft // 4))
 
 
 class TcpProtocol(H11Protocol):
-    """One connection. It is closed unless it brings authorized requests, each within its time.
-
-    An answer to an authorized request, a stream of events for example, may take as long as it likes.
-    """
+    """One connection. It is closed unless authorized requests arrive in time; their responses have no time limit."""
 
     most: ClassVar[int] = most_connections()
 
@@ -53,7 +50,7 @@ class TcpProtocol(H11Protocol):
         super().on_response_complete()
 
     def _make_room(self) -> None:
-        """Close the connection that has waited longest without a valid token; this one where all others have one."""
+        """Close the connection that has been open longest without a valid token, which may be this one."""
         others = [one for one in self.connections if isinstance(one, TcpProtocol) and not one._is_authorized()]
         min(others, key=lambda one: one._waiting_since)._drop()
 
@@ -71,7 +68,7 @@ class TcpProtocol(H11Protocol):
             self._set_deadline(HEAD_SECONDS)
 
     def _is_authorized(self) -> bool:
-        """Whether a request is being answered whose token the guard has accepted, or its answer is not sent yet."""
+        """True while the response to a request with a valid token is being made or sent."""
         cycle = cast(RequestResponseCycle | None, self.cycle)  # None before the first request
         if cycle is None or "caller" not in self.scope["state"]:
             return False

@@ -1,4 +1,4 @@
-"""What is wrong with a request, in words for whoever sent it: ``where: what``. Pure."""
+"""Error messages for requests that msgspec refuses: ``where: what``. Pure."""
 
 from __future__ import annotations
 
@@ -7,86 +7,50 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-
-NO_BODY = "the request needs a body"
+from msgspec.inspect import EnumType, LiteralType, type_info
 
 NO_LINE_END = r"(?!\n)"
-"""Behind a pattern: Python's ``$`` lets one more line end pass, that of JSON Schema does not."""
-_SHOWN = 100
-"""How much of a name that somebody made up is said back."""
+"""Ends a pattern: ``$`` in Python also matches before a final newline, in JSON Schema it does not."""
+_MAX_SHOWN = 100
 _AT = " - at `$"
-_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*?)`?", re.DOTALL)
-_TYPE = re.compile(r"Expected `(.*)`, got `(.*)`")
-_BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (.*)")
-_LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
-_PATTERN = re.compile(r"Expected `str` matching regex (['\"])(.*)\1", re.DOTALL)
-
-_KINDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "an object",
-    "null": "null",
+_PLAIN = {
+    "Expected `str` of length >= 1": "must not be empty",
+    r"Expected `str` matching regex '\\S'": "must not be blank",
 }
-_SOME = {**_KINDS, "int": "a number", "float": "a decimal number", "bool": "a boolean"}
-_BOUNDS = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
+_FIELD = re.compile(r"Object (missing required|contains unknown) field `(.*?)`?", re.DOTALL)
 
 
-def body_objection(error: Exception, kind: Any) -> str:
-    """What is to be said about a body that could not be read as this kind."""
+def body_error(error: Exception, kind: Any) -> str:
+    """Return the message for a body that could not be decoded as ``kind``."""
     if isinstance(error, msgspec.ValidationError):
-        where, what = objection(str(error), kind)
-        return f"{where or 'the body'}: {what}"
+        return value_error(error, kind)
     if isinstance(error, RecursionError):
         return "the body is nested too deeply"
-    if isinstance(error, UnicodeDecodeError):
-        return "the body is no JSON: it is not UTF-8"
-    why = str(error).removeprefix("JSON is malformed: ")
-    return f"the body is no JSON: {'it breaks off' if 'truncated' in why else why}"
+    reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error).removeprefix("JSON is malformed: ")
+    return f"the body is not valid JSON: {reason}"
 
 
-def objection(said: str, kind: Any) -> tuple[str, str]:
-    """Where something of this kind is wrong, and what is, made of what the library says about it."""
-    what, path = said.rsplit(_AT, 1) if _AT in said else (said, "")
-    where = path.removesuffix("`").removeprefix(".").replace("[...]", ".*")[:_SHOWN]
+def value_error(error: msgspec.ValidationError, kind: Any, name: str = "") -> str:
+    """Return the message for a value that is not a ``kind``; ``name`` is that of the value, "" for the body."""
+    what, _, path = str(error).rpartition(_AT) if _AT in str(error) else (str(error), "", "")
+    where = path.removesuffix("`").removeprefix(".").replace("[...]", ".*")[:_MAX_SHOWN]
     if field := _FIELD.fullmatch(what):
-        name = field[2] if len(field[2]) <= _SHOWN else f"{field[2][:_SHOWN]}…"
-        return f"{where}.{name}".lstrip("."), "is missing" if field[1].startswith("missing") else "is no known field"
+        shown = field[2] if len(field[2]) <= _MAX_SHOWN else f"{field[2][:_MAX_SHOWN]}…"
+        place = f"{where}.{shown}".lstrip(".")
+        return f"{place}: missing" if field[1].startswith("missing") else f"{place}: unknown field"
     if what.startswith("Invalid enum value"):
-        return where, f"must be one of {', '.join(_choices(kind, where))}"
-    return where, _plainly(what[: 2 * _SHOWN])
+        value = what.removeprefix("Invalid enum value ")[:_MAX_SHOWN]
+        what = f"invalid value {value} (choose {_either(_choices(kind, where))})"
+    what = _PLAIN.get(what, what).replace(NO_LINE_END.replace("\\", "\\\\"), "")
+    return f"{where or name or 'the body'}: {what[:1].lower()}{what[1 : 3 * _MAX_SHOWN]}"
 
 
-def _plainly(what: str) -> str:
-    if wrong := _TYPE.fullmatch(what):
-        wanted = " or ".join(_KINDS.get(one, one) for one in wrong[1].split(" | "))
-        return f"must be {wanted}, not {_SOME.get(wrong[2], wrong[2])}"
-    if bound := _BOUND.fullmatch(what):
-        return f"must be {_BOUNDS[bound[1]]} {bound[2].removesuffix('.0')}"
-    if length := _LENGTH.fullmatch(what):
-        return _length(*length.groups())
-    if pattern := _PATTERN.fullmatch(what):
-        return _pattern(pattern[2].replace("\\\\", "\\"))
-    return "is out of range" if what.endswith(" out of range") else what
-
-
-def _pattern(pattern: str) -> str:
-    return "must not be blank" if pattern == r"\S" else f"must match {pattern.removesuffix(NO_LINE_END)}"
-
-
-def _length(kind: str, bound: str, count: str) -> str:
-    if (bound, count) == (">=", "1"):
-        return "must not be empty"
-    unit = "characters" if kind == "str" else "items"
-    return f"must have {_BOUNDS[bound]} {count} {unit}"
+def _either(words: list[str]) -> str:
+    return " or ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
 def _choices(kind: Any, where: str) -> list[str]:
-    """The words that are allowed there."""
-    from msgspec.inspect import EnumType, LiteralType, type_info  # Only what was refused needs it.
-
+    """Return the values that are allowed at a place."""
     kinds = _members(type_info(kind))
     for name in re.findall(r"[^.\[\]]+", where):
         kinds = [below for one in kinds for below in _below(one, name)]
@@ -95,12 +59,12 @@ def _choices(kind: Any, where: str) -> list[str]:
 
 
 def _members(kind: Any) -> list[Any]:
-    """A union's parts, or the kind itself."""
+    """Return the members of a union, or the type itself."""
     return list(getattr(kind, "types", [kind]))
 
 
 def _below(kind: Any, name: str) -> Iterator[Any]:
-    """What an object has under a name, or a list under each number."""
+    """Yield the types of a field, or of the items of a list."""
     for field in getattr(kind, "fields", ()):
         if field.encode_name == name:
             yield from _members(field.type)

@@ -1,7 +1,6 @@
-"""The JSON that leaves and enters: with ``wire_tasks`` the only place that knows its names.
+"""The JSON of requests and responses. With ``wire_tasks`` the only module that knows its names.
 
-What is taken is read into these structs. What is said is put together as plain values, since nobody checks our own
-words again; its structs are there for the description, which the tests hold against each answer.
+Request bodies are decoded into these structs. Responses are structs or plain values; ``/openapi.json`` describes both.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.responses import Response
 
 from hocket.errors import HocketError
@@ -20,32 +19,32 @@ from hocket.sessions import clock
 from hocket.workflows.request import Count, Dollars, ResumeRequest, Seconds, StartRequest, Text, Word
 
 
-class Body(Struct, forbid_unknown_fields=True):
-    """Something that is taken: a name that nobody knows is a mistake, and what it was to say would be lost."""
+class RequestStruct(Struct, forbid_unknown_fields=True):
+    """Part of a request body. Unknown fields are refused."""
 
 
-class About(Struct):
-    """About the answer itself."""
+class ResponseMeta(Struct):
+    """Metadata of a response."""
 
     timestamp: float
 
 
 class ErrorBody(Struct):
-    """What went wrong, for programs and for people."""
+    """An error: a code for programs, a message and a hint for people."""
 
     code: str
     message: str
     hint: str | None = None
 
 
-class Failure(Struct):
-    """Every error."""
+class ErrorResponse(Struct):
+    """The body of every error."""
 
     error: ErrorBody
 
 
 class StepOut(Struct):
-    """One step of a chain, as it stood at the end."""
+    """The outcome of one step of a chain."""
 
     agent: str
     status: str
@@ -58,21 +57,21 @@ class StepOut(Struct):
     cost_estimated: bool = False
     tokens: int | None = None
     worktree: str | None = None
-    """Where it worked, if it had a git worktree of its own that is still there."""
+    """Its git worktree, if it has one that still exists."""
     branch: str | None = None
-    """The branch that has its commits; null as well where none has them."""
+    """The branch with its commits."""
     head: str | None = None
-    """The last of its commits."""
+    """Its last commit."""
     repository: str | None = None
     commits: int | None = None
     uncommitted: int | None = None
-    """Files in the worktree that are in no commit; null as well where git could not tell."""
+    """Files in the worktree that are not committed; null if git failed."""
     besides: str | None = None
-    """What else is in the worktree or on its first branch, in words."""
+    """What else the worktree or its first branch contains, as text."""
 
 
 class RunOut(Struct):
-    """A run as scripts see it."""
+    """A run."""
 
     id: str
     number: int
@@ -93,18 +92,18 @@ class RunOut(Struct):
     started_at: float | None
     ended_at: float | None
     elapsed: float | None
-    """Seconds at work so far, or in all; unlike the difference of the times above it is right if the clock was set."""
+    """Seconds since its start, or until its end, by a monotonic clock."""
     exit_code: int | None
     result: str | None
     cost_usd: float | None
     cost_estimated: bool
-    """Whether nobody told that cost, and it is the number of tokens at a price of ours."""
+    """True if the agent reported no cost, and it was computed from its tokens."""
     tokens: int | None
     needs_you: bool
     step: int | None
     """Position in its chain, from 0, every member of a group counted."""
     stage: int | None
-    """The number of its step as the chain is written, from 1; members of a group share one."""
+    """The number of its step, from 1; members of a group share one."""
     iteration: int | None
     error: str | None
     last: str | None
@@ -112,71 +111,67 @@ class RunOut(Struct):
     source: str | None
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None
-    """The file that describes its agent."""
+    """The file that defines its agent."""
     parked_until: float | None
-    """When it goes on by itself: it waits for a usage limit or an overloaded service, as ``reason`` says."""
+    """When it continues after a usage limit or an overload of the service, as ``reason`` says."""
 
 
-class QuestionOut(Struct):
-    """Something that a run asked and nobody has answered."""
+class QuestionBase(Struct):
+    """What every representation of a question has."""
 
     id: str
     run: str
-    """Who asks: the run itself, or of a chain one of those below it."""
+    """The run that asks; for a chain the asking run below it."""
     number: int
     kind: str | None
-    """``permission``, ``choice``, ``ask`` (it wants words) or ``lost``."""
+    """``permission``, ``choice``, ``ask`` (free text) or ``lost``."""
     text: str | None
     tool: str | None
     input: Any
-    suggestions: Any
-    rule: str | None
-    """By which nobody would be asked the like again, as ``always`` allows it; null where none is suggested."""
     options: Any
-    """What there is to choose from, of a question that the agent put itself."""
+    """The answers to choose from."""
     asked_at: float | None
 
 
+class QuestionOut(QuestionBase):
+    """An open question of a run."""
+
+    suggestions: Any
+    rule: str | None
+    """The permission rule that an answer with ``always`` adds; null if none is suggested."""
+
+
 class InboxOut(QuestionOut):
-    """The same with everything that somebody wants to know who has not looked at the run."""
+    """An open question, with the run that asks it."""
 
     agent: str
     helper: str | None
-    """An agent that this one set to work by itself, where it is that one who asks."""
+    """The sub-agent of this agent that asks."""
     root: str
     task: str | None
     cwd: str
 
 
-class AskBody(Body):
-    """A question of an agent's own."""
+class AskBody(RequestStruct):
+    """A question that an agent asks."""
 
     text: Annotated[str, Meta(min_length=1, max_length=16_000, pattern=r"\S")]
     options: Annotated[
         list[Annotated[str, Meta(min_length=1, max_length=500, pattern=r"\S")]], Meta(max_length=20)
     ] = []
-    """With them it is a choice; whoever answers may find other words all the same."""
+    """Answers to choose from; another answer is possible."""
 
 
-class Asked(Struct):
-    """The question that was asked."""
-
-    id: str
-    run: str
-
-
-class QuestionState(Struct):
-    """A question and what became of it: the same whenever it is looked at, once it is answered."""
+class AskedQuestion(Struct):
+    """The new question."""
 
     id: str
     run: str
-    number: int
-    kind: str | None
-    text: str | None
-    tool: str | None
-    input: Any
-    options: list[str]
-    asked_at: float
+
+
+class QuestionState(QuestionBase):
+    """A question with its answer."""
+
     open: bool
     answered: bool
     allow: bool | None
@@ -186,20 +181,20 @@ class QuestionState(Struct):
 
 
 class RunDetail(RunOut):
-    """A run with what is below it, where its files are, and what it asks."""
+    """A run with its children, files, steps and questions."""
 
     children: list[RunOut]
     dir: str
     prompt: str | None
-    """What was asked, as it was sent, with secrets covered; of a chain what was asked of all of it."""
+    """The prompt as it was sent, with secrets redacted; of a chain the prompt of the whole chain."""
     steps: list[StepOut]
     questions: list[QuestionOut]
     seq: int
-    """What is said from now on has a higher number."""
+    """The number of the last event so far."""
 
 
-class Stopped(Struct):
-    """What a stop ended, once all of it is gone."""
+class StoppedRuns(Struct):
+    """The result of a stop, once all processes have ended."""
 
     run: str
     status: str
@@ -208,17 +203,17 @@ class Stopped(Struct):
     survivors: list[int]
 
 
-class Taken(Struct):
-    """A message that will reach its run."""
+class AcceptedMessage(Struct):
+    """A message that will be delivered."""
 
     run: str
     id: str
     ahead: int
-    """Messages before it that are still to be answered."""
+    """Messages before it that are not answered yet."""
 
 
-class Answered(Struct):
-    """Which question was answered, and how."""
+class AnsweredQuestion(Struct):
+    """The question that was answered, and how."""
 
     run: str
     question: str
@@ -226,7 +221,7 @@ class Answered(Struct):
 
 
 class Health(Struct):
-    """The server about itself."""
+    """The state of the server."""
 
     version: str
     pid: int
@@ -237,22 +232,21 @@ class Health(Struct):
     token_file: str
     started_at: float
     environment: dict[str, str]
-    """Where the server looks for programs when a request has no environment and comes from no run: ``PATH``, and the
-    variables that name CLIs."""
+    """``PATH`` and the variables that name CLIs, as the server uses them for requests without an environment."""
 
 
-class Stopping(Struct):
-    """The server is about to go; runs stay."""
+class ServerStopping(Struct):
+    """The server is stopping; runs continue."""
 
     pid: int
 
 
 class AgentOut(Struct, rename="camel"):
-    """One agent that can run. The last three are there for Hocket's own configs alone, as their files have them."""
+    """An agent that can run. The last three fields are present for Hocket's own configs only."""
 
     name: str
     address: str
-    """What routes, flags and paths call it; the name itself where that can be typed."""
+    """Its name in routes, flags and paths; differs from ``name`` if that cannot be typed."""
     source: str
     location: str
     path: str
@@ -261,23 +255,23 @@ class AgentOut(Struct, rename="camel"):
     tags: list[str]
     version: str
     overridden: bool
-    """Whether one of the user's own has this name, too."""
+    """True if an agent of the user's own has the same name."""
     needs_trust: list[str]
-    """What it asks for, or hides, that somebody has to approve before it runs."""
-    spec_path: str | None = None
-    allowed_tools: str | None = None
-    permission_mode: str | None = None
+    """What the user has to approve before it runs."""
+    spec_path: str | UnsetType | None = UNSET
+    allowed_tools: str | UnsetType | None = UNSET
+    permission_mode: str | UnsetType | None = UNSET
 
 
 class Shadowed(Struct):
-    """A definition of the same name that is not used."""
+    """An unused definition of the same name."""
 
     source: str
     path: str
 
 
 class AgentDetail(AgentOut, kw_only=True):
-    """One agent, with everything that its file says beside its instructions."""
+    """An agent with all metadata of its definition."""
 
     project: str | None
     delegates_to: list[str]
@@ -285,18 +279,8 @@ class AgentDetail(AgentOut, kw_only=True):
     metadata: dict[str, Any]
 
 
-class ProblemOut(Struct):
-    """A file with something wrong: what, where, and whether Claude loads it all the same."""
-
-    path: str
-    line: int | None
-    reason: str
-    claude_loads: bool
-    kind: str
-
-
 class CatalogOut(Struct):
-    """The routing table: the same that ``hocket agents --json`` prints, in the same words."""
+    """The routing table, as ``hocket agents --json`` prints it."""
 
     by_name: dict[str, dict[str, Any]]
     by_tags: dict[str, list[str]]
@@ -305,7 +289,7 @@ class CatalogOut(Struct):
     total_count: int
     global_count: int
     project_local_count: int
-    problems: list[ProblemOut]
+    problems: list[dict[str, Any]]
 
 
 class ConfigProblem(Struct):
@@ -318,7 +302,7 @@ class ConfigProblem(Struct):
 
 
 class ChainStep(Struct):
-    """One step of a configured chain; members of a group have the same ``step`` and run at the same time."""
+    """A step of a configured chain; members of a group have the same ``step`` and run in parallel."""
 
     step: int
     grouped: bool
@@ -327,22 +311,22 @@ class ChainStep(Struct):
 
 
 class ChainOut(Struct):
-    """A chain of the configuration, with everything that its file says."""
+    """A configured chain."""
 
     name: str
     description: str | None
     file: str
     text: str
-    """As it would be written on a command line."""
+    """The chain as a command line has it."""
     variables: list[str]
-    """What has to be given for it to run."""
+    """Variables without a value."""
     steps: list[ChainStep]
     problem: str | None
-    """Why it would be refused now."""
+    """Why it cannot be started now."""
 
 
 class ChainsOut(Struct):
-    """What ``hocket chains --json`` prints, in the same words."""
+    """The configured chains, as ``hocket chains --json`` prints them."""
 
     chains: list[ChainOut]
     problems: list[ConfigProblem]
@@ -360,7 +344,7 @@ _CAMEL = {
 
 
 class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for name, camel in _CAMEL.items()}):
-    """What to start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may be spelled in camelCase as well."""
+    """A start: exactly one of ``agent``, ``chain`` and ``dsl``. Limits may have camelCase names."""
 
     camel_budget_usd: Dollars | None = None
     camel_budget_tokens: Count | None = None
@@ -375,30 +359,29 @@ class StartBody(StartRequest, frozen=True, rename={f"camel_{name}": camel for na
                 msgspec.structs.force_setattr(self, name, value)
 
 
-class Message(Body):
-    """Something to say to a live run, an end to what it is doing, or both: the end first."""
+class MessageBody(RequestStruct):
+    """A message to a live run, an interrupt, or an interrupt followed by a message."""
 
     text: Text | None = None
     interrupt: bool = False
 
     def __post_init__(self) -> None:
         if not self.text and (self.text is not None or not self.interrupt):
-            raise ValueError("say something with `text`, or `interrupt`")
+            raise ValueError("give a non-empty `text`, or `interrupt`")
 
 
-class AnswerBody(Body, kw_only=True):
-    """An answer to a run's open question; ``question`` is needed only where there are several."""
+class AnswerBody(RequestStruct, kw_only=True):
+    """An answer to an open question of a run; ``question`` is required if there are several."""
 
     question: Word | None = None
     allow: bool
-    """Nothing but true and false: what is allowed here is done."""
     text: Text | None = None
     always: bool = False
-    """Whether the question's ``rule`` is to hold from now on, for this agent's session."""
+    """Apply the question's ``rule`` to the rest of the agent's session."""
 
 
 class WorktreeOut(Struct):
-    """A worktree that a chain has left."""
+    """A worktree of an ended chain."""
 
     run: str
     number: int
@@ -410,19 +393,19 @@ class WorktreeOut(Struct):
     branch: str
     uncommitted: int | None
     commits: int | None
-    """Those that no branch but a worktree's has."""
+    """Commits that are only on branches of worktrees."""
     why: str | None
-    """Why it stays; null when nothing would be lost with it."""
+    """Why it is kept; null if it can be pruned safely."""
     removed: bool
     branch_removed: bool
 
 
-class PruneBody(Body):
-    """Which worktrees may go. One that holds anything stays in any case."""
+class PruneBody(RequestStruct):
+    """The worktrees to prune. One with unsaved work is kept in any case."""
 
     runs: Annotated[list[Word], Meta(max_length=1000)] = []
     older: Annotated[float, Meta(ge=0, le=10**9)] = 0.0
-    """Seconds since the chain ended."""
+    """Minimum number of seconds since the chain ended."""
     dry_run: bool = False
 
 
@@ -432,95 +415,93 @@ class ResumeBody(ResumeRequest, frozen=True, rename={"start_at": "from"}):
     start_at: int | Word | None = None
 
 
-class Empty(Body):
-    """A body with nothing in it."""
+class EmptyBody(RequestStruct):
+    """A body without fields."""
 
 
 def run_out(run: Run, last: str | None = None) -> dict[str, Any]:
-    """A run's public face. The last thing it said is what it asks, as long as nobody has answered."""
+    """Return a run as JSON values. ``last`` is its latest output; an open question takes precedence."""
     plain: dict[str, Any] = msgspec.to_builtins(run)
     asked = run.open_questions[-1].get("text") if run.needs_you else None
-    faces = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
-    faces["elapsed"] = clock.elapsed(run)
-    return {name: plain.get(name) for name in RunOut.__struct_fields__} | faces
+    derived = {"needs_you": run.needs_you, "last": asked or last, "reason": run.reason or run.parked_for}
+    derived["elapsed"] = clock.elapsed(run)
+    return {name: plain.get(name) for name in RunOut.__struct_fields__} | derived
 
 
 def questions_out(runs: Iterable[Run]) -> list[dict[str, Any]]:
-    """What these runs ask and nobody has answered."""
+    """Return the open questions of runs."""
     return [_question_out(run, asked) for run in runs for asked in run.open_questions]
 
 
 def _question_out(run: Run, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Who asks is said last: an agent's own words must not name another run."""
+    # The run comes last: an agent's question must not name another one.
     return {name: asked.get(name) for name in QuestionOut.__struct_fields__} | {"run": run.id, "number": run.number}
 
 
 def inbox_out(run: Run, asked: Mapping[str, Any], asked_at: float) -> dict[str, Any]:
-    """One line of the inbox: what the contract promises comes first."""
-    row = _question_out(run, asked) | {"asked_at": asked_at}
-    first = {name: row.pop(name) for name in ("id", "run", "kind", "text", "tool", "input", "asked_at")}
-    who = {"agent": run.agent, "helper": asked.get("agent"), "root": run.root, "task": run.task, "cwd": run.cwd}
-    return {**first, **row, **who}
+    """Return an entry of the inbox."""
+    more = {"asked_at": asked_at, "agent": run.agent, "helper": asked.get("agent")}
+    return _question_out(run, asked) | more | {"root": run.root, "task": run.task, "cwd": run.cwd}
 
 
-_OF_CONFIGS = ("specPath", "allowedTools", "permissionMode")
+def _agent_fields(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an agent from its row in the routing table."""
+    *names, spec_path, allowed_tools, permission_mode = AgentOut.__struct_fields__
+    fields = {name: row[name] for name in names}
+    if row["location"] == "config":
+        metadata = row["full_metadata"]
+        fields |= {spec_path: metadata.get("specPath"), allowed_tools: metadata.get("allowedTools")}
+        fields |= {permission_mode: metadata.get("permissionMode")}
+    return fields
 
 
-def agent_out(row: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent's public face, made of its row in the routing table."""
-    plain = (name for name in AgentOut.__struct_fields__ if name in AgentOut.__struct_encode_fields__)
-    face = {name: row[name] for name in plain} | {"needsTrust": row["needs_trust"]}
-    if row["location"] != "config":
-        return face
-    return face | {name: row["full_metadata"].get(name) for name in _OF_CONFIGS}
+def agent_out(row: Mapping[str, Any]) -> AgentOut:
+    return AgentOut(**_agent_fields(row))
 
 
-def agent_detail(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, with the rest of what is known."""
-    return agent_out(row) | {
-        "project": row.get("project"),
-        "delegatesTo": row["delegates_to"],
-        "shadows": row["shadows"],
-        "metadata": row["full_metadata"],
-    }
+def agent_detail(row: Mapping[str, Any]) -> AgentDetail:
+    return AgentDetail(
+        **_agent_fields(row),
+        project=row.get("project"),
+        delegates_to=row["delegates_to"],
+        shadows=row["shadows"],
+        metadata=row["full_metadata"],
+    )
 
 
-def answer(data: Any, status: int = 200, **about: Any) -> Response:
-    """A success, with whatever there is to say about the answer itself."""
-    return _json({"data": data, "meta": {"timestamp": time.time(), **about}}, status)
+def answer(data: Any, status: int = 200, **meta: Any) -> Response:
+    """Return the response for a success."""
+    body = {"data": data, "meta": {"timestamp": time.time(), **meta}}
+    return Response(encoded(body), status, media_type="application/json")
 
 
 def error_response(error: HocketError) -> Response:
-    """A failure."""
     return Response(error_body(error), error.status, media_type="application/json")
 
 
 def error_body(error: HocketError) -> bytes:
-    """What is said of a failure, in a response of its own or at the end of a stream."""
     return encoded({"error": {"code": error.code, "message": error.message, "hint": error.hint}})
 
 
 def internal_error() -> HocketError:
-    """What is said of a fault of the server's own."""
+    """Return the error for a fault of the server, without its details."""
     return HocketError("internal server error", "See server.log in HOCKET_HOME")
 
 
 def encoded(body: Any) -> bytes:
-    """As JSON, whatever letters are in it."""
+    """Encode as JSON; text that is not valid UTF-8 gets replacement characters."""
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:
         return msgspec.json.encode(_as_text(body))
 
 
-def _json(body: Any, status: int) -> Response:
-    return Response(encoded(body), status, media_type="application/json")
-
-
 def _as_text(value: Any) -> Any:
-    """The same with every text made one: a file's name may have bytes that are none."""
+    """Return a value without lone surrogates, which the names of files may have."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
+    if isinstance(value, Struct):
+        return _as_text(msgspec.to_builtins(value))
     if isinstance(value, Mapping):
         return {_as_text(key): _as_text(item) for key, item in value.items()}
     return [_as_text(item) for item in value] if isinstance(value, list | tuple) else value

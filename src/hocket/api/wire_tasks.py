@@ -1,10 +1,10 @@
-"""The JSON of tasks and hand-offs: its names, what is taken, and what is said."""
+"""The JSON of tasks and hand-offs."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from hocket.api.validation_errors import NO_LINE_END
-from hocket.api.wire import About, Body
+from hocket.api.wire import RequestStruct, ResponseMeta
 from hocket.errors import UsageError
 from hocket.model import Event, Reason, Status
 from hocket.model.task import (
@@ -31,17 +31,15 @@ from hocket.model.task import (
 )
 from hocket.workflows.request import Dollars, HandoffRequest, Name, OnQuestion, StartRequest, Text, Word
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
 StatusType = Literal["pending", "active", "waiting", "completed", "failed"]
-Line = Annotated[str, Meta(max_length=64 * 1024)]
+ShortText = Annotated[str, Meta(max_length=64 * 1024)]
 PlanText = Annotated[str, Meta(max_length=1024 * 1024)]
-Lines = Annotated[list[Line], Meta(max_length=10_000)]
-Wanted = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")]
+ShortTexts = Annotated[list[ShortText], Meta(max_length=10_000)]
+Description = Annotated[str, Meta(min_length=1, max_length=256 * 1024, pattern=r"\S")]
 Millis = Annotated[int, Meta(ge=0, le=2**53)]
 
-
-MOST_NESTED = 500
-"""Of what is kept without being looked at."""
+MAX_NESTING = 500
+"""Levels of nested JSON that is stored as it is."""
 
 RecordId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,127}$" + NO_LINE_END)]
 TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$" + NO_LINE_END)]
@@ -49,25 +47,25 @@ EventType = Annotated[str, Meta(pattern="^[a-z][a-z0-9_]{0,63}$" + NO_LINE_END)]
 
 
 class Camel(Struct, rename="camel"):
-    """With the names of the documents."""
+    """JSON with names in camelCase."""
 
 
-class CamelBody(Body, rename="camel"):
-    """With the same names, and no others."""
+class CamelBody(RequestStruct, rename="camel"):
+    """A request body with names in camelCase."""
 
 
-# --- What is said -------------------------------------------------------------------------------------------
+# --- Responses ----------------------------------------------------------------------------------------------
 
 
 class StatusOut(Camel):
-    """How far a task is, and a word about it."""
+    """The status of a task."""
 
     type: StatusType
-    message: str | None = None
+    message: str | UnsetType = UNSET
 
 
-class HandoffOut(Camel):
-    """One agent's turn at a task."""
+class HandoffOut(Camel, kw_only=True):
+    """A hand-off of a task to an agent."""
 
     id: str
     run: str | None
@@ -78,11 +76,11 @@ class HandoffOut(Camel):
     status: str
     reason: str | None
     elsewhere: bool
-    """Whether its run stayed where the task was brought from."""
+    """True if its run is not on this machine: the task was imported."""
 
 
-class HandoffDetail(HandoffOut):
-    """The same, with its task, what the agent was asked, and its session."""
+class HandoffDetail(HandoffOut, kw_only=True):
+    """A hand-off with its task, prompt and session."""
 
     task: str
     prompt: str | None
@@ -90,7 +88,7 @@ class HandoffDetail(HandoffOut):
 
 
 class AttachmentOut(Camel):
-    """A file that belongs to a task."""
+    """A file of a task."""
 
     name: str
     size: int
@@ -98,75 +96,70 @@ class AttachmentOut(Camel):
     created_at: int
 
 
-class TaskSummary(Camel):
-    """A task in a list: who is at work on it, and not all who were."""
+class TaskBase(Camel, kw_only=True):
+    """What every representation of a task has."""
 
     id: str
     number: int
     task_type: Literal["descriptionOnly", "planned"]
     description: str
     status: StatusOut
+    source: Mapping[str, Any] | None
+    cwd: str | None
     current_agent: str | None
+    created_at: int
+    updated_at: int
+
+
+class TaskSummary(TaskBase, kw_only=True):
+    """A task in a list, without its hand-offs."""
+
     current_since: int | None
     handoff_count: int
     queued: int
-    cwd: str | None
-    source: dict[str, Any] | None
-    created_at: int
-    updated_at: int
 
 
-class TaskOut(Camel):
-    """A task. The last four are there once it is planned."""
+class TaskOut(TaskBase, kw_only=True):
+    """A task. The last four fields are present once it is planned."""
 
-    id: str
-    number: int
-    task_type: Literal["descriptionOnly", "planned"]
-    description: str
-    status: StatusOut
-    source: dict[str, Any] | None
-    cwd: str | None
-    current_agent: str | None
-    agent_chain: list[HandoffOut]
+    agent_chain: Sequence[HandoffOut]
     session_id: str | None
     attachments: list[AttachmentOut]
-    created_at: int
-    updated_at: int
-    summary: str | None = None
-    requirements: str | list[str] | None = None
-    acceptance_criteria: str | list[str] | None = None
-    plan: str | list[str] | None = None
+    summary: str | UnsetType | None = UNSET
+    requirements: str | tuple[str, ...] | UnsetType | None = UNSET
+    acceptance_criteria: str | tuple[str, ...] | UnsetType | None = UNSET
+    plan: str | tuple[str, ...] | UnsetType | None = UNSET
 
 
-class TaskListMeta(About):
-    """With the number that the next page goes on below."""
+class TaskListMeta(ResponseMeta):
+    """``next`` is the ``before`` of the next page."""
 
     next: int | None
 
 
-class HandedMeta(About):
-    """Which of the task's hand-offs this one is, and its run."""
+class HandoffMeta(ResponseMeta):
+    """The new hand-off and its run."""
 
     handoff: str
     run: str | None
 
 
 class HistoryEvent(Camel):
-    """One thing that happened to a task."""
+    """One event in the history of a task."""
 
     event_type: str
     timestamp: int
     data: dict[str, Any]
 
 
-class History(Camel):
-    """All that happened to a task, in order."""
+class TaskHistory(Camel):
+    """The history of a task, oldest first."""
 
     events: list[HistoryEvent]
 
 
 class QueuedOut(Camel):
-    """Something that waits until the task is free."""
+    """An item of a task's queue."""
 
     id: str
     agent_name: str | None
@@ -174,8 +167,8 @@ class QueuedOut(Camel):
     created_at: int
 
 
-class Queue(Camel):
-    """What waits, the next first."""
+class TaskQueue(Camel):
+    """The queue of a task, the next item first."""
 
     items: list[QueuedOut]
 
@@ -187,28 +180,28 @@ class Attachments(Camel):
 
 
 class TaskExport(TaskOut, kw_only=True):
-    """All of a task, as it is written out."""
+    """A complete task, as ``import`` accepts it."""
 
-    agent_chain: list[HandoffDetail]  # type: ignore[assignment]
+    agent_chain: Sequence[HandoffDetail]
     queue: list[QueuedOut]
     history: list[HistoryEvent]
 
 
-# --- What is taken ------------------------------------------------------------------------------------------
+# --- Requests -----------------------------------------------------------------------------------------------
 
 
 class Source(CamelBody, omit_defaults=True):
-    """Where a wish comes from."""
+    """Where a task comes from."""
 
-    source_type: Line
-    user_id: Line | None = None
-    conversation_id: Line | None = None
+    source_type: ShortText
+    user_id: ShortText | None = None
+    conversation_id: ShortText | None = None
 
 
 class NewTask(CamelBody):
-    """What is wanted."""
+    """A task to create."""
 
-    description: Wanted
+    description: Description
     source: Source | None = None
     cwd: Word | None = None
 
@@ -221,22 +214,22 @@ class StatusIn(CamelBody):
     """The status to set."""
 
     type: StatusType
-    message: Line | None = None
+    message: ShortText | None = None
 
 
 class StatusBody(CamelBody):
-    """How far the task is now."""
+    """A change of status."""
 
     status: StatusIn
 
 
 class PlanBody(CamelBody):
-    """A plan, or parts of one; what is left out stays as it was."""
+    """A plan, or parts of one; omitted parts stay as they are."""
 
-    summary: Line | UnsetType | None = UNSET
-    requirements: Lines | Line | UnsetType | None = UNSET
-    acceptance_criteria: Lines | Line | UnsetType | None = UNSET
-    plan: Lines | PlanText | UnsetType | None = UNSET
+    summary: ShortText | UnsetType | None = UNSET
+    requirements: ShortTexts | ShortText | UnsetType | None = UNSET
+    acceptance_criteria: ShortTexts | ShortText | UnsetType | None = UNSET
+    plan: ShortTexts | PlanText | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
         if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
@@ -273,38 +266,38 @@ class HandoffBody(HandoffRequest, frozen=True, kw_only=True, rename=_handoff_nam
 class NewHandoffBody(HandoffBody, frozen=True, kw_only=True):
     """A hand-off of a task that is created with it."""
 
-    description: Wanted | None = None
-    """Without it the first line of the prompt that says anything."""
+    description: Description | None = None
+    """Default: the first line of the prompt that is not blank."""
 
-    def wanted(self) -> str:
+    def task_description(self) -> str:
         lines = (line.strip() for line in self.prompt.splitlines())
-        return self.description or next((line for line in lines if line), "(no words)")[:200]
+        return self.description or next((line for line in lines if line), "(no prompt)")[:200]
 
 
 class CompleteBody(CamelBody):
-    """What came of a hand-off."""
+    """The result of a hand-off."""
 
     output: Text
 
 
 class QueueBody(CamelBody):
-    """Something for later; with an agent it is handed over when the task is free."""
+    """An item for the queue; with an agent it is handed over when the task is free."""
 
     prompt: Annotated[Text, Meta(min_length=1)]
     agent_name: Name | None = None
     default_cwd: Word | None = None
-    """Where that one works if the task does not say."""
+    """The agent's working directory if the task has none."""
     env: dict[str, str] | None = None
 
     def handoff(self, task_cwd: str | None) -> StartRequest | None:
-        """The start that it comes to later; None for an item without an agent."""
+        """Return the start of the agent; None for an item without one."""
         if self.agent_name is None:
             return None
         return HandoffRequest(self.agent_name, self.prompt, default_cwd=self.default_cwd, env=self.env).start(task_cwd)
 
 
 class AttachmentBody(CamelBody):
-    """A file: its name, and its bytes in base64."""
+    """A file: its name, and its content in base64."""
 
     filename: Name
     content: str
@@ -313,26 +306,26 @@ class AttachmentBody(CamelBody):
         try:
             return base64.b64decode(self.content, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise UsageError(f"content: this is no base64: {error}") from error
+            raise UsageError(f"content: invalid base64: {error}") from error
 
 
 class HandoffIn(Camel, kw_only=True):
-    """A record that was kept elsewhere. Unknown keys are of another version, and left alone."""
+    """A hand-off of an imported task. Unknown keys, which another version may write, are ignored."""
 
     id: RecordId | None = None
     run: RecordId | None = None
-    agent_name: Line
+    agent_name: ShortText
     started_at: Millis
     completed_at: Millis | None = None
     output: Text = ""
-    status: Literal["starting", "running", "waiting", "done", "failed", "stopped", "lost"] | None = None
+    status: Status | None = None
     reason: Reason | None = None
     prompt: Text | None = None
-    session_id: Line | None = None
+    session_id: ShortText | None = None
 
 
 class QueuedIn(Camel, kw_only=True):
-    """Something that waited elsewhere."""
+    """An item in the queue of an imported task."""
 
     id: RecordId | None = None
     agent_name: Name | None = None
@@ -341,7 +334,7 @@ class QueuedIn(Camel, kw_only=True):
 
 
 class HistoryIn(Camel):
-    """Something that happened elsewhere."""
+    """An event in the history of an imported task."""
 
     event_type: EventType
     timestamp: Millis
@@ -349,40 +342,40 @@ class HistoryIn(Camel):
 
 
 class TaskIn(Camel):
-    """A task that was kept elsewhere: read tolerantly where something is missing, refused where something is wrong."""
+    """A task to import. Missing fields get defaults; invalid ones are refused."""
 
     id: TaskId
     description: Annotated[str, Meta(min_length=1, max_length=1024 * 1024)]
     status: StatusIn | None = None
     source: dict[str, Any] | None = None
     cwd: Word | None = None
-    current_agent: Line | None = None
+    current_agent: ShortText | None = None
     agent_chain: Annotated[list[HandoffIn], Meta(max_length=100_000)] | None = None
-    session_id: Line | None = None
+    session_id: ShortText | None = None
     queue: Annotated[list[QueuedIn], Meta(max_length=MOST_QUEUED)] | None = None
     history: Annotated[list[HistoryIn], Meta(max_length=500_000)] | None = None
     created_at: Millis | None = None
     updated_at: Millis | None = None
-    summary: Line | None = None
-    requirements: Lines | Line | None = None
-    acceptance_criteria: Lines | Line | None = None
-    plan: Lines | PlanText | None = None
+    summary: ShortText | None = None
+    requirements: ShortTexts | ShortText | None = None
+    acceptance_criteria: ShortTexts | ShortText | None = None
+    plan: ShortTexts | PlanText | None = None
 
     def __post_init__(self) -> None:
         if self.id.isdigit():
-            raise ValueError("an id of digits alone would be taken for a task's number")
+            raise ValueError("an id must not consist of digits only, because tasks have numbers")
         named = [one.id for one in self.queue or () if one.id is not None]
         if len(set(named)) < len(named):
             raise ValueError("queue: two items have the same id")
         if sum(len(one.prompt) for one in self.queue or ()) > MOST_QUEUED_TEXT:
-            raise ValueError(f"queue: it holds {MOST_QUEUED_TEXT:,} characters at most")
+            raise ValueError(f"queue: more than {MOST_QUEUED_TEXT:,} characters")
         for name, value in (("source", self.source), ("history", [one.data for one in self.history or ()])):
-            if _is_nested_deeper(value, MOST_NESTED):
+            if _is_nested_deeper(value, MAX_NESTING):
                 raise ValueError(f"{name} is nested too deeply")
 
 
 def _is_nested_deeper(value: Any, most: int) -> bool:
-    """What was just about read can be too deep to be written again, from further down in a call."""
+    """True if a value has more levels; what the decoder just accepts may be too deep for the encoder."""
     level = [value]
     for _ in range(most):
         held = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
@@ -391,13 +384,13 @@ def _is_nested_deeper(value: Any, most: int) -> bool:
 
 
 class ImportBody(CamelBody):
-    """A task to take over."""
+    """A task to import."""
 
     task: TaskIn
 
 
 def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]:
-    """The task, its closed hand-offs, and its history. One that was open has nobody left who could close it."""
+    """Return the task, its hand-offs and its history. Open hand-offs are closed as lost."""
     planning = _planning(body)
     records = [_imported(one, body.id, number, now) for number, one in enumerate(body.agent_chain or (), 1)]
     status = TaskStatus(body.status.type) if body.status else TaskStatus.PENDING
@@ -405,15 +398,18 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]
         id=body.id,
         number=0,
         description=body.description,
-        created_at=now if body.created_at is None else body.created_at / 1000,
-        updated_at=now if body.updated_at is None else body.updated_at / 1000,
+        created_at=_seconds(body.created_at, now),
+        updated_at=_seconds(body.updated_at, now),
         cwd=body.cwd,
         source=body.source,
         status=TaskStatus.WAITING if status is TaskStatus.ACTIVE else status,
         message=body.status.message if body.status else None,
         planning=None if planning == Planning() else planning,
         handoffs=len(records),
-        queue=tuple(_waiting(one, number, now) for number, one in enumerate(body.queue or (), 1)),
+        queue=tuple(
+            Queued(one.id or f"q{number}", one.prompt, one.agent_name, _seconds(one.created_at, now))
+            for number, one in enumerate(body.queue or (), 1)
+        ),
         brought=True,
         brought_handoffs=len(records),
         session=body.session_id,
@@ -421,19 +417,14 @@ def imported(body: TaskIn, now: float) -> tuple[Task, list[Handoff], list[Past]]
     return task, records, [_past(one) for one in body.history or ()]
 
 
-def _waiting(body: QueuedIn, number: int, now: float) -> Queued:
-    since = now if body.created_at is None else body.created_at / 1000
-    return Queued(body.id or f"q{number}", body.prompt, body.agent_name, since)
-
-
 def _past(body: HistoryIn) -> Past:
-    told = {_snake(name): value for name, value in body.data.items() if name != "event"}
-    return Past(body.timestamp / 1000, body.event_type, told)
+    data = {_snake(name): value for name, value in body.data.items() if name != "event"}
+    return Past(body.timestamp / 1000, body.event_type, data)
 
 
 def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
     is_closed = body.completed_at is not None
-    known = Status(body.status) if body.status else Status.DONE
+    known = body.status or Status.DONE
     return Handoff(
         id=body.id or f"{task}-{number}",
         task=task,
@@ -442,10 +433,10 @@ def _imported(body: HandoffIn, task: str, number: int, now: float) -> Handoff:
         agent=body.agent_name,
         depth=0,
         started_at=body.started_at / 1000,
-        completed_at=now if body.completed_at is None else body.completed_at / 1000,
+        completed_at=_seconds(body.completed_at, now),
         status=known if is_closed and known.ended else Status.LOST,
         reason=body.reason if is_closed else Reason.LOST,
-        output=body.output if is_closed else body.output or "interrupted: nobody was left to finish it",
+        output=body.output if is_closed else body.output or "interrupted by the export of its task",
         prompt=body.prompt,
         session=body.session_id,
     )
@@ -458,94 +449,88 @@ def millis(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def summary_out(task: Task) -> dict[str, Any]:
+def _seconds(millis: int | None, default: float) -> float:
+    return default if millis is None else millis / 1000
+
+
+def _task_fields(task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
         "number": task.number,
-        "taskType": _type(task),
+        "task_type": "descriptionOnly" if task.planning is None else "planned",
         "description": task.description,
-        "status": _status(task),
-        "currentAgent": task.current_agent,
-        "currentSince": None if task.current_since is None else millis(task.current_since),
-        "handoffCount": task.handoffs,
-        "queued": len(task.queue),
-        "cwd": task.cwd,
+        "status": StatusOut(task.status.value, task.message or UNSET),
         "source": task.source,
-        "createdAt": millis(task.created_at),
-        "updatedAt": millis(task.updated_at),
+        "cwd": task.cwd,
+        "current_agent": task.current_agent,
+        "created_at": millis(task.created_at),
+        "updated_at": millis(task.updated_at),
     }
+
+
+def summary_out(task: Task) -> TaskSummary:
+    return TaskSummary(
+        **_task_fields(task),
+        current_since=None if task.current_since is None else millis(task.current_since),
+        handoff_count=task.handoffs,
+        queued=len(task.queue),
+    )
 
 
 def task_out(
-    task: Task, chain: Iterable[Handoff], session: str | None, now: Mapping[str, str] = NOTHING
-) -> dict[str, Any]:
-    """``now``: how the runs stand whose hand-offs are open."""
-    face = {
-        "id": task.id,
-        "number": task.number,
-        "taskType": _type(task),
-        "description": task.description,
-        "status": _status(task),
-        "source": task.source,
-        "cwd": task.cwd,
-        "currentAgent": task.current_agent,
-        "agentChain": [handoff_out(one, now.get(one.run or "")) for one in chain],
-        "sessionId": session,
-        "attachments": [attachment_out(one) for one in task.attachments],
-        "createdAt": millis(task.created_at),
-        "updatedAt": millis(task.updated_at),
-    }
+    task: Task,
+    handoffs: Iterable[Handoff],
+    session: str | None,
+    statuses: Mapping[str, str] = MappingProxyType({}),
+) -> TaskOut:
+    """Return a task with its hand-offs. ``statuses``: those of the runs of open hand-offs, by id."""
     planning = task.planning
-    if planning is None:
-        return face
-    return face | {
-        "summary": planning.summary,
-        "requirements": planning.requirements,
-        "acceptanceCriteria": planning.acceptance_criteria,
-        "plan": planning.plan,
-    }
+    planned = {name: getattr(planning, name) for name in Planning.__slots__} if planning else {}
+    return TaskOut(
+        **_task_fields(task),
+        agent_chain=[handoff_out(one, statuses.get(one.run or "")) for one in handoffs],
+        session_id=session,
+        attachments=[attachment_out(one) for one in task.attachments],
+        **planned,
+    )
 
 
-def _type(task: Task) -> str:
-    return "descriptionOnly" if task.planning is None else "planned"
-
-
-def _status(task: Task) -> dict[str, Any]:
-    return {"type": task.status} | ({"message": task.message} if task.message else {})
-
-
-def handoff_out(record: Handoff, now: str | None = None) -> dict[str, Any]:
+def _handoff_fields(record: Handoff, status: str | None) -> dict[str, Any]:
     return {
         "id": record.id,
         "run": record.run,
-        "agentName": record.agent,
-        "startedAt": millis(record.started_at),
-        "completedAt": None if record.completed_at is None else millis(record.completed_at),
+        "agent_name": record.agent,
+        "started_at": millis(record.started_at),
+        "completed_at": None if record.completed_at is None else millis(record.completed_at),
         "output": record.output,
-        "status": now if now is not None and record.completed_at is None else record.status,
+        "status": status if status is not None and record.completed_at is None else record.status,
         "reason": record.reason,
         "elsewhere": record.elsewhere,
     }
 
 
-def handoff_detail(record: Handoff, now: str | None, prompt: str | None, session: str | None) -> dict[str, Any]:
-    """``now``: how its run stands; None where there is no such run here."""
-    return handoff_out(record, now) | {"task": record.task, "prompt": prompt, "sessionId": session}
+def handoff_out(record: Handoff, status: str | None = None) -> HandoffOut:
+    return HandoffOut(**_handoff_fields(record, status))
+
+
+def handoff_detail(record: Handoff, status: str | None, prompt: str | None, session: str | None) -> HandoffDetail:
+    """Return a hand-off with details. ``status``: that of its run; None if there is no such run here."""
+    return HandoffDetail(**_handoff_fields(record, status), task=record.task, prompt=prompt, session_id=session)
 
 
 def export_out(
-    face: dict[str, Any], details: list[dict[str, Any]], queue: Iterable[Queued], events: Iterable[Event]
-) -> dict[str, Any]:
-    waiting = [queued_out(one) for one in queue]
-    return face | {"agentChain": details, "queue": waiting, "history": history_out(events)}
+    task: TaskOut, handoffs: list[HandoffDetail], queue: Iterable[Queued], events: Iterable[Event]
+) -> TaskExport:
+    fields = {name: getattr(task, name) for name in task.__struct_fields__} | {"agent_chain": handoffs}
+    return TaskExport(**fields, queue=[queued_out(one) for one in queue], history=history_out(events))
 
 
-def attachment_out(one: Attachment) -> dict[str, Any]:
-    return {"name": one.name, "size": one.size, "sha256": one.sha256, "createdAt": millis(one.created_at)}
+def attachment_out(one: Attachment) -> AttachmentOut:
+    return AttachmentOut(one.name, one.size, one.sha256, millis(one.created_at))
 
 
-def queued_out(one: Queued) -> dict[str, Any]:
-    return {"id": one.id, "agentName": one.agent, "prompt": one.prompt, "createdAt": millis(one.created_at)}
+def queued_out(one: Queued) -> QueuedOut:
+    return QueuedOut(one.id, one.agent, one.prompt, millis(one.created_at))
 
 
 _DOCUMENTED = {
@@ -553,18 +538,17 @@ _DOCUMENTED = {
     COMPLETED: ("agent_name", "output_length"),
     UNQUEUED: ("id", "agent_name"),
 }
-"""What the history says of these, and no more; the record has the rest."""
+"""The only data of these events in the history; the stored events have more."""
 
 
-def history_out(events: Iterable[Event]) -> list[dict[str, Any]]:
+def history_out(events: Iterable[Event]) -> list[HistoryEvent]:
     return [_history_event(event.data, event.ts) for event in events if event.type == "task.changed"]
 
 
-def _history_event(data: Mapping[str, Any], ts: float) -> dict[str, Any]:
+def _history_event(data: Mapping[str, Any], ts: float) -> HistoryEvent:
     kind = data["event"]
-    told = {name: value for name, value in data.items() if name != "event"}
-    told = {name: told.get(name) for name in _DOCUMENTED[kind]} if kind in _DOCUMENTED else told
-    return {"eventType": kind, "timestamp": millis(ts), "data": {_camel(name): value for name, value in told.items()}}
+    names = _DOCUMENTED.get(kind, [name for name in data if name != "event"])
+    return HistoryEvent(kind, millis(ts), {_camel(name): data.get(name) for name in names})
 
 
 def _snake(name: str) -> str:

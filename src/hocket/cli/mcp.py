@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -21,7 +21,7 @@ from hocket.client import Client
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
 from hocket.mcp import protocol
-from hocket.mcp.calls import CallContext, CallResult, ProgressStep, RequestStep, Step, Steps, stream_ended, tool_steps
+from hocket.mcp.calls import CallContext, ProgressStep, RequestStep, ToolRun, stream_ended
 from hocket.mcp.protocol import Message, ProtocolError, ToolCall
 
 START_SECONDS = 60.0
@@ -124,51 +124,34 @@ class StdioServer:
         self._send(response)
 
     def _result_of(self, call: ToolCall) -> Message | None:
-        result = _StepRunner(call, self._send).run(tool_steps(call.name, call.arguments, _context()))
-        return None if result is None else protocol.call_result(call, result.text, result.is_error, result.facts)
+        """Perform the steps of a call with the thin client; None for a call that was cancelled."""
+        tool = ToolRun(call, _context())
+        client: Client | None = None
+        events: Iterator[dict[str, Any] | None] | None = None
+        value: dict[str, Any] | None
+        while (step := tool.step) is not None:
+            if isinstance(step, ProgressStep):
+                self._send(protocol.progress(call, step.text))
+                tool.resume(None)
+                continue
+            try:
+                client = client or access.connect(talk=False, start=_start_server)
+                if isinstance(step, RequestStep):
+                    value = client.exchange(step.method, step.path, step.body, step.key)
+                else:
+                    events = events or client.follow_ticking(step.run, TICK_SECONDS, step.after)
+                    value = _next_event(events)
+            except HocketError as error:
+                tool.fail(error)
+            else:
+                tool.resume(value)
+        return tool.response
 
 
-class _StepRunner:
-    """Performs the steps of one call with the thin client."""
-
-    def __init__(self, call: ToolCall, send: Callable[[Message | None], None]) -> None:
-        self._call = call
-        self._send = send
-        self._client: Client | None = None
-        self._events: Iterator[dict[str, Any] | None] | None = None
-
-    def run(self, steps: Steps) -> CallResult | None:
-        """The result; None for a call that was cancelled."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    value = self._perform(step)
-                except HocketError as error:
-                    step = steps.throw(error)
-                    continue
-                # A cancelled call still makes its requests; only its wait is over.
-                if self._call.cancelled and value is None:
-                    steps.close()
-                    return None
-                step = steps.send(value)
-        except StopIteration as end:
-            result: CallResult = end.value
-            return result
-
-    def _perform(self, step: Step) -> Any:
-        if isinstance(step, ProgressStep):
-            self._send(protocol.progress(self._call, step.text))
-            return None
-        if self._client is None:
-            self._client = access.connect(talk=False, start=_start_server)
-        if isinstance(step, RequestStep):
-            return self._client.exchange(step.method, step.path, step.body, step.key)
-        if self._events is None:
-            self._events = self._client.follow_ticking(step.run, TICK_SECONDS, step.after)
-        for event in self._events:
-            return event
-        raise stream_ended()
+def _next_event(events: Iterator[dict[str, Any] | None]) -> dict[str, Any] | None:
+    for event in events:
+        return event
+    raise stream_ended()
 
 
 def _start_server() -> None:

@@ -1,8 +1,7 @@
-"""What each tool does, as a generator of steps: a request to the server, the next event of a run, a note of progress.
+"""The tools, without a transport: each is a generator of steps, which a transport performs by way of ``ToolRun``.
 
-Nothing is sent or received here. The transport performs each step and sends its result back into the generator, or
-throws the error that it met; the return value is the result of the call. So a tool is written once for all transports,
-and the rules about runs and tasks stay behind the routes.
+A step is a request to the server, the next event of a run, or a note of progress. The rules about runs and tasks stay
+behind the routes.
 """
 
 from __future__ import annotations
@@ -10,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.client import ENDED, quote
 from hocket.errors import HocketError, NotFound, ServerUnreachable
+from hocket.mcp.protocol import Message, ToolCall, call_result
 from hocket.mcp.tools import DEFAULT_WAIT, argument_error, normalized
 
 Step = Any
@@ -35,73 +35,49 @@ _MAX_DESCRIPTION = 160
 _MAX_LAST = 200
 
 
-class RequestStep:
+class RequestStep(NamedTuple):
     """A request to the server. Its result is the whole response: ``data`` and ``meta``."""
 
-    __slots__ = ("body", "key", "method", "path")
-
-    def __init__(self, method: str, path: str, body: Any = None, key: str | None = None) -> None:
-        self.method = method
-        self.path = path
-        self.body = body
-        self.key = key
+    method: str
+    path: str
+    body: Any = None
+    key: str | None = None
 
 
-class EventStep:
+class EventStep(NamedTuple):
     """The next event of a run. Its result is None now and then while there is none."""
 
-    __slots__ = ("after", "run")
-
-    def __init__(self, run: str, after: int) -> None:
-        self.run = run
-        self.after = after
+    run: str
+    after: int
 
 
-class ProgressStep:
+class ProgressStep(NamedTuple):
     """A note of progress for the client."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
+    text: str
 
 
-class CallResult:
+class CallResult(NamedTuple):
     """The result of a call: text for the model, facts for programs."""
 
-    __slots__ = ("facts", "is_error", "text")
-
-    def __init__(self, text: str, facts: dict[str, Any], is_error: bool = False) -> None:
-        self.text = text
-        self.facts = facts
-        self.is_error = is_error
+    text: str
+    facts: dict[str, Any]
+    is_error: bool = False
 
 
-class CallContext:
+class CallContext(NamedTuple):
     """Who calls, a run or a client outside of any run, and how long the call may wait."""
 
-    __slots__ = ("cwd", "default_wait", "env", "key", "max_wait", "run", "task")
-
-    def __init__(
-        self,
-        run: str | None = None,
-        task: str | None = None,
-        cwd: str | None = None,
-        env: dict[str, str] | None = None,
-        default_wait: float = DEFAULT_WAIT,
-        key: str | None = None,
-        max_wait: float = float("inf"),
-    ) -> None:
-        self.run = run
-        self.task = task
-        self.cwd = cwd
-        self.env = env
-        self.default_wait = default_wait
-        """Seconds, where the call names none."""
-        self.max_wait = max_wait
-        """Seconds, also where the call names more: a transport without progress would look dead."""
-        self.key = key or os.urandom(12).hex()
-        """Idempotency key of what the call starts."""
+    run: str | None = None
+    task: str | None = None
+    cwd: str | None = None
+    env: dict[str, str] | None = None
+    default_wait: float = DEFAULT_WAIT
+    """Seconds, if the call names none."""
+    key: str | None = None
+    """Idempotency key of what the call starts; a random one if it is None."""
+    max_wait: float = float("inf")
+    """Seconds, even if the call names more: a transport without progress would look dead."""
 
     def location(self, cwd: str | None) -> dict[str, Any]:
         """Directory and environment for a start. The server knows those of a run."""
@@ -109,8 +85,41 @@ class CallContext:
         return {name: value for name, value in given.items() if value is not None}
 
 
+class ToolRun:
+    """A call in progress: a transport performs ``step`` and reports its outcome until there is none."""
+
+    def __init__(self, call: ToolCall, context: CallContext) -> None:
+        self.step: Step | None = None
+        self.response: Message | None = None
+        """The response after the last step; None for a call that was cancelled."""
+        self._call = call
+        self._steps = tool_steps(call.name, call.arguments, context)
+        self._advance(lambda: next(self._steps))
+
+    def resume(self, value: Any) -> None:
+        """Continue with the result of the step. A cancelled call still makes its requests, but does not wait."""
+        if self._call.cancelled and value is None:
+            self._steps.close()
+            self.step = None
+        else:
+            self._advance(lambda: self._steps.send(value))
+
+    def fail(self, error: HocketError) -> None:
+        """Continue with the error of the step."""
+        self._advance(lambda: self._steps.throw(error))
+
+    def _advance(self, continued: Callable[[], Step]) -> None:
+        try:
+            self.step = continued()
+        except StopIteration as end:
+            result: CallResult = end.value
+            self.step = None
+            self.response = call_result(self._call, result.text, result.is_error, result.facts)
+
+
 def tool_steps(name: str, arguments: Arguments, context: CallContext) -> Steps:
-    """The steps of a call. Errors become results that the model can read."""
+    """Yield the steps of a call. Errors become results that the model can read."""
+    context = context._replace(key=context.key or os.urandom(12).hex())
     wrong = argument_error(name, arguments)
     if wrong is not None:
         return _refusal("arguments", wrong)

@@ -193,7 +193,7 @@ def failure(id: Any, error: ProtocolError) -> Message:
 def call_result(call: ToolCall, text: str, is_error: bool, facts: dict[str, Any]) -> Message:
     """The response to a call: text for the model, facts for programs.
 
-    Claude shows its model the structured content of a success instead of the text, so a success has its facts in
+    Some CLIs show their model the structured content of a success instead of the text, so a success has its facts in
     ``_meta`` alone.
     """
     result: dict[str, Any] = {"content": [{"type": "text", "text": text}], "isError": is_error}

@@ -1,12 +1,12 @@
 """The tools: names, arguments and descriptions. What a call of one does is in ``calls``.
 
-Every Claude run reads the descriptions, so they are short: each word costs tokens in every run.
+The agents of every run read the descriptions, so they are short: each word costs tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.input_limits import whole
 
@@ -16,9 +16,9 @@ DEFAULT_WAIT = 600.0
 MAX_WAIT = 86_400.0
 MAX_TEXT = 12 * 1024 * 1024
 _LARGE = {"anthropic/maxResultSizeChars": 100_000}
-"""Makes Claude accept a final message that is longer than an ordinary tool result."""
+"""Raises the limit of some CLIs on the length of a tool result."""
 _ALWAYS_LOADED = {"anthropic/alwaysLoad": True}
-"""Makes Claude load the tool without a search."""
+"""Makes some CLIs load the tool without a search."""
 
 _TEXT, _NUMBER, _FLAG, _TEXTS = "string", "number", "boolean", "array"
 _EXPECTED = {
@@ -29,15 +29,12 @@ _EXPECTED = {
 }
 
 
-class ToolArgument:
+class ToolArgument(NamedTuple):
     """One argument of a tool."""
 
-    __slots__ = ("description", "kind", "required")
-
-    def __init__(self, kind: str, description: str, required: bool = False) -> None:
-        self.kind = kind
-        self.description = description
-        self.required = required
+    kind: str
+    description: str
+    required: bool = False
 
     def schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = {"type": self.kind, "description": self.description}
@@ -48,24 +45,15 @@ class ToolArgument:
         return schema | {"minLength": 1} if self.kind == _TEXT else schema
 
 
-class Tool:
+class Tool(NamedTuple):
     """One tool."""
 
-    __slots__ = ("arguments", "description", "hints", "read_only")
-
-    def __init__(
-        self,
-        description: str,
-        read_only: bool = False,
-        hints: dict[str, Any] | None = None,
-        **arguments: ToolArgument,
-    ) -> None:
-        self.description = description
-        self.read_only = read_only
-        """It changes nothing, so a client may run several calls at once without asking for permission."""
-        self.hints = hints
-        """Metadata for Claude."""
-        self.arguments = arguments
+    description: str
+    arguments: dict[str, ToolArgument]
+    read_only: bool = False
+    """It changes nothing, so a client may run several calls at once without asking for permission."""
+    hints: dict[str, Any] | None = None
+    """Metadata for the client."""
 
     def schema(self) -> dict[str, Any]:
         return {
@@ -77,62 +65,75 @@ class Tool:
 
 
 _TIMEOUT = ToolArgument(_NUMBER, f"Seconds to wait, default {DEFAULT_WAIT:.0f}; the work continues after that.")
-_CWD = "Absolute path of the directory to work in, default yours."
+_AGENT = ToolArgument(_TEXT, "Name of the agent, as in list_agents.", required=True)
+_PROMPT = ToolArgument(_TEXT, "What to do, self-contained.", required=True)
 _RUN = "A run's id or number."
 
 TOOLS: dict[str, Tool] = {
     "list_agents": Tool(
         "List the agents that can be started here, with their descriptions.",
+        {"contains": ToolArgument(_TEXT, "Only agents with this text in their name or description.")},
         read_only=True,
-        contains=ToolArgument(_TEXT, "Only agents with this text in their name or description."),
     ),
     "hand_off": Tool(
         "Hand work to another agent and wait for it. Returns the agent's final message alone. It does not see your "
         "conversation, so put everything it needs into the prompt.",
+        {
+            "agent": _AGENT,
+            "prompt": _PROMPT,
+            "task": ToolArgument(_TEXT, "Id or number of the task, default your own, else a new one."),
+            "cwd": ToolArgument(_TEXT, "Absolute path of the directory for a new task, default yours."),
+            "timeout": _TIMEOUT,
+        },
         hints={**_LARGE, **_ALWAYS_LOADED},
-        agent=ToolArgument(_TEXT, "Name of the agent, as in list_agents.", required=True),
-        prompt=ToolArgument(_TEXT, "What to do, self-contained.", required=True),
-        task=ToolArgument(_TEXT, "Id or number of the task, default your own, else a new one."),
-        cwd=ToolArgument(_TEXT, "Absolute path of the directory for a new task, default yours."),
-        timeout=_TIMEOUT,
     ),
     "spawn": Tool(
         "Start an agent and return at once with its run. Use wait for its final message.",
-        agent=ToolArgument(_TEXT, "Name of the agent, as in list_agents.", required=True),
-        prompt=ToolArgument(_TEXT, "What to do, self-contained.", required=True),
-        cwd=ToolArgument(_TEXT, _CWD),
-        session=ToolArgument(_FLAG, "Keep it for more messages (send) after its first turn, until it is stopped."),
+        {
+            "agent": _AGENT,
+            "prompt": _PROMPT,
+            "cwd": ToolArgument(_TEXT, "Absolute path of the directory to work in, default yours."),
+            "session": ToolArgument(
+                _FLAG, "Keep it for more messages (send) after its first turn, until it is stopped."
+            ),
+        },
     ),
     "wait": Tool(
         "Wait for one run, hand-off or question of yours and return its final message or answer. Repeated calls "
         "return the same.",
+        {
+            "run": ToolArgument(_TEXT, _RUN),
+            "handoff": ToolArgument(_TEXT, "A hand-off's id."),
+            "task": ToolArgument(_TEXT, "The task of the hand-off, default your own."),
+            "question": ToolArgument(_TEXT, "The id of a question, from ask."),
+            "timeout": _TIMEOUT,
+        },
         read_only=True,
         hints=_LARGE,
-        run=ToolArgument(_TEXT, _RUN),
-        handoff=ToolArgument(_TEXT, "A hand-off's id."),
-        task=ToolArgument(_TEXT, "The task of the hand-off, default your own."),
-        question=ToolArgument(_TEXT, "The id of a question, from ask."),
-        timeout=_TIMEOUT,
     ),
     "status": Tool(
         "Show the status of a run, or of all runs that you started.",
+        {"run": ToolArgument(_TEXT, _RUN)},
         read_only=True,
-        run=ToolArgument(_TEXT, _RUN),
     ),
     "send": Tool(
         "Send a message to a run that is working or waits for messages. Use wait for its answer.",
-        run=ToolArgument(_TEXT, _RUN, required=True),
-        text=ToolArgument(_TEXT, "The message.", required=True),
+        {
+            "run": ToolArgument(_TEXT, _RUN, required=True),
+            "text": ToolArgument(_TEXT, "The message.", required=True),
+        },
     ),
     "stop": Tool(
         "Stop a run with everything it started; returns when all of it has ended.",
-        run=ToolArgument(_TEXT, _RUN, required=True),
+        {"run": ToolArgument(_TEXT, _RUN, required=True)},
     ),
     "ask": Tool(
         "Ask the people you work for and wait for the answer. Only for what you cannot decide or find out yourself.",
-        question=ToolArgument(_TEXT, "The question, self-contained.", required=True),
-        options=ToolArgument(_TEXTS, "Answers to choose from."),
-        timeout=_TIMEOUT,
+        {
+            "question": ToolArgument(_TEXT, "The question, self-contained.", required=True),
+            "options": ToolArgument(_TEXTS, "Answers to choose from."),
+            "timeout": _TIMEOUT,
+        },
     ),
 }
 
@@ -151,7 +152,7 @@ LISTED: list[dict[str, Any]] = [
 
 
 def rules(names: Iterable[str] = TOOLS) -> tuple[str, ...]:
-    """The permission rules of Claude for these tools, one for each, so that they allow nothing else."""
+    """Return one permission rule for each of these tools, as the agent's CLI spells them."""
     return tuple(f"mcp__{SERVER}__{name}" for name in names)
 
 
