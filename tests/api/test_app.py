@@ -136,7 +136,7 @@ def test_output_that_somebody_removed_is_not_taken_for_none(shared: Server) -> N
     Path(run["dir"], "out").unlink()
     gone = shared.get(f"/api/runs/{run['id']}/output")
     assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
-    assert "is gone" in gone.json()["error"]["message"]
+    assert "is missing" in gone.json()["error"]["message"]
     assert shared.get(f"/api/runs/{run['id']}/output?stream=err").content == b""
 
 
@@ -231,7 +231,7 @@ def test_text_that_is_none_is_400_at_every_door_and_named(
     headers = {"Content-Type": "application/json"}
     response = shared.request(method, path, content=body % (b"x" + half), headers=headers)
     assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith(f"{named} is no text: ")
+    assert response.json()["error"]["message"].startswith(f"{named} is not valid UTF-8")
 
 
 def test_whole_characters_are_kept_however_they_are_spelled(shared: Server) -> None:

@@ -181,7 +181,7 @@ def test_the_log_tells_of_coming_and_going_and_never_the_token(server: Server) -
     server.leave()
     log = (server.root / "server.log").read_text()
     assert " serves " in log
-    assert " leaves" in log
+    assert " stops" in log
     assert server.token not in log
     wait_for(lambda: server.process is not None and server.process.poll() is not None, "its end")
 

@@ -122,15 +122,15 @@ class QuestionBase(Struct):
     id: str
     run: str
     """The run that asks; for a chain the asking run below it."""
-    number: int
     kind: str | None
     """``permission``, ``choice``, ``ask`` (free text) or ``lost``."""
     text: str | None
     tool: str | None
     input: Any
+    asked_at: float | None
+    number: int
     options: Any
     """The answers to choose from."""
-    asked_at: float | None
 
 
 class QuestionOut(QuestionBase):

@@ -1,8 +1,7 @@
-"""WHAT IS WANTED: tasks and their hand-offs, as values, and the rules by which they change.
+"""Tasks and their hand-offs as values, and the orders that change them. Pure.
 
-Everything here is pure: an order looks at a task as it stands and says what becomes of it. Who may give an order is
-decided where orders come in; that one is carried out whole, alone, and never on a task that has meanwhile become
-another is the store's doing.
+An order turns a task into a ``Change``. Callers check who may give it; the store applies it atomically to the latest
+state of the task.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hocket.model.run import Reason, Run, Status
 
 
 class TaskStatus(StrEnum):
-    """How far a task has come."""
+    """The status of a task."""
 
     PENDING = "pending"
     ACTIVE = "active"
@@ -43,7 +42,7 @@ Texts = str | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """What a description became when somebody thought about it."""
+    """The plan of a task."""
 
     summary: str | None = None
     requirements: Texts | None = None
@@ -53,7 +52,7 @@ class Planning:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that belongs to a task. Its bytes lie beside the database."""
+    """A file of a task. Its content is stored beside the database."""
 
     name: str
     size: int
@@ -63,7 +62,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """Something to be done when the task is free. With an agent it is handed over by itself."""
+    """An item of a task's queue. With an agent it is handed over when the task is free."""
 
     id: str
     prompt: str
@@ -71,8 +70,8 @@ class Queued:
     created_at: float
     cwd: str | None = None
     env: Mapping[str, str] | None = None
-    """Where the agent is to work, and what it gets of the environment of whoever queued it. The values of secret
-    variables are not here: `secret_files` has them, under this item's id."""
+    """The environment of the caller that queued it. The values of secret variables are in `secret_files`, under the id
+    of this item."""
 
     @property
     def size(self) -> int:
@@ -81,39 +80,39 @@ class Queued:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What somebody wants to have done. Its hand-offs are kept beside it: a task grows with none of them."""
+    """A task. Its hand-offs are stored separately, so that its size does not grow with them."""
 
     id: str
     number: int
-    """Dealt out when it is written down, so that what is refused uses none up; 0 until then."""
+    """Assigned when it is stored, so that a refused task uses no number; 0 before."""
     description: str
     created_at: float
     updated_at: float
     cwd: str | None = None
     source: Mapping[str, Any] | None = None
     owner: str | None = None
-    """The run that wanted it; None for a person."""
+    """The run that created it; None for a person."""
     status: TaskStatus = TaskStatus.PENDING
     message: str | None = None
     planning: Planning | None = None
     current_agent: str | None = None
     handoffs: int = 0
-    """How many there were."""
+    """How many there have been."""
     attachments: tuple[Attachment, ...] = ()
     queue: tuple[Queued, ...] = ()
     current_since: float | None = None
-    """When the turn of the agent that has it began."""
+    """When the current agent got it."""
     brought: bool = False
-    """Whether it was kept elsewhere before it came here."""
+    """True if it was imported."""
     brought_handoffs: int = 0
-    """How many of its hand-offs it had by then: the first ones."""
+    """How many of its hand-offs were imported: the first ones."""
     session: str | None = None
-    """The one that it had there last."""
+    """The last session before the import."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handoff:
-    """One agent's turn at a task: the record of a run."""
+    """A hand-off of a task to an agent: the record of a run."""
 
     id: str
     task: str
@@ -131,22 +130,22 @@ class Handoff:
     evidence: str | None = None
     """What its working directory looked like when it began."""
     elsewhere: bool = False
-    """Whether its run stayed where the task came from. Then this is all that is known of it."""
+    """True if its run is on the machine that the task was imported from."""
     prompt: str | None = None
     session: str | None = None
-    """What a run was asked, and the session that it had, where it cannot be asked itself."""
+    """Prompt and session of a run that is not stored here."""
 
 
 MOST_QUEUED = 100
 MOST_QUEUED_TEXT = 1_000_000
-"""What waits is part of the task itself, which is written whole with every change."""
+"""Limits of a queue, which is stored as part of its task, whole with every change."""
 
 Told = tuple[str, dict[str, Any]]
-"""One line of a task's history: what happened, and more about it."""
+"""An event of a task's history: its type and its data."""
 
 
 class Past(NamedTuple):
-    """A line of a task's history that was written elsewhere."""
+    """An imported event of a task's history."""
 
     ts: float
     kind: str
@@ -159,20 +158,20 @@ ATTACHED, QUEUED, UNQUEUED, REFUSED = "attachment_added", "queued", "unqueued", 
 
 
 class Change(NamedTuple):
-    """What an order comes to."""
+    """The result of an order."""
 
     task: Task
     told: tuple[Told, ...]
     opened: tuple[Handoff, ...] = ()
     closed: tuple[Handoff, ...] = ()
     noted: tuple[Handoff, ...] = ()
-    """Records about which more is known, and nothing else has changed."""
+    """Hand-offs that got more information."""
     past: tuple[Past, ...] = ()
-    """What happened before all that is told here."""
+    """Imported history."""
 
 
 class Order(Protocol):
-    """Something to be done to one task. ``open_`` are its hand-offs that are not closed, the innermost last."""
+    """A change to one task. ``open_`` are its open hand-offs, the innermost last."""
 
     @property
     def task(self) -> str: ...
@@ -181,15 +180,14 @@ class Order(Protocol):
 
 
 def require_task(task: Task | None, name: str) -> Task:
-    """The task itself, or an error that says that there is none."""
     if task is None:
-        raise NotFound(f"there is no task {name!r}", "`hocket task list` lists them")
+        raise NotFound(f"unknown task: {name!r}", "`hocket task list` lists them")
     return task
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a task, also one that was kept elsewhere until now: then with its hand-offs, all closed, and its history."""
+    """Create a task; an imported one has closed hand-offs and a history."""
 
     new: Task
     handoffs: tuple[Handoff, ...] = ()
@@ -201,7 +199,7 @@ class Create:
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         if task is not None:
-            raise Conflict(f"there is a task {task.id} already", f"`hocket task show {task.number}` shows it")
+            raise Conflict(f"task {task.id} exists already", f"`hocket task show {task.number}` shows it")
         told: tuple[Told, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
         if self.new.brought:
             away = sum(one.elsewhere for one in self.handoffs)
@@ -211,7 +209,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Restore(Create):
-    """Put a task back that was lost, as it was: nothing happens to it by that."""
+    """Store a lost task again, without an event."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         return Change(self.new, (), opened=self.handoffs, past=self.history)
@@ -219,7 +217,7 @@ class Restore(Create):
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Say how far the task is."""
+    """Set the status of a task."""
 
     task: str
     status: TaskStatus
@@ -228,8 +226,9 @@ class SetStatus:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
         if self.status not in TRANSITIONS[task.status]:
-            allowed = ", ".join(sorted(TRANSITIONS[task.status])) or "nothing"
-            raise Conflict(f"a task that is {task.status} cannot become {self.status}", f"it can become: {allowed}")
+            allowed = ", ".join(sorted(TRANSITIONS[task.status]))
+            hint = f"allowed: {allowed}" if allowed else f"a {task.status} task is final"
+            raise Conflict(f"cannot change the status of a task from {task.status} to {self.status}", hint)
         return _with_status(replace(task, updated_at=now), self.status, self.message)
 
 
@@ -240,7 +239,7 @@ def _with_status(task: Task, status: TaskStatus, message: str | None) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Make a plan of a description. What is not said stays as it was; so do its hand-offs."""
+    """Set the plan of a task; parts that are None stay as they are."""
 
     task: str
     planning: Planning
@@ -255,7 +254,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Add a file whose bytes are in place."""
+    """Add a file whose content is stored already."""
 
     task: str
     attachment: Attachment
@@ -263,7 +262,7 @@ class Attach:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
         if any(one.name == self.attachment.name for one in task.attachments):
-            raise Conflict(f"the task has an attachment {self.attachment.name!r} already", "choose another name")
+            raise Conflict(f"attachment {self.attachment.name!r} exists already", "choose another name")
         told = {"name": self.attachment.name, "size": self.attachment.size}
         return Change(
             replace(task, attachments=(*task.attachments, self.attachment), updated_at=now), ((ATTACHED, told),)
@@ -272,7 +271,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Something for later, behind what waits already."""
+    """Add an item at the end of the queue."""
 
     task: str
     item: Queued
@@ -280,14 +279,14 @@ class Enqueue:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
         if task.status.is_over:
-            raise Conflict(f"the task is {task.status}; nothing more is done for it")
+            raise Conflict(f"cannot queue work for a {task.status} task")
         if any(one.id == self.item.id for one in task.queue):
-            return Change(task, ())  # It was asked for twice.
+            return Change(task, ())  # a repeated request
         size = sum(one.size for one in (*task.queue, self.item))
         if len(task.queue) >= MOST_QUEUED or size > MOST_QUEUED_TEXT:
             raise Conflict(
-                f"the queue is full: it holds {MOST_QUEUED} items and {MOST_QUEUED_TEXT:,} characters",
-                "wait until some of it is done, or keep long texts in files",
+                f"the queue is full (at most {MOST_QUEUED} items and {MOST_QUEUED_TEXT:,} characters)",
+                "wait until items are done, or put long texts in files",
             )
         told = {"id": self.item.id, "agent_name": self.item.agent}
         return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, told),))
@@ -295,21 +294,21 @@ class Enqueue:
 
 @dataclass(frozen=True, slots=True)
 class Unqueue:
-    """Take something out of the queue: the first, or one by its id."""
+    """Remove an item from the queue: the first, or one by its id."""
 
     task: str
     item: str | None = None
     key: str | None = None
-    """Under which whoever took it finds it again, should the answer be lost."""
+    """Idempotency key: a repeated request gets the same item."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
         if self.item is None and not task.queue:
-            raise Conflict("nothing is queued for this task")
+            raise Conflict("the queue of this task is empty")
         item = task.queue[0].id if self.item is None else self.item
         taken = next((one for one in task.queue if one.id == item), None)
         if taken is None:
-            raise NotFound(f"nothing called {item!r} is queued for this task", "it may have been taken already")
+            raise NotFound(f"unknown item in the queue of this task: {item!r}", "it may have been removed already")
         left = tuple(one for one in task.queue if one.id != item)
         told = {"id": item, "agent_name": taken.agent, "prompt": taken.prompt, "since": taken.created_at}
         told |= {"key": self.key} if self.key else {}
@@ -318,7 +317,7 @@ class Unqueue:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Take something out of the queue that cannot be done, and say why."""
+    """Remove an item from the queue that cannot be handed over, with the reason."""
 
     task: str
     item: str
@@ -326,14 +325,14 @@ class Refuse:
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         left, ((_, taken),), *_ = Unqueue(self.task, self.item).on(task, open_, now)
-        # With its words: nobody else has them any more.
+        # With the prompt, which is stored nowhere else.
         told = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
         return Change(replace(left, message=self.why), ((REFUSED, told),))
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Hand the task to an agent. Only the agent that has it may hand it on, and has it again afterwards."""
+    """Hand a task to an agent. Only the current agent may hand it on; it is current again afterwards."""
 
     task: str
     id: str
@@ -341,9 +340,9 @@ class Begin:
     agent: str
     depth: int
     caller: str | None = None
-    """The run that asks, where it is a run."""
+    """The calling run, if any."""
     evidence: str | None = None
-    """How the working directory stands, where somebody has looked already."""
+    """The state of the working directory, if known already."""
 
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
@@ -359,21 +358,21 @@ class Begin:
 
 
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
-    """Raise unless this caller may hand the task to an agent now."""
+    """Raise Conflict unless this caller may hand the task to an agent now."""
     if task.status.is_over:
-        again = f"`hocket task status {task.number} pending` opens it again"
-        hint = again if task.status is TaskStatus.FAILED else '`hocket handoff AGENT "PROMPT"` makes a new one'
-        raise Conflict(f"the task is {task.status}; it is handed to nobody any more", hint)
+        again = f"`hocket task status {task.number} pending` reopens it"
+        hint = again if task.status is TaskStatus.FAILED else '`hocket handoff AGENT "PROMPT"` creates a new one'
+        raise Conflict(f"cannot hand off a {task.status} task", hint)
     if open_ and (caller is None or open_[-1].run != caller):
         raise Conflict(
             f"{open_[-1].agent} is at work on this task",
-            "Wait for it, stop it, or queue this with `hocket task queue`; only the agent itself may hand it on",
+            "Wait for it, stop it, or use `hocket task queue`; only the current agent can hand it off",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Write down how the working directory stood when a hand-off began; it may be over by then."""
+    """Record the state of the working directory at the start of a hand-off, which may be closed by now."""
 
     task: str
     handoff: str
@@ -386,7 +385,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """End a hand-off with what came of it. Another agent's record is never touched."""
+    """Close a hand-off with its result."""
 
     task: str
     handoff: str
@@ -398,7 +397,7 @@ class Close:
         task = require_task(task, self.task)
         record = next((one for one in open_ if one.id == self.handoff), None)
         if record is None:
-            raise Conflict("that hand-off is closed already")
+            raise Conflict("the hand-off is closed already")
         closed = replace(record, completed_at=now, output=self.output, status=self.status, reason=self.reason)
         left = [one for one in open_ if one.id != self.handoff]
         about: dict[str, Any] = {"agent_name": record.agent, "output_length": str(len(self.output))}
@@ -413,14 +412,14 @@ class Close:
 
 
 def closing(run: Run) -> Close | None:
-    """What the end of a run means for the hand-off that it is, if it is one."""
+    """Return the order that closes the hand-off of an ended run; None if it has none."""
     if run.task is None or run.handoff is None:
         return None
     return Close(run.task, run.handoff, output_of(run), run.status, run.reason)
 
 
 def output_of(run: Run) -> str:
-    """The final message of a run that ended well; of any other one why it did not, and then what it said."""
+    """Return the final message of a run; for one that is not complete the reason first."""
     if run.status is Status.DONE:
         return run.result or ""
     why = f"{run.status} ({run.reason})" + (f": {run.error.strip()}" if run.error and run.error.strip() else "")
@@ -428,13 +427,13 @@ def output_of(run: Run) -> str:
 
 
 def next_queued(task: Task, last: Handoff | None) -> Queued | None:
-    """What is to be handed over now by itself: the first in the queue, if the turn before it ended well.
+    """Return the item to hand over now: the first in the queue, if the last hand-off was completed.
 
-    What a task brought along from elsewhere waits until somebody has handed it over here: a file starts no agents.
+    The queue of an imported task waits until it was handed off here: an imported file starts no agents.
     """
     is_free = task.status in (TaskStatus.PENDING, TaskStatus.WAITING) and task.current_agent is None
     went_well = last is None or last.status is Status.DONE
-    # By the record's number: that it names a run which is known here is the word of that same file.
+    # By its number: an imported record may name a run that exists here.
     moves = not task.brought or (last is not None and last.number > task.brought_handoffs)
     head = task.queue[0] if task.queue else None
     return head if head and head.agent and is_free and went_well and moves else None
