@@ -1,25 +1,25 @@
 """Every error that Hocket raises on purpose, in one tree.
 
     HocketError
-    ├── UsageError             the request cannot be understood
+    ├── UsageError             an invalid request
     │   ├── ChainSyntaxError   a chain's text
     │   ├── ConfigError        a configuration file
     │   ├── PromptError        a prompt that cannot be read or delivered
-    │   ├── ValidationError    a name that cannot be one
-    │   ├── SecurityError      a path that leads out of where it must stay
-    │   └── AmbiguousRun       a prefix that fits several runs
+    │   ├── ValidationError    an invalid name
+    │   ├── SecurityError      a path outside the allowed folder
+    │   └── AmbiguousRun       a prefix that matches several runs
     ├── ProgramNotFound        nothing to execute under that name
     │   └── UnknownAgent       neither an agent nor a program has that name
     ├── BadDefinition          a file that should describe an agent and does not
-    ├── NoAgentsFound          no place has a single definition
-    ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions, and that was asked for
+    ├── NoAgentsFound          no definition was found
+    ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions
     ├── NotTrusted             an agent that asks for more than its folder may have
     ├── BadDirectory           a working directory that is not there
     ├── NotFound               no such run, task or hand-off
     │   └── AgentNotFound      no such agent
     ├── Conflict               the run is in a state that forbids it
     │   ├── LimitReached       depth, width, money or time
-    │   └── Cycle              a task on its way back to where it came from, with nothing new
+    │   └── Cycle              a hand-off cycle without progress
     ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
     │   └── NotAllowed         below Forbidden: what a run may not start
     ├── DiskLow                too little room to start anything
@@ -52,7 +52,7 @@ class HocketError(Exception):
 
 
 class UsageError(HocketError):
-    """The request cannot be understood; nothing was started."""
+    """Invalid request; nothing was started."""
 
     code = "usage"
     status = 400
@@ -77,19 +77,19 @@ class PromptError(UsageError):
 
 
 class AmbiguousRun(UsageError):
-    """A prefix fits more than one run."""
+    """A prefix matches more than one run."""
 
     code = "ambiguous_run"
 
 
 class ValidationError(UsageError):
-    """A name that cannot be one."""
+    """Invalid name."""
 
     code = "invalid_name"
 
 
 class SecurityError(UsageError):
-    """A path that leads out of where it must stay."""
+    """A path outside the folder that it must stay in."""
 
     code = "path_outside"
 
@@ -115,21 +115,21 @@ class BadDefinition(HocketError):
 
 
 class NoAgentsFound(HocketError):
-    """No place that was looked at has a single definition."""
+    """No definition was found in any folder."""
 
     code = "no_agents"
     status = 404
 
 
 class GlobalAgentsDirectoryMissing(HocketError):
-    """The user has no folder of definitions, and whoever asks cannot do without."""
+    """The user has no folder of definitions, and the caller requires one."""
 
     code = "no_global_agents"
     status = 404
 
 
 class NotTrusted(HocketError):
-    """The agent asks for more than a folder may have that nobody has vouched for."""
+    """The agent asks for more than an untrusted folder may have."""
 
     code = "not_trusted"
     status = 403
@@ -170,7 +170,7 @@ class LimitReached(Conflict):
 
 
 class Cycle(Conflict):
-    """A task would go back to an agent that waits for it, and nothing has changed since it was there."""
+    """A task would return to an agent that waits for it, with nothing changed since."""
 
     code = "cycle"
 
@@ -197,7 +197,7 @@ class Unauthorized(HocketError):
 
 
 class Forbidden(HocketError):
-    """A Host, an Origin or a scope that is not ours to serve."""
+    """Host, Origin or scope not allowed."""
 
     code = "forbidden"
     status = 403
@@ -210,7 +210,7 @@ class NotAllowed(Forbidden):
 
 
 class DiskLow(HocketError):
-    """Too little free disk to promise that a run's outcome can be kept."""
+    """Too little free disk space to store the outcome of a run."""
 
     code = "disk_low"
     status = 507
@@ -223,7 +223,7 @@ class StoreError(HocketError):
 
 
 class NewerStore(StoreError):
-    """The database was written by a newer Hocket: nothing is wrong with it, and it is not ours to touch."""
+    """The database was written by a newer Hocket; it is left unchanged."""
 
     code = "newer_store"
 
@@ -261,5 +261,5 @@ BY_CODE: dict[str, type[HocketError]] = {kind.code: kind for kind in _tree(Hocke
 
 
 def from_wire(code: str, message: str, hint: str | None) -> HocketError:
-    """The error that the other end raised; an unknown code becomes the root class."""
+    """Return the error that the server sent; an unknown code becomes a plain HocketError."""
     return BY_CODE.get(code, HocketError)(message, hint)

@@ -1,4 +1,4 @@
-"""How large things may be that somebody writes or brings; what is text, and a whole number. Any command may load it."""
+"""Limits and checks of input, for the client and the server."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ MAX_STEPS = 1000
 """Of a chain, members of groups included."""
 MAX_ITERATIONS = 1_000_000
 AROUND_A_MARKER = " \t\r\n`*"
-"""What people and models put around a marker, which does not count."""
+"""Characters around a marker that are ignored."""
 MAX_ATTACHMENT = 10 * 1024 * 1024
-"""Bytes of a file that is kept with a task."""
+"""Bytes of a file that is attached to a task."""
 
 NOT_TEXT = "is not valid UTF-8"
-"""What to say about what ``odd_text`` has found, behind its name."""
+"""The message for a value that ``odd_text`` names."""
 
 
 def odd_text(value: object, name: str = "") -> str | None:
-    """Where in a value there is text that no file and no database can keep; None where there is none.
+    """Return the name of the first text in a value that is not valid UTF-8, or None.
 
-    Bytes of a command line that are not UTF-8 arrive as lone surrogates, and JSON can spell those, too.
+    Invalid bytes of a command line arrive as lone surrogates, which JSON can contain as well.
     """
     if isinstance(value, str):
         return None if is_text(value) else name or "the text"
@@ -31,12 +31,12 @@ def odd_text(value: object, name: str = "") -> str | None:
 
 
 def whole(value: object) -> object:
-    """JSON has one kind of number, so 5.0 is as whole as 5. What is no whole number stays as it is."""
+    """Return an integer for a float such as 5.0, which JSON does not distinguish; any other value as it is."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) <= 2**53 else value
 
 
 def is_text(text: str) -> bool:
-    """Whether it can be written down as bytes and read again."""
+    """True if a text can be encoded as UTF-8."""
     if text.isascii():
         return True
     try:

@@ -9,35 +9,35 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """An agent that a file describes, as it was read: later edits change no history."""
+    """The definition of an agent, as it was read from its file."""
 
     name: str
-    """Its real name, which need not be that of its file."""
+    """Its real name, which may differ from that of its file."""
     fields: Mapping[str, Any]
-    """What its head says and the CLI understands, with its body as ``prompt``."""
+    """The fields of its front matter that the CLI understands, with its body as ``prompt``."""
     path: str
     allowed_agents: tuple[str, ...] | None = None
     """The only agents that it may start; None for any."""
     allowed_servers: tuple[str, ...] | None = None
-    """The only MCP servers that it may have; None for whatever its CLI finds."""
+    """The only MCP servers that it may use; None for all that its CLI finds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """Something of a project's that an agent has only because the user approved it, or vouches for the folder."""
+    """Something of a project that an agent may use only because the user approved it or trusts the folder."""
 
     what: str
-    """Who asks for it."""
+    """What asks for it."""
     folder: str
     wishes: tuple[str, ...] = ()
     replaced: str | None = None
-    """What of the user's own it takes the place of."""
+    """What of the user's own it replaces."""
     file: str | None = None
-    """The definition that has to be approved; without one it is the folder."""
+    """The definition that has to be approved; None for the folder."""
     sha256: str | None = None
-    """Of the definition as it was approved."""
+    """The hash of the approved definition."""
     strangers: tuple[str, ...] | None = None
-    """Where all that the folder brings along counts: servers around it that were kept off."""
+    """Of a trusted folder: untrusted servers around it, which are disabled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class DelegationGrant:
 
     caller: tuple[str, str | None]
     target: tuple[str, str | None]
-    """Each by its name and its file."""
+    """Each by name and file."""
     refusal: str
     """The refusal when it is withdrawn."""
     hint: str
@@ -59,7 +59,7 @@ class Agent:
     name: str
     provider: str
     path: str
-    """The program that is started."""
+    """The program to start."""
     source: str
     args: tuple[str, ...] = ()
     default_prompt: str | None = None
@@ -67,20 +67,20 @@ class Agent:
     prompt_via: str = "arg"
     definition: Definition | None = None
     cwd: str | None = None
-    """The project that the definition belongs to; without one it works where the caller is."""
+    """The project of the definition; None to work in the caller's directory."""
     trusted: bool = False
-    """Whether the folder it works in may bring its own settings, hooks, servers, skills and texts."""
+    """True if its folder may provide settings, hooks, servers, skills and instructions."""
     model: str | None = None
     permission_mode: str | None = None
     allowed_tools: str | None = None
     alias: str | None = None
-    """The configuration file that gives it this name, if one does."""
+    """The configuration file that defines the alias, if it is one."""
     alias_project: str | None = None
-    """The folder whose own configuration has the alias; None where it is the user's, or there is none."""
+    """The folder whose configuration defines the alias; None for the user's."""
     strangers: tuple[str, ...] = ()
-    """Servers that its CLI would find around a trusted folder and that nobody trusts."""
+    """Untrusted servers that its CLI would find around a trusted folder."""
     changed: str | None = None
-    """The folder it works in, or one above, that was trusted until something in it changed."""
+    """The folder, its own or one above, whose approval ended because its content changed."""
     left_off: tuple[str, ...] = ()
-    """What there is in a folder that is not trusted, and that it does without."""
+    """Contents of an untrusted folder, which are disabled."""
     vouched: tuple[Vouched, ...] = ()

@@ -13,7 +13,7 @@ from hocket.model.event import Event
 
 _TOO_MUCH = 1e15
 RESULT_LIMIT = 64 * 1024
-"""How many bytes of an agent's last words its result keeps, and of one line its event."""
+"""Bytes of the final message that a result keeps, and of a line that an event keeps."""
 
 
 class Status(StrEnum):
@@ -70,7 +70,7 @@ class Kind(StrEnum):
 
 
 class Run(Struct, frozen=True):
-    """What happened to one run so far: the fold of its own events."""
+    """A run: the fold of its events."""
 
     id: str
     number: int
@@ -85,56 +85,56 @@ class Run(Struct, frozen=True):
     status: Status = Status.STARTING
     reason: Reason | None = None
     task: str | None = None
-    """What it is done for."""
+    """The task that it works on."""
     handoff: str | None = None
-    """The record of it among its task's hand-offs, where it is one."""
+    """The id of its hand-off, if it is one."""
     step: int | None = None
     """Position in the chain that started it, from 0, every member of a group counted."""
     stage: int | None = None
-    """The same as people count, from 1, a group as one; None of a run that an earlier version started."""
+    """The number of its step, from 1, with a group as one; None for a run of an earlier version."""
     iteration: int | None = None
-    """Which pass of a loop it is, from 1."""
+    """The iteration of its loop, from 1."""
     pid: int | None = None
     session_id: str | None = None
     transcript: str | None = None
     started_at: float | None = None
     started_clock: float | None = None
-    """Monotonic time of the start, so that time limits outlive a restart of the server."""
+    """Monotonic time of the start, so that time limits survive a restart of the server."""
     started_boot: str | None = None
-    """The start of the machine that this clock belongs to."""
+    """The boot id that this monotonic time belongs to."""
     ended_at: float | None = None
     duration: float | None = None
-    """Seconds from its start to its end, by a clock that nobody sets; None of one that never began."""
+    """Seconds from its start to its end, by a monotonic clock; None if it never started."""
     exit_code: int | None = None
     result: str | None = None
     cost_usd: float | None = None
     cost_estimated: bool = False
-    """Whether nobody said what it cost, and its tokens were taken at a price of ours."""
+    """True if the agent reported no cost, and it was computed from its tokens."""
     tokens: int | None = None
     marker: bool = False
     stop_reason: Reason | None = None
-    """Set once somebody asked for the end; the verdict may still be another one."""
+    """Set once a stop was requested; the final reason may differ."""
     error: str | None = None
     steps: tuple[Mapping[str, Any], ...] = ()
     open_questions: tuple[Mapping[str, Any], ...] = ()
-    """What it asked and nobody has answered, each with an ``id`` and when it was asked."""
+    """Open questions, each with ``id`` and ``asked_at``."""
     resumed_from: str | None = None
     source: str | None = None
-    """Where its agent was found, and the file that describes it."""
+    """Where its agent was found."""
     definition: str | None = None
     resets_at: float | None = None
-    """When the usage limit that it met is over, in wall time."""
+    """When the usage limit that it reached is reset, in wall time."""
     transient: bool = False
-    """Whether it failed for a reason outside that passes by itself: an overloaded service, a broken connection."""
+    """True if it failed for a temporary external reason: an overloaded service, a broken connection."""
     parked_until: float | None = None
-    """When it goes on by itself, in wall time."""
+    """When it continues, in wall time."""
     parked_for: str | None = None
-    """What it waits for: ``rate_limited`` or ``overloaded``."""
+    """Why it waits: ``rate_limited`` or ``overloaded``."""
     budget_usd: float | None = None
     budget_tokens: int | None = None
-    """What it and everything below it may spend together."""
+    """What the run and its descendants may spend."""
     idle_timeout: float | None = None
-    """For how many seconds it may say nothing."""
+    """Seconds that it may go without output."""
 
     @property
     def ended(self) -> bool:
@@ -176,7 +176,7 @@ def _created(event: Event) -> Run:
 
 
 def _started(run: Run, event: Event) -> Run:
-    """What it asked before anybody had seen its process is open still."""
+    """Questions asked before the start was recorded stay open."""
     data = event.data
     status = Status.WAITING if run.open_questions else Status.RUNNING
     started = replace(run, status=status, started_at=event.ts, pid=data.get("pid"))
@@ -184,12 +184,12 @@ def _started(run: Run, event: Event) -> Run:
 
 
 def _clock(run: Run, event: Event) -> Run:
-    """Time counts from here on: at the start, and again after the machine was restarted."""
+    """Set the start of its time limits: at its start, and again after a restart of the machine."""
     return replace(run, started_clock=event.data.get("clock"), started_boot=event.data.get("boot"))
 
 
 def _session(run: Run, event: Event) -> Run:
-    """The session is captured once, unless another takes its place; where its transcript lies may be known later."""
+    """Keep the first session unless it is replaced; the transcript may become known later."""
     data = event.data
     is_known = run.session_id is not None and data.get("instead_of") != run.session_id
     return replace(
@@ -200,7 +200,7 @@ def _session(run: Run, event: Event) -> Run:
 
 
 def _rate_limited(run: Run, event: Event) -> Run:
-    """Only a limit that is reached has an end to wait for; one that is near may lie days ahead."""
+    """Record the reset of a limit that was reached; a warning may be days ahead of it."""
     resets_at = amount(event.data.get("resets_at"))
     is_reached = event.data.get("status", "rejected") == "rejected"
     return replace(run, resets_at=resets_at) if is_reached and resets_at is not None else run
@@ -225,14 +225,14 @@ def _usage(run: Run, event: Event) -> Run:
 
 
 def _used(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What was known stays known, whatever is said later that makes no sense."""
+    """Return the reported usage; invalid values do not replace known ones."""
     cost, tokens = amount(data.get("cost_usd")), amount(data.get("tokens"))
     used = {} if cost is None else {"cost_usd": cost, "cost_estimated": bool(data.get("cost_estimated"))}
     return used if tokens is None else {**used, "tokens": int(tokens)}
 
 
 def amount(value: object) -> float | None:
-    """A number that can be added up; whatever else somebody reports is unknown."""
+    """Return a non-negative finite number; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if 0 <= value < _TOO_MUCH else None  # NaN is neither
@@ -247,7 +247,7 @@ def _question(run: Run, event: Event) -> Run:
 def _answer(run: Run, event: Event) -> Run:
     left = tuple(asked for asked in run.open_questions if asked["id"] != event.data["id"])
     if len(left) == len(run.open_questions):
-        return run  # It is no longer waited for.
+        return run  # the question is closed already
     return replace(run, open_questions=left, status=run.status if left else _at_work(run.status))
 
 
@@ -256,9 +256,9 @@ def _turn_started(run: Run, event: Event) -> Run:
 
 
 def _turn_ended(run: Run, event: Event) -> Run:
-    """A turn's last words are the run's, until there are newer ones. Who may be told more waits for it."""
+    """Take the result of a turn as that of the run; a run that accepts more messages waits for them."""
     data = event.data
-    # Only an agent in the background still wants to know; what the turn itself asked went with it.
+    # The questions of the turn end with it; only those of background agents stay open.
     asked = tuple(one for one in run.open_questions if one.get("parent"))
     status = Status.WAITING if asked or data.get("idle") else _at_work(run.status)
     return replace(run, result=data.get("result"), error=data.get("error"), status=status, open_questions=asked)
@@ -310,26 +310,26 @@ _CHANGES: Mapping[str, _Change] = {
     "input": _input,
     "run.ended": _ended,
 }
-"""Events of any other type are said and kept, and change nothing about the run."""
+"""Events of other types do not change the run."""
 
 CHANGING = frozenset({"run.created", *_CHANGES})
 
 
 def apply(run: Run | None, event: Event) -> Run:
-    """The run after one more event. An ended run changes no more, whatever arrives late."""
+    """Return the run after one more event. An ended run does not change."""
     if run is None:
         if event.type != "run.created":
-            raise ValueError(f"a run begins with run.created, not {event.type}")
+            raise ValueError(f"the first event of a run must be run.created; got {event.type}")
         return _created(event)
     change = _CHANGES.get(event.type)
     return change(run, event) if change and not run.ended else run
 
 
 def fold(events: Iterable[Event]) -> Run:
-    """The run that these events, in order, tell of."""
+    """Return the run of these events, which are in order."""
     run: Run | None = None
     for event in events:
         run = apply(run, event)
     if run is None:
-        raise ValueError("no events, no run")
+        raise ValueError("a run needs at least one event")
     return run

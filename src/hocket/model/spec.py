@@ -1,4 +1,4 @@
-"""What a run was started with: one process, or a chain of steps. Stored inside its run."""
+"""What a run is started with: one process, or a chain of steps. Stored inside its run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hocket.model.agent import DelegationGrant, Vouched
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 RUN_DIRECTORY = "\0run"
 SESSION = "\0session"
-"""Stand-ins in a spec's arguments for what each run has of its own: its directory, with "/" and the name of one of the
-spec's files after it, and its session. No argument of anybody's can contain a NUL, so nothing is mistaken for one."""
+"""Placeholders in a spec's arguments: for the run's directory, followed by "/" and the name of one of the spec's files,
+and for its session. Real arguments cannot contain NUL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One process to start, with nothing left to look up. Stored inside its run, so later edits change no history."""
+    """One process to start, completely resolved."""
 
     agent: str
     provider: str
@@ -33,94 +33,94 @@ class Spec:
     max_output: int = 2 * 1024**3
     stop_grace: float = 5.0
     files: Mapping[str, str] = field(default_factory=dict)
-    """What is written into the run's directory before it starts, by name."""
+    """Files to write into the run's directory before the start, by name."""
     session: bool = False
-    """Whether its input stays open after its first turn."""
+    """Keep its input open after the first turn."""
     on_question: str = "deny"
-    """``deny``, ``ask`` (wait for an answer) or ``fail`` (end, because nobody can answer)."""
+    """``deny``, ``ask`` (wait for an answer) or ``fail`` (end the run)."""
     served: bool = False
-    """Whether it calls our own tools over its output and input; these stay open as long as it is at work."""
+    """True if it calls our tools by way of its output and input, which stay open while it works."""
     resumed_from: str | None = None
-    """The run whose session this one goes on with."""
+    """The run whose session it continues."""
     session_tokens: int = 0
-    """Tokens that its session had used before this run, where the session is resumed."""
+    """Tokens that a resumed session had used before this run."""
     source: str | None = None
     """Where its agent was found: ``project-local``, ``global``, ``PATH`` and so on."""
     definition: str | None = None
-    """The file that describes its agent."""
+    """The file that defines its agent."""
     notices: tuple[str, ...] = ()
-    """What was noticed while its agent was looked up, worth a word and no reason to refuse."""
+    """Warnings from the lookup of its agent."""
     budget_usd: float | None = None
     budget_tokens: int | None = None
     idle_timeout: float | None = None
-    """What it may spend, with all below it, and for how many seconds it may say nothing; None is no bound."""
+    """What it and its descendants may spend, and seconds without output; None for no limit."""
     blanks: tuple[str, ...] = ()
-    """Names in double braces of its prompt that are filled in when it begins. All others are somebody's own words."""
+    """Placeholders of its prompt that are replaced at the start; other braces are left as they are."""
     permission_mode: str | None = None
-    """The mode that it really works in, whoever chose it; None for a plain program, which has none."""
+    """The effective permission mode; None for a plain program."""
     allowed_agents: tuple[str, ...] | None = None
     """The only agents that it may start; None for any."""
     known_as: str | None = None
-    """The name that the user's leave is for: an alias, else the name that its definition gives."""
+    """The name in delegation grants: its alias, else the name in its definition."""
     unvouched: bool = False
-    """Whether its instructions, or those of one above it, are a project's for which the user does not vouch."""
+    """True if its instructions, or those of an ancestor, come from an untrusted project."""
     vouched: tuple[Vouched, ...] = ()
-    """What it relies on of what the user vouches for; looked at again before somebody goes on with it."""
+    """The approvals that it relies on; checked again before a resume."""
     leave: DelegationGrant | None = None
-    """The same of what lets the agent start it that did."""
+    """The grant that let its parent start it; checked again before a resume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How far a chain, or a step of it, may go; None is no bound."""
+    """Limits of a chain or a step; None for no limit."""
 
     budget_usd: float | None = None
     budget_tokens: int | None = None
     idle_timeout: float | None = None
-    """Seconds in which an agent says nothing."""
+    """Seconds without output."""
     failures: int | None = None
-    """Iterations in a row that end badly."""
+    """Failed iterations in a row."""
     no_progress: int | None = None
-    """Iterations in a row after which nothing is different."""
+    """Iterations in a row without a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worktree:
-    """A git worktree that was made for one step of a chain, with a branch of its own."""
+    """A git worktree of one step of a chain, with its own branch."""
 
     repository: str
-    """The working tree that it was made from."""
+    """The working tree that it was created from."""
     path: str
     branch: str
     base: str
-    """The commit that it began with."""
+    """The commit that it was created at."""
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """That a step works in a worktree of its own, and what was known of it before there is one."""
+    """A step's own worktree, before it exists."""
 
     repository: str
     inside: str = ""
-    """Where in the repository the step works."""
+    """The step's directory inside the repository."""
     tree: Worktree | None = None
-    """The one that the step had in the chain that this one goes on with."""
+    """The worktree of the step in the chain that is resumed."""
     strangers: tuple[str, ...] | None = None
-    """Of a trusted agent: servers around all worktrees, and around its project, that are kept off by their names."""
+    """Of a trusted agent: untrusted servers around all worktrees and its project, which are disabled by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """That a step relies on what the user approved in the folder it works in, which others may change meanwhile."""
+    """The approved content of a step's folder, which may change before the step starts."""
 
     settings: str
-    """A hash of what was approved."""
+    """A hash of the approved content."""
     servers: str
-    """A hash of the servers around it, some of which are kept off by their names."""
+    """A hash of the servers around it, some of which are disabled by name."""
     users: tuple[str, ...]
-    """The user's own folders, which are no part of it wherever they lie."""
+    """The user's own folders, which are excluded even inside it."""
     without: Spec
-    """The step's process as it starts where that is not what there is."""
+    """The process to start if the content has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +133,18 @@ class Step:
     loop: bool
     spec: Spec
     group: int | None = None
-    """Steps in a row that share one run at the same time."""
+    """Consecutive steps with the same group run in parallel."""
     until: str | None = None
-    """Its own gate; without one the chain's counts."""
+    """Its own gate; None for that of the chain."""
     bounds: Bounds = Bounds()
     isolation: Isolation | None = None
-    """None for a step that works where the user does."""
+    """None for a step in the user's directory."""
     approval: Approval | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BoundChain:
-    """A chain whose every agent has been found."""
+    """A chain with all agents resolved."""
 
     name: str
     steps: tuple[Step, ...]
@@ -154,28 +154,28 @@ class BoundChain:
     timeout: float | None = None
     gate_timeout: float | None = None
     on_lost: str = "ask"
-    """What to do about an iteration of which nobody knows how it ended: ``ask`` or ``retry``."""
+    """What to do about an iteration whose outcome is unknown: ``ask`` or ``retry``."""
     on_question: str = "ask"
-    """Whether somebody may be asked about the chain itself: not after ``deny`` or ``fail``."""
+    """With ``ask`` the chain itself may ask questions."""
     bounds: Bounds = Bounds()
-    """Of the chain as a whole: its budget and its silence."""
+    """Budget and idle timeout of the whole chain."""
     previous: str | None = None
-    """What the step before the first one came to, where the chain goes on with another one's work."""
+    """The result before the first step, if the chain resumes another one."""
     resumed_from: str | None = None
     first: int = 0
-    """How many steps of that other chain went before."""
+    """How many steps of the resumed chain are complete."""
     task: str | None = None
-    """The caller's prompt as it was given: what ``{{task}}`` stands for."""
+    """The caller's prompt, for ``{{task}}``."""
     kept: tuple[tuple[str, str | None], ...] = ()
-    """Members of its first group that were complete before: their agents, and what they came to."""
+    """Complete members of its first group: their agents and results."""
     trees: tuple[tuple[Worktree, ...], ...] = ()
-    """The worktrees of the steps that went before in that other chain, by stage."""
+    """The worktrees of the complete steps of the resumed chain, by stage."""
     kept_trees: tuple[Worktree, ...] = ()
-    """Those of the members in ``kept``."""
+    """The worktrees of the members in ``kept``."""
 
 
 def environments_of(bound: Spec | BoundChain) -> Iterator[Mapping[str, str]]:
-    """The environments of all processes that a start may come to."""
+    """Yield the environments of all processes of a start."""
     yield bound.env
     for step in bound.steps if isinstance(bound, BoundChain) else ():
         yield step.spec.env
@@ -191,7 +191,7 @@ class Grouped(Protocol):
 
 
 def stages(steps: Sequence[Grouped]) -> Iterator[range]:
-    """The places of the steps, those together that run at the same time: in a row, and of one group."""
+    """Yield the positions of steps by stage: consecutive members of a group run in parallel."""
     begin = 0
     for place in range(1, len(steps) + 1):
         group = steps[place].group if place < len(steps) else None
@@ -201,5 +201,5 @@ def stages(steps: Sequence[Grouped]) -> Iterator[range]:
 
 
 def stage_number(steps: Sequence[Grouped], place: int) -> int:
-    """The number that people give a step, from 1: as the chain is written, where the members of a group share one."""
+    """Return the number of a step's stage, from 1."""
     return next(number for number, together in enumerate(stages(steps), 1) if place in together)
