@@ -242,10 +242,7 @@ def repeated(names: list[str]) -> set[str]:
 
 
 REPEATED_CLASSES = {
-    "Ask", "Asked", "Body", "Caller", "Candidate", "Conversation", "Entry", "Event", "Exit", "Given",
-    "Inotify", "Limits", "Look", "Message", "Open", "Part", "Place",
-    "Process", "Reply", "Resolved", "Result", "Sight", "Taken", "Turn", "Wait", "Wanted",
-    "Wish",
+    "Ask", "Candidate", "Conversation", "Entry", "Inotify", "Limits", "Process", "Result", "Turn", "Wait",
 }  # fmt: skip
 """Class names still defined in more than one module. Names are removed from this set, never added."""
 
@@ -300,7 +297,7 @@ def test_import_inside_a_function_is_counted() -> None:
 
 
 KNOWS_CLAUDE = ("providers", "rehearsal", "cli", "config", "teams")
-CLAUDE_MODULES = Ceiling(target=10, allowed=10)
+CLAUDE_MODULES = Ceiling(target=4, allowed=4)
 
 
 def modules_naming_claude(modules: dict[str, str]) -> list[str]:
@@ -323,7 +320,7 @@ def test_module_naming_claude_is_reported() -> None:
 # --- wording ------------------------------------------------------------------------------------------------
 
 VAGUE = re.compile(r"\b(?:some" + r"body|no" + r"body|who" + r"ever|what" + r"ever|dear" + r"er)\b", re.IGNORECASE)
-VAGUE_WORDS = Ceiling(target=60, allowed=185)
+VAGUE_WORDS = Ceiling(target=60, allowed=101)
 
 
 def speaks_to_users(path: Path) -> bool:
