@@ -121,7 +121,7 @@ def test_a_description_shows_line_ends_and_every_part_of_a_second_and_counts_in_
     [
         (["--marker", ""], "marker: must not be empty"),
         (["--marker", "**"], "a marker is one line"),
-        (["--timeout", "99999999d"], "timeout: must be at most 1000000000"),
+        (["--timeout", "99999999d"], "timeout: expected `float` <= 1000000000.0"),
         (["-p", "use ${HOME}"], "the variable HOME has no value"),
     ],
 )

@@ -137,13 +137,13 @@ def validated(request: dict[str, Any]) -> StartRequest:
     """The start request of a body, checked as the server would check it."""
     import msgspec
 
-    from hocket.api.validation_errors import body_objection
+    from hocket.api.validation_errors import value_error
     from hocket.workflows.request import StartRequest
 
     try:
         return msgspec.convert(request, StartRequest)
     except msgspec.ValidationError as error:
-        raise UsageError(body_objection(error, StartRequest)) from error
+        raise UsageError(value_error(error, StartRequest)) from error
 
 
 def start_and_watch(path: str, body: dict[str, Any], options: dict[str, Any]) -> int:
