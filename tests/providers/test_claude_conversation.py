@@ -45,7 +45,7 @@ def choice(*questions: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.req("S2-57")
 @given(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip))
-def test_a_message_is_one_line_whatever_it_says(text: str) -> None:
+def test_message_is_one_line_for_any_text(text: str) -> None:
     assert written(conversation.message(text)) == {"type": "user", "message": {"role": "user", "content": text}}
 
 
@@ -63,12 +63,12 @@ def test_leave_is_given_for_the_input_that_was_asked_about() -> None:
     assert response(asked, Answer(True)) == {"behavior": "allow", "updatedInput": {"command": "ls"}}
 
 
-def test_an_input_too_large_to_keep_is_allowed_as_it_was() -> None:
+def test_oversize_input_is_allowed_unchanged() -> None:
     asked = {"id": "q1", "kind": "permission", "input": None, "input_text": "{"}
     assert response(asked, Answer(True)) == {"behavior": "allow"}
 
 
-def test_a_denial_says_why() -> None:
+def test_denial_contains_its_reason() -> None:
     assert response({"id": "q1"}, Answer(False, "not there")) == {"behavior": "deny", "message": "not there"}
     assert response({"id": "q1"}, Answer(False))["message"]
 
@@ -222,7 +222,7 @@ def test_a_chosen_configuration_directory_is_the_only_one() -> None:
 
 
 @pytest.mark.parametrize("session", ["", "../x", "a/b", "a\0b", "x" * 129])
-def test_what_cannot_be_a_session_has_no_transcript(session: str) -> None:
+def test_invalid_session_id_has_no_transcript(session: str) -> None:
     assert transcripts({"HOME": "/h"}, "/srv", session) == ()
 
 

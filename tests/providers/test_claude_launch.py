@@ -69,7 +69,7 @@ def test_the_program_alone_gets_no_definition() -> None:
 
 @pytest.mark.req("S1-38")
 @pytest.mark.parametrize("prompt", [None, "", " \n\t"])
-def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None:
+def test_missing_prompt_is_replaced_by_the_default(prompt: str | None) -> None:
     assert launch(AGENT, LaunchRequest(prompt=prompt)).prompt == DEFAULT_PROMPT
 
 
@@ -80,7 +80,7 @@ def test_without_a_prompt_the_agent_is_told_to_begin(prompt: str | None) -> None
 @pytest.mark.parametrize(
     "prompt", ["a\nb", "-rf", "$(touch x)", "'\"`", " x ", "é😀", "x" * 1_000_000, "a\0b"], ids=len
 )
-def test_a_prompt_is_no_argument_and_stays_as_it_is(prompt: str) -> None:
+def test_prompt_is_unchanged_and_no_argument(prompt: str) -> None:
     made = launch(AGENT, LaunchRequest(prompt=prompt))
     assert made.prompt == prompt
     assert prompt not in made.argv
@@ -323,7 +323,7 @@ def test_splitting_permissions_loses_nothing_but_separators(allowed: str) -> Non
 
 
 @pytest.mark.req("S1-42", "S1-43")
-def test_an_agent_in_a_loop_is_told_of_the_marker() -> None:
+def test_loop_adds_the_marker_to_the_system_prompt() -> None:
     told = after(launch(AGENT, LaunchRequest(loop=True, marker="ALL_DONE")), "--append-system-prompt")
     assert "ALL_DONE" in told.split("\n")
     assert DEFAULT_MARKER in after(launch(AGENT, LaunchRequest(loop=True)), "--append-system-prompt").split("\n")
@@ -335,7 +335,7 @@ def test_outside_a_loop_or_without_the_contract_nothing_is_added(options: Launch
     assert "--append-system-prompt" not in launch(AGENT, options).argv
 
 
-def test_an_agent_with_a_branch_of_its_own_is_told_to_commit() -> None:
+def test_own_branch_adds_a_request_to_commit() -> None:
     told = after(launch(AGENT, LaunchRequest(own_branch=True)), "--append-system-prompt")
     assert "commit" in told
     assert DEFAULT_MARKER not in told
@@ -347,7 +347,7 @@ def test_an_agent_with_a_branch_of_its_own_is_told_to_commit() -> None:
 # --- Definitions ---
 
 
-def test_a_definition_may_hold_what_json_has_no_word_for() -> None:
+def test_definition_values_without_json_form_become_text() -> None:
     made = launch(defined(since=date(2026, 1, 2), half="\ud800"), LaunchRequest())
     assert json.loads(made.files["agents.json"])["rev"]["since"] == "2026-01-02"
     made.files["agents.json"].encode()
@@ -414,7 +414,7 @@ def test_our_server_comes_beside_those_that_the_program_finds() -> None:
     assert not made.files
 
 
-def test_a_launch_says_whether_the_program_speaks_with_our_server() -> None:
+def test_launch_is_served_with_own_server() -> None:
     assert (launch(BARE, LaunchRequest(own_server=OWN)).served, launch(BARE, LaunchRequest()).served) == (True, False)
 
 
@@ -462,7 +462,7 @@ def test_a_budget_of_nothing_is_still_a_number_that_the_program_takes() -> None:
 
 
 @pytest.mark.parametrize("words", [["--agent", "x"], ["--agent=x"], ["--session-id", "s"]])
-def test_who_runs_and_in_which_session_cannot_be_passed_on(words: list[str]) -> None:
+def test_agent_and_session_flags_are_refused(words: list[str]) -> None:
     with pytest.raises(UsageError, match="cannot be passed on"):
         launch(Agent("claude", "claude", "/bin/claude", "bench"), LaunchRequest(args=tuple(words)))
     launch(

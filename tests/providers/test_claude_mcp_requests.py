@@ -71,7 +71,7 @@ def test_a_broken_line_that_is_no_text_either_can_be_refused() -> None:
     assert mcp_requests.request(broken) == McpRequest("\ufffd", "\ufffd", None)
 
 
-def test_what_is_said_to_a_server_is_told_to_nobody() -> None:
+def test_mcp_requests_cause_no_events() -> None:
     lines = [asks("q1", PING), calls("q2", 2, "t"), cancels("q3", 2), line("control_cancel_request", request_id="q2")]
     assert read_all(lines[:3])[1] == []
     assert read_all([lines[1], lines[3]])[1] == []
@@ -90,18 +90,18 @@ def test_what_is_said_to_a_server_is_told_to_nobody() -> None:
     ],
     ids=["nothing", "another", "its end", "called off", "taken back", "the turn's end", "one in the background"],
 )
-def test_calls_are_kept_in_mind_until_nobody_waits_for_them(then: list[bytes], left: list[str]) -> None:
+def test_calls_are_pending_until_their_tools_end(then: list[bytes], left: list[str]) -> None:
     state, _said = read_all([init(), calls("q1", 1, "tool1"), calls("q2", 2, "tool2"), *then])
     assert list(state.get("calls") or {}) == left
 
 
-def test_what_is_kept_in_mind_of_a_call_is_small() -> None:
+def test_state_of_a_call_is_small() -> None:
     long = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"arguments": {"prompt": "x" * 100_000}}}
     state, _said = read_all([asks("q1", long)])
     assert len(json.dumps(state)) < 1000
 
 
-def test_answers_and_refusals_are_lines_that_name_what_they_are_for() -> None:
+def test_replies_and_refusals_name_their_request() -> None:
     half = {"jsonrpc": "2.0", "id": 1, "result": {"text": "half a \ud83d"}}
     said, refused = mcp_requests.reply("q1", half), mcp_requests.refusal("q2", "there is none")
     assert all(one.endswith("\n") and one.count("\n") == 1 and one.isascii() for one in (said, refused))

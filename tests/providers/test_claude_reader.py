@@ -51,7 +51,7 @@ def tool(name: str = "Bash", identity: str = "tool1", **given_to_it: Any) -> dic
 
 
 @pytest.mark.req("S3-23", "S3-25", "S3-33")
-def test_the_session_is_told_once_by_the_first_line() -> None:
+def test_session_is_reported_once_by_first_line() -> None:
     first = init(tools=["Bash", 3], claude_code_version="2.1", permissionMode="plan")
     said = said_by([first, result(), init(), result()])
     assert only(said, "session") == {
@@ -68,13 +68,13 @@ def test_the_session_is_told_once_by_the_first_line() -> None:
 
 @pytest.mark.req("S3-23")
 @pytest.mark.parametrize("first", [delta("x\n"), assistant(text("x")), result("x")], ids=["part", "whole", "result"])
-def test_without_its_first_line_the_session_is_told_by_another(first: bytes) -> None:
+def test_session_is_reported_without_first_line(first: bytes) -> None:
     said = said_by([first, init()])
     assert only(said, "session")["session_id"] == SESSION_ID
     assert [kind for kind, _data in said][:2] == ["session", "turn.started"]
 
 
-def test_a_turn_starts_once_whatever_its_first_line_is() -> None:
+def test_turn_starts_once_with_any_first_line() -> None:
     assert len(of_type(said_by([init(), init(), delta("x"), assistant(text("x"))]), "turn.started")) == 1
 
 
@@ -117,7 +117,7 @@ def test_an_error_is_named(fields: dict[str, Any], error: str) -> None:
     assert (end["is_error"], end["error"]) == (True, error)
 
 
-def test_a_turn_that_woke_by_itself_says_why_and_denials_are_named() -> None:
+def test_turn_end_has_origin_and_denials() -> None:
     denied = [{"tool_name": "Bash", "tool_use_id": "t", "tool_input": {}}, 7]
     end = only(said_by([result(origin={"kind": "task-notification"}, permission_denials=denied)]), "turn.ended")
     assert end["origin"] == "task-notification"
@@ -187,7 +187,7 @@ def test_parts_become_whole_lines_and_the_whole_message_adds_the_rest() -> None:
         pytest.param([assistant(text(""))], [], id="nothing"),
     ],
 )
-def test_nothing_is_said_twice_and_nothing_is_lost(lines: list[bytes], expected: list[str]) -> None:
+def test_text_is_emitted_once_and_completely(lines: list[bytes], expected: list[str]) -> None:
     assert texts(said_by(lines)) == expected
 
 
@@ -218,7 +218,7 @@ def test_parts_in_an_unusual_spelling_are_read_too() -> None:
     assert texts(said_by([spelled])) == ["a"]
 
 
-def test_a_line_without_an_end_is_said_in_pieces_and_the_state_stays_small() -> None:
+def test_endless_line_is_emitted_in_pieces() -> None:
     lines = [delta("x" * 10_000) for _ in range(20)]
     state, said = read_all(lines)
     assert len(json.dumps(state)) < RESULT_LIMIT + 1000
@@ -227,7 +227,7 @@ def test_a_line_without_an_end_is_said_in_pieces_and_the_state_stays_small() -> 
 
 
 @pytest.mark.req("S3-40")
-def test_a_sub_agents_message_is_said_whole_and_marked() -> None:
+def test_subagent_message_is_marked() -> None:
     assert only(said_by([assistant(text("a\nb"), **SUB)]), "text") == {"text": "a\nb", **BY_SUB}
 
 
@@ -236,14 +236,14 @@ def test_a_long_text_is_cut_with_a_word_about_it() -> None:
     assert (len(said["text"]), said["oversize"], said["bytes"]) == (RESULT_LIMIT, True, 100_000)
 
 
-def test_thoughts_are_told_whole_and_empty_ones_not_at_all() -> None:
+def test_thinking_is_whole_and_never_empty() -> None:
     thought = {"type": "thinking", "thinking": "hm\nso"}
     thinking = part("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "hm"})
     said = said_by([thinking, assistant(thought), assistant({**thought, "thinking": ""})])
     assert only(said, "thinking") == {"text": "hm\nso"}
 
 
-def test_what_the_program_says_in_the_agents_place_is_a_notice() -> None:
+def test_synthetic_message_is_a_notice() -> None:
     said = said_by([init(), assistant(text("API Error: DONE\nDONE"), model="<synthetic>", error="server_error")], LOOP)
     assert only(said, "notice")["kind"] == "api_error"
     assert not of_type(said, "text", "marker")
@@ -252,7 +252,7 @@ def test_what_the_program_says_in_the_agents_place_is_a_notice() -> None:
 @pytest.mark.parametrize(
     ("told", "kind"), [({"error": "unknown"}, "api_error"), ({"is_api_error_message": True}, "api_error"), ({}, "info")]
 )
-def test_only_what_is_an_error_of_the_api_is_called_one(told: dict[str, Any], kind: str) -> None:
+def test_only_api_errors_are_api_error_notices(told: dict[str, Any], kind: str) -> None:
     said = said_by([init(), assistant(text("/help isn't available here."), model="<synthetic>", **told)])
     assert only(said, "notice")["kind"] == kind
 
@@ -300,7 +300,7 @@ def test_the_marker_is_found(lines: list[bytes]) -> None:
         pytest.param([assistant(tool(command="DONE"))], id="tool input"),
     ],
 )
-def test_the_marker_is_not_found_in_what_the_agent_did_not_say_as_a_line(lines: list[bytes]) -> None:
+def test_marker_outside_text_lines_is_ignored(lines: list[bytes]) -> None:
     assert not of_type(said_by([init(), *lines], LOOP), "marker")
 
 
@@ -312,7 +312,7 @@ def test_outside_a_loop_there_is_no_marker() -> None:
 # --- Tools ---
 
 
-def test_a_tool_is_told_when_it_starts_and_when_it_ends() -> None:
+def test_tool_has_a_start_and_an_end() -> None:
     said = said_by([assistant(tool(command="ls")), tool_result("tool1", "a\nb", is_error=True)])
     assert only(said, "tool.started") == {"id": "tool1", "name": "Bash", "input": {"command": "ls"}}
     assert only(said, "tool.finished") == {"id": "tool1", "name": "Bash", "error": True, "text": "a\nb"}
@@ -327,7 +327,7 @@ def test_a_tool_is_told_when_it_starts_and_when_it_ends() -> None:
         ([{}], "[unknown]"),
     ],
 )
-def test_what_a_tool_brings_back_is_text(content: Any, expected: str) -> None:
+def test_tool_result_is_text(content: Any, expected: str) -> None:
     assert only(said_by([tool_result("t", content)]), "tool.finished")["text"] == expected
 
 
@@ -349,7 +349,7 @@ def test_tools_of_a_sub_agent_are_marked_even_where_only_its_task_was_named() ->
 # --- Members ---
 
 
-def test_a_members_life_is_told() -> None:
+def test_member_events_follow_a_subagent() -> None:
     about = {"task_id": "a1", "tool_use_id": "tool1"}
     said = said_by(
         [
@@ -407,7 +407,7 @@ def test_a_question_is_a_sentence(asked: bytes, sentence: str) -> None:
     assert (question["text"], question["kind"], question["id"]) == (sentence, "permission", "q1")
 
 
-def test_a_question_has_what_its_answer_needs() -> None:
+def test_question_contains_what_its_answer_needs() -> None:
     rule = {"type": "setMode", "mode": "acceptEdits"}
     asked = request("Bash", input={"command": "ls"}, permission_suggestions=[rule], tool_use_id="t")
     state, said = read_all([asked])
@@ -422,7 +422,7 @@ def test_a_choice_shows_its_options() -> None:
     assert (question["kind"], question["text"]) == ("choice", "Which? (1 Red, 2 Blue)\nWhy?")
 
 
-def test_a_question_of_a_sub_agent_says_whose_it_is() -> None:
+def test_question_names_its_subagent() -> None:
     started = system("task_started", task_id="a1", tool_use_id="tool1", subagent_type="helper")
     question = only(said_by([started, request("Bash", agent_id="a1")]), "question")
     assert {key: question[key] for key in ("parent", "agent")} == BY_SUB
@@ -462,7 +462,7 @@ def spent(total: float, tokens: int, *, since: float | None = None, since_tokens
     return result(**fields)
 
 
-def test_a_result_tells_what_was_used() -> None:
+def test_result_reports_usage() -> None:
     usage = only(said_by([spent(0.3, 100, since=0.3, since_tokens=100)]), "usage")
     assert usage == {"cost_usd": 0.3, "tokens": 100, "cost_basis": "list", "estimate": False}
 
@@ -491,7 +491,7 @@ def test_without_a_word_about_the_past_there_was_none() -> None:
     assert [(data["cost_usd"], data["tokens"]) for data in usage] == [(0.1, 10), (0.3, 30)]
 
 
-def test_what_is_not_given_is_null_and_never_hides_what_is_known() -> None:
+def test_missing_usage_never_hides_known_usage() -> None:
     assert only(said_by([result()]), "usage") == {
         "cost_usd": None,
         "tokens": None,
@@ -535,7 +535,7 @@ def test_between_results_tokens_are_estimated_and_money_is_not_touched() -> None
         (part("message_delta", delta={"stop_reason": "refusal"}), "refusal"),
     ],
 )
-def test_what_people_should_see_is_a_notice(news: bytes, kind: str) -> None:
+def test_lines_for_people_are_notices(news: bytes, kind: str) -> None:
     assert only(said_by([news]), "notice")["kind"] == kind
 
 
@@ -550,11 +550,11 @@ def test_what_people_should_see_is_a_notice(news: bytes, kind: str) -> None:
         system("background_tasks_changed", tasks=[]),
     ],
 )
-def test_what_comes_often_and_says_nothing_is_silent(news: bytes) -> None:
+def test_frequent_lines_cause_no_events(news: bytes) -> None:
     assert said_by([news]) == []
 
 
-def test_a_usage_limit_is_told_with_its_end() -> None:
+def test_usage_limit_has_its_reset_time() -> None:
     info = {"status": "rejected", "resetsAt": 1800000000, "rateLimitType": "five_hour"}
     assert only(said_by([line("rate_limit_event", rate_limit_info=info)]), "rate_limited") == {
         "status": "rejected",
@@ -574,12 +574,12 @@ def test_a_usage_limit_is_told_with_its_end() -> None:
         ("x", None),
     ],
 )
-def test_the_end_of_a_usage_limit_is_in_seconds_whatever_it_is_told_in(told: Any, meant: float | None) -> None:
+def test_reset_time_is_in_seconds(told: Any, meant: float | None) -> None:
     said = said_by([line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": told})])
     assert only(said, "rate_limited")["resets_at"] == meant
 
 
-def test_a_usage_limit_that_only_an_error_s_text_tells_is_told_with_its_end() -> None:
+def test_usage_limit_in_error_text_has_its_reset_time() -> None:
     said = said_by([init(), result("Claude AI usage limit reached|1800000000", is_error=True)])
     limited = only(said, "rate_limited")
     assert (limited["status"], limited["resets_at"]) == ("rejected", 1800000000)
@@ -625,7 +625,7 @@ def test_waiting_for_a_usage_limit_is_no_ordinary_retry() -> None:
     ],
     ids=lambda value: repr(value)[:50],
 )
-def test_what_is_not_understood_is_kept_and_changes_nothing(odd: bytes, kind: str | None) -> None:
+def test_unknown_line_is_raw_and_changes_nothing(odd: bytes, kind: str | None) -> None:
     before, _said = read_all([init()])
     state, said = read_all([odd], state=before)
     raw = only(said, "raw")
@@ -635,12 +635,12 @@ def test_what_is_not_understood_is_kept_and_changes_nothing(odd: bytes, kind: st
     assert state == before
 
 
-def test_an_unknown_block_is_kept_beside_what_is_understood() -> None:
+def test_unknown_block_is_raw_beside_known_ones() -> None:
     said = said_by([assistant(text("a"), {"type": "hologram"}, 7)])
     assert [kind for kind, _data in said][-3:] == ["text", "raw", "raw"]
 
 
-def test_standard_error_is_kept_as_it_came() -> None:
+def test_standard_error_is_raw() -> None:
     state, said = reader(spec())({"a": 1}, "err", b"warning\n", None)
     assert (state, said) == ({"a": 1}, [("raw", {"stream": "stderr", "text": "warning"})])
 
@@ -656,7 +656,7 @@ def test_standard_error_is_kept_as_it_came() -> None:
     ],
     ids=["2.1.258", "2.1.280", "a bad definition", "somebody else's option", "output"],
 )
-def test_a_program_that_is_too_old_for_us_is_told_with_the_next_step(stream: str, complaint: bytes, told: bool) -> None:
+def test_outdated_cli_gives_a_notice(stream: str, complaint: bytes, told: bool) -> None:
     _state, said = reader(spec())({}, stream, complaint, None)
     assert said[0][0] == "raw"
     assert [data["kind"] for data in of_type(said, "notice")] == (["cli"] if told else [])
@@ -749,7 +749,7 @@ def test_a_message_from_another_session_is_an_input(origin: dict[str, Any], told
     assert only(said, "input") == {"kind": "session_message", **told, "sender": sender}
 
 
-def test_an_echo_from_inside_the_run_says_nothing() -> None:
+def test_echo_from_inside_the_run_causes_no_event() -> None:
     helper = echo(kind="peer", name="alice", senderTaskId="t1", body="hi")
     said = said_by([init(), echo(), helper, echo(kind="task-notification"), line("command_lifecycle", state="started")])
     assert not {"input", "raw"} & {kind for kind, _ in said}

@@ -108,7 +108,7 @@ TEXTS = st.lists(st.sampled_from(PARTS), max_size=6) | st.lists(st.sampled_from(
 
 @settings(max_examples=150, deadline=None)
 @given(parts=TEXTS, sizes=st.lists(st.integers(1, 7), min_size=1, max_size=10), told_whole=st.booleans())
-def test_a_text_in_parts_is_told_like_the_whole(parts: list[str], sizes: list[int], told_whole: bool) -> None:
+def test_text_in_parts_is_redacted_like_the_whole(parts: list[str], sizes: list[int], told_whole: bool) -> None:
     """Torture row 46: parts of 1 to 7 characters, with a restart after each."""
     content = "".join(parts)
     lines = [init(), part("message_start", message={"id": "m1"})]
@@ -136,7 +136,7 @@ def test_parts_of_several_agents_are_masked_apart() -> None:
     assert texts(said) == [f"main {MASK}", f"helper {KEY[:half]}is all"]
 
 
-def test_a_line_that_is_said_in_pieces_is_masked_across_them() -> None:
+def test_long_line_in_pieces_is_redacted_across_them() -> None:
     filler = "x" * (16 * 1024 - 10)
     content = f"{filler}{KEY}{filler}{KEY}"
     _, said = read_all(
@@ -154,7 +154,7 @@ def test_a_part_that_is_spelled_differently_is_masked_with_the_others() -> None:
     assert texts(said) == [MASK]
 
 
-def test_what_an_earlier_version_kept_back_is_masked() -> None:
+def test_held_text_of_earlier_version_is_redacted() -> None:
     """Its blocks had no place for what is held, and lines in progress stood in them as they came."""
     state: State = {"open": True, "id": "s", "blocks": {"/m1#0": [0, 0, f"it is {KEY[:9]}", False, False]}}
     _, said = read_all([delta(KEY[9:] + "\n")], SECRETS, state)

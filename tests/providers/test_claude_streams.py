@@ -47,7 +47,7 @@ def test_every_recorded_stream_has_its_expectations() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_run_ends_as_it_did(name: str) -> None:
+def test_recorded_run_has_its_verdict(name: str) -> None:
     state, said = read_all(stream(name), OF)
     assert verdict(state, CLEAN, None) == ENDS[name]
     assert len(of_type(said, "session")) == 1
@@ -56,7 +56,7 @@ def test_a_recorded_run_ends_as_it_did(name: str) -> None:
 
 @pytest.mark.req("S3-39", "S3-40")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_run_says_what_it_said_once(name: str) -> None:
+def test_recorded_run_emits_each_text_once(name: str) -> None:
     _state, said = read_all(stream(name), OF)
     notices, lines = SAID[name]
     assert [data["kind"] for data in of_type(said, "notice")] == notices
@@ -65,7 +65,7 @@ def test_a_recorded_run_says_what_it_said_once(name: str) -> None:
     assert all(data["type"] == "user" for data in of_type(said, "raw"))
 
 
-def test_the_recorded_marker_is_found_once_and_only_where_it_was_said() -> None:
+def test_recorded_marker_is_found_once() -> None:
     found = {name: len(of_type(read_all(stream(name), OF)[1], "marker")) for name in NAMES}
     assert {name: count for name, count in found.items() if count} == {"subagent": 1}
 

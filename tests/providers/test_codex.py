@@ -160,7 +160,7 @@ def test_verdict_follows_the_turn_before_the_exit(
     assert codex.verdict(state, ended, reason) == verdict
 
 
-def test_failed_turn_fails_whatever_the_exit_code() -> None:
+def test_failed_turn_fails_with_any_exit_code() -> None:
     state = after({"type": "turn.started"}, {"type": "turn.failed", "error": {"message": "no"}})
     assert codex.verdict(state, Exit(0), None) == (Status.FAILED, Reason.ERROR)
     assert codex.verdict(state, STOPPED, Reason.STOPPED) == (Status.STOPPED, Reason.STOPPED)

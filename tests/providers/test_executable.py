@@ -112,7 +112,7 @@ def test_arguments_and_variables_together_are_bounded() -> None:
 # --- Reading ------------------------------------------------------------------------------------------------
 
 
-def test_each_line_of_output_is_said_and_of_errors_kept() -> None:
+def test_output_lines_are_text_and_errors_raw() -> None:
     assert read_all([b"hello\n", b"", b" x \r\n", b"a\rb"])[1] == [
         ("text", {"text": "hello"}),
         ("text", {"text": ""}),
@@ -127,7 +127,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("stream", ["out", "err"])
-def test_a_long_line_is_cut_and_says_how_long_it_was(stream: str) -> None:
+def test_long_line_is_cut_with_its_size(stream: str) -> None:
     exact = reader(spec())({}, stream, b"x" * RESULT_LIMIT, None)[1]
     assert "oversize" not in exact[0][1]
     ((_, data),) = reader(spec())({}, stream, b"x" * (RESULT_LIMIT + 5), None)[1]
@@ -137,7 +137,7 @@ def test_a_long_line_is_cut_and_says_how_long_it_was(stream: str) -> None:
 
 
 @pytest.mark.req("S1-44", "S1-41", "S1-B15")
-def test_a_marker_line_is_told_once_per_run() -> None:
+def test_marker_line_is_reported_once_per_run() -> None:
     state, said = read_all([b"working\n", b" **DONE**\n", b"DONE\n"])
     assert [kind for kind, _ in said] == ["text", "text", "marker", "text"]
     assert said[2] == ("marker", {"line": " **DONE**"})

@@ -232,9 +232,7 @@ def test_a_plain_program_s_marker_counts_however_its_writes_are_cut(case: Case, 
 @pytest.mark.req("S1-40", "S1-41", "S1-44")
 @pytest.mark.parametrize("telling", TELLINGS, ids=lambda telling: telling.__name__)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case.name)
-def test_claude_s_marker_counts_however_it_is_told(
-    case: Case, telling: Callable[[Case], Iterator[list[bytes]]]
-) -> None:
+def test_claude_marker_counts_in_any_kind_of_line(case: Case, telling: Callable[[Case], Iterator[list[bytes]]]) -> None:
     for lines in telling(case):
         check(case, Hearing(a_spec("claude")).lines(*lines), lines)
 
@@ -275,7 +273,7 @@ ELSEWHERE = {
 
 @pytest.mark.req("S1-44")
 @pytest.mark.parametrize("name", ELSEWHERE)
-def test_what_claude_did_not_say_itself_does_not_count(name: str) -> None:
+def test_marker_outside_claude_messages_does_not_count(name: str) -> None:
     heard = Hearing(a_spec("claude")).lines(init(), *ELSEWHERE[name], result("Fine.", is_error=True))
     assert heard.markers == []
 
@@ -307,13 +305,13 @@ def test_two_texts_of_one_message_are_two() -> None:
 
 @pytest.mark.req("S1-44")
 @pytest.mark.parametrize("provider", ["executable", "claude"])
-def test_standard_error_says_no_marker(provider: str) -> None:
+def test_marker_on_standard_error_is_ignored(provider: str) -> None:
     assert Hearing(a_spec(provider), "err").lines(M.encode(), assistant(text(M))).markers == []
 
 
 @pytest.mark.req("S1-B14")
 @pytest.mark.parametrize("provider", ["executable", "claude"])
-def test_a_single_run_says_no_marker(provider: str) -> None:
+def test_single_run_reports_no_marker(provider: str) -> None:
     spec = a_spec(provider, loop=False)
     assert Hearing(spec).lines(F.encode(), M.encode(), F.encode(), assistant(text(M))).markers == []
 
@@ -343,7 +341,7 @@ def after_the_last_iteration(heard: Hearing, provider: str, left: Exit) -> Decis
 
 @pytest.mark.req("S1-B15")
 @pytest.mark.parametrize("left", [Exit(code=0), Exit(code=1), Exit(code=70), Exit(signal=11)], ids=str)
-def test_the_marker_ends_a_loop_on_its_last_iteration_and_whatever_the_exit(left: Exit) -> None:
+def test_marker_ends_a_loop_with_any_exit_code(left: Exit) -> None:
     plain = Hearing(a_spec("executable")).lines(b"ok", M.encode())
     assert after_the_last_iteration(plain, "executable", left) == Finished(Status.DONE, Reason.MARKER)
     claude = Hearing(a_spec("claude")).lines(init(), assistant(text(f"ok\n{M}")), result("ok"))
