@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.land import Land, settled, write
+from catalog.agent_world import AgentWorld, settled, write
 
 from hocket.catalog import cache
 from hocket.catalog.cache import Catalogs
@@ -57,8 +57,8 @@ class Clock:
 
 
 @pytest.fixture
-def land(tmp_path: Path) -> Land:
-    return Land(tmp_path)
+def agents(tmp_path: Path) -> AgentWorld:
+    return AgentWorld(tmp_path)
 
 
 @pytest.fixture
@@ -66,175 +66,175 @@ def clock() -> Clock:
     return Clock()
 
 
-def config_of(land: Land) -> Config:
-    return load(str(land.project), str(land.home), land.env)
+def config_of(agents: AgentWorld) -> Config:
+    return load(str(agents.project), str(agents.home), agents.env)
 
 
-def ask(catalogs: Catalogs, land: Land) -> Catalog:
-    return catalogs.get(str(land.project), land.env, config_of(land))
+def ask(catalogs: Catalogs, agents: AgentWorld) -> Catalog:
+    return catalogs.get(str(agents.project), agents.env, config_of(agents))
 
 
-def warm(catalogs: Catalogs, land: Land) -> Catalog:
+def warm(catalogs: Catalogs, agents: AgentWorld) -> Catalog:
     """What is kept from now on."""
-    return settled(lambda: ask(catalogs, land))
+    return settled(lambda: ask(catalogs, agents))
 
 
 # --- Catalogs in memory -------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S4-32", "S4-33")
-def test_a_second_question_opens_no_definition_and_lists_no_folder(land: Land) -> None:
-    write(land.globals, "a")
-    catalogs, config = Catalogs(str(land.home)), config_of(land)
-    first = warm(catalogs, land)
+def test_a_second_question_opens_no_definition_and_lists_no_folder(agents: AgentWorld) -> None:
+    write(agents.globals, "a")
+    catalogs, config = Catalogs(str(agents.home)), config_of(agents)
+    first = warm(catalogs, agents)
     with watched() as touched:
-        again = catalogs.get(str(land.project), land.env, config)
+        again = catalogs.get(str(agents.project), agents.env, config)
     assert again is first
     assert touched == []
 
 
 @pytest.mark.req("S4-34")
-def test_discovery_itself_always_looks(land: Land) -> None:
-    path = write(land.globals, "a")
-    warm(Catalogs(str(land.home)), land)
+def test_discovery_itself_always_looks(agents: AgentWorld) -> None:
+    path = write(agents.globals, "a")
+    warm(Catalogs(str(agents.home)), agents)
     with watched() as touched:
-        discover(str(land.project), land.env, str(land.home), Config())
+        discover(str(agents.project), agents.env, str(agents.home), Config())
     assert f"open {path}" in touched
 
 
 @pytest.mark.req("S4-33")
-def test_a_new_agent_is_there_at_once_and_a_removed_one_gone(land: Land) -> None:
-    path = write(land.globals, "a")
-    catalogs = Catalogs(str(land.home))
-    warm(catalogs, land)
-    write(land.locals, "b")
-    assert list(ask(catalogs, land).ranked) == ["a", "b"]
+def test_a_new_agent_is_there_at_once_and_a_removed_one_gone(agents: AgentWorld) -> None:
+    path = write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home))
+    warm(catalogs, agents)
+    write(agents.locals, "b")
+    assert list(ask(catalogs, agents).ranked) == ["a", "b"]
     path.unlink()
-    assert list(ask(catalogs, land).ranked) == ["b"]
+    assert list(ask(catalogs, agents).ranked) == ["b"]
 
 
 @pytest.mark.req("S4-33")
-def test_an_edit_within_the_same_instant_is_never_missed(land: Land) -> None:
+def test_an_edit_within_the_same_instant_is_never_missed(agents: AgentWorld) -> None:
     """Same size, same file, one right after the other: only what is old enough to be told apart is kept."""
-    catalogs = Catalogs(str(land.home))
-    path = write(land.globals, "a", description="number 000")
+    catalogs = Catalogs(str(agents.home))
+    path = write(agents.globals, "a", description="number 000")
     for number in range(200):
         path.write_bytes(path.read_bytes().replace(b"number %03d" % number, b"number %03d" % (number + 1)))
-        assert ask(catalogs, land).ranked["a"][0].description == f"number {number + 1:03}"
+        assert ask(catalogs, agents).ranked["a"][0].description == f"number {number + 1:03}"
 
 
 @pytest.mark.req("S4-32", "S4-33")
-def test_after_its_time_everything_is_looked_at_again(land: Land, clock: Clock) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home), clock=clock)
-    first = warm(catalogs, land)
+def test_after_its_time_everything_is_looked_at_again(agents: AgentWorld, clock: Clock) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home), clock=clock)
+    first = warm(catalogs, agents)
     clock.now += 299
-    assert ask(catalogs, land) is first
+    assert ask(catalogs, agents) is first
     clock.now += 2
-    second = ask(catalogs, land)
+    second = ask(catalogs, agents)
     assert second is not first
-    assert ask(catalogs, land) is second
+    assert ask(catalogs, agents) is second
 
 
 @pytest.mark.req("S4-32")
-def test_how_long_is_ones_own_choice(land: Land, clock: Clock) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home), ttl=5, clock=clock)
-    first = warm(catalogs, land)
+def test_how_long_is_ones_own_choice(agents: AgentWorld, clock: Clock) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home), ttl=5, clock=clock)
+    first = warm(catalogs, agents)
     clock.now += 6
-    assert ask(catalogs, land) is not first
+    assert ask(catalogs, agents) is not first
 
 
 @pytest.mark.req("S4-35")
-def test_a_directory_is_the_same_in_every_spelling(land: Land) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home))
-    first = warm(catalogs, land)
-    assert catalogs.get(f"{land.project}/./", land.env, config_of(land)) is first
+def test_a_directory_is_the_same_in_every_spelling(agents: AgentWorld) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home))
+    first = warm(catalogs, agents)
+    assert catalogs.get(f"{agents.project}/./", agents.env, config_of(agents)) is first
 
 
 @pytest.mark.req("S4-32")
-def test_two_directories_have_their_own(land: Land) -> None:
-    write(land.locals, "a")
-    other = land.project.parent / "other"
+def test_two_directories_have_their_own(agents: AgentWorld) -> None:
+    write(agents.locals, "a")
+    other = agents.project.parent / "other"
     write(other / ".claude" / "agents", "b")
-    catalogs, config = Catalogs(str(land.home)), config_of(land)
-    settled(lambda: catalogs.get(str(land.project), land.env, config))
-    settled(lambda: catalogs.get(str(other), land.env, config))
-    assert list(catalogs.get(str(land.project), land.env, config).ranked) == ["a"]
-    assert list(catalogs.get(str(other), land.env, config).ranked) == ["b"]
+    catalogs, config = Catalogs(str(agents.home)), config_of(agents)
+    settled(lambda: catalogs.get(str(agents.project), agents.env, config))
+    settled(lambda: catalogs.get(str(other), agents.env, config))
+    assert list(catalogs.get(str(agents.project), agents.env, config).ranked) == ["a"]
+    assert list(catalogs.get(str(other), agents.env, config).ranked) == ["b"]
 
 
-def test_another_user_has_other_agents(land: Land) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home))
-    warm(catalogs, land)
-    moved = land.user.parent / "moved"
+def test_another_user_has_other_agents(agents: AgentWorld) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home))
+    warm(catalogs, agents)
+    moved = agents.user.parent / "moved"
     write(moved / "agents", "b")
-    env = {**land.env, "CLAUDE_CONFIG_DIR": str(moved)}
-    assert list(catalogs.get(str(land.project), env, config_of(land)).ranked) == ["b"]
+    env = {**agents.env, "CLAUDE_CONFIG_DIR": str(moved)}
+    assert list(catalogs.get(str(agents.project), env, config_of(agents)).ranked) == ["b"]
 
 
 @pytest.mark.req("S4-35")
-def test_what_is_invalidated_is_made_again(land: Land) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home))
-    first = warm(catalogs, land)
+def test_what_is_invalidated_is_made_again(agents: AgentWorld) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home))
+    first = warm(catalogs, agents)
     catalogs.invalidate("/elsewhere")
-    assert ask(catalogs, land) is first
-    catalogs.invalidate(f"{land.project}/")
-    second = ask(catalogs, land)
+    assert ask(catalogs, agents) is first
+    catalogs.invalidate(f"{agents.project}/")
+    second = ask(catalogs, agents)
     assert second is not first
     catalogs.invalidate()
-    assert ask(catalogs, land) is not second
+    assert ask(catalogs, agents) is not second
 
 
 @pytest.mark.req("S4-18", "S4-35")
-def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(land: Land) -> None:
-    write(land.globals, "a", tags=["x"])
-    write(land.locals, "a", tags=["x"])
-    catalogs, config = Catalogs(str(land.home)), config_of(land)
-    warm(catalogs, land)
-    table = table_of(catalogs.get(str(land.project), land.env, config), Approvals(config))
+def test_one_call_gives_a_table_and_whoever_changes_it_spoils_nobody_elses(agents: AgentWorld) -> None:
+    write(agents.globals, "a", tags=["x"])
+    write(agents.locals, "a", tags=["x"])
+    catalogs, config = Catalogs(str(agents.home)), config_of(agents)
+    warm(catalogs, agents)
+    table = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config))
     assert (table["total_count"], table["by_tags"], len(table["overrides"])) == (1, {"x": ["a"]}, 1)
     table["by_name"].clear()
     table["overrides"][0]["name"] = "spoiled"
-    again = table_of(catalogs.get(str(land.project), land.env, config), Approvals(config))
+    again = table_of(catalogs.get(str(agents.project), agents.env, config), Approvals(config))
     assert list(again["by_name"]) == ["a"]
     assert again["overrides"][0]["name"] == "a"
 
 
 @pytest.mark.req("S4-35")
-def test_a_failure_is_not_kept(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(land.globals, "a")
-    catalogs = Catalogs(str(land.home))
+def test_a_failure_is_not_kept(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(agents.globals, "a")
+    catalogs = Catalogs(str(agents.home))
     with monkeypatch.context() as patched:
         patched.setattr(cache, "discover", _fail)
         with pytest.raises(OSError, match="the disk is on fire"):
-            ask(catalogs, land)
-    assert list(ask(catalogs, land).ranked) == ["a"]
+            ask(catalogs, agents)
+    assert list(ask(catalogs, agents).ranked) == ["a"]
 
 
 def _fail(*_: object) -> Catalog:
     raise OSError("the disk is on fire")
 
 
-def test_what_another_configuration_says_counts_though_no_file_has_changed(land: Land) -> None:
+def test_what_another_configuration_says_counts_though_no_file_has_changed(agents: AgentWorld) -> None:
     """A file may be changed after it was read and before it was looked at: the configuration itself decides."""
-    file = land.config('[agents.one]\npath = "/bin/true"\n')
-    catalogs, before = Catalogs(str(land.home)), config_of(land)
+    file = agents.config('[agents.one]\npath = "/bin/true"\n')
+    catalogs, before = Catalogs(str(agents.home)), config_of(agents)
     file.write_text('[agents.two]\npath = "/bin/true"\n')
-    settled(lambda: catalogs.get(str(land.project), land.env, before))
-    assert list(ask(catalogs, land).ranked) == ["two"]
+    settled(lambda: catalogs.get(str(agents.project), agents.env, before))
+    assert list(ask(catalogs, agents).ranked) == ["two"]
 
 
-def test_only_so_many_directories_are_kept(land: Land, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_directories_are_kept(agents: AgentWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "MOST_CATALOGS", 2)
-    write(land.globals, "a")
-    catalogs, config = Catalogs(str(land.home)), config_of(land)
+    write(agents.globals, "a")
+    catalogs, config = Catalogs(str(agents.home)), config_of(agents)
 
     def get(name: str) -> Catalog:
-        return catalogs.get(str(land.project.parent / name), land.env, config)
+        return catalogs.get(str(agents.project.parent / name), agents.env, config)
 
     one = settled(lambda: get("one"))
     two = settled(lambda: get("two"))
@@ -244,15 +244,15 @@ def test_only_so_many_directories_are_kept(land: Land, monkeypatch: pytest.Monke
     assert get("two") is not two
 
 
-def test_many_threads_get_what_is_right(land: Land) -> None:
-    write(land.globals, "a")
-    catalogs, config = Catalogs(str(land.home)), config_of(land)
+def test_many_threads_get_what_is_right(agents: AgentWorld) -> None:
+    write(agents.globals, "a")
+    catalogs, config = Catalogs(str(agents.home)), config_of(agents)
     found: list[list[str]] = []
 
     def look() -> None:
         for _ in range(20):
-            found.append(list(catalogs.get(str(land.project), land.env, config).ranked))
-            catalogs.invalidate(str(land.project))
+            found.append(list(catalogs.get(str(agents.project), agents.env, config).ranked))
+            catalogs.invalidate(str(agents.project))
 
     threads = [threading.Thread(target=look) for _ in range(8)]
     for thread in threads:
@@ -276,15 +276,15 @@ def test_what_is_printed_is_one_line_that_steers_no_terminal() -> None:
 class Meddler:
     """Changes one thing at a time, of all that a catalog may depend on."""
 
-    def __init__(self, land: Land, seed: int) -> None:
-        self._land = land
+    def __init__(self, agents: AgentWorld, seed: int) -> None:
+        self._land = agents
         self._random = random.Random(seed)
         self._folders = [
-            land.globals,
-            land.locals,
-            land.library,
-            land.globals / "team",
-            land.project / "sub/.claude/agents",
+            agents.globals,
+            agents.locals,
+            agents.library,
+            agents.globals / "team",
+            agents.project / "sub/.claude/agents",
         ]
 
     def __call__(self) -> str:
@@ -332,16 +332,16 @@ class Meddler:
 
 @pytest.mark.req("S4-33", "S4-35")
 @pytest.mark.parametrize("seed", range(6))
-def test_cached_catalog_is_current_after_any_change(land: Land, seed: int) -> None:
-    (land.project / "sub").mkdir()
-    where, home = str(land.project / "sub"), str(land.home)
-    meddle, catalogs, given = Meddler(land, seed), Catalogs(home), 0
+def test_cached_catalog_is_current_after_any_change(agents: AgentWorld, seed: int) -> None:
+    (agents.project / "sub").mkdir()
+    where, home = str(agents.project / "sub"), str(agents.home)
+    meddle, catalogs, given = Meddler(agents, seed), Catalogs(home), 0
     for number in range(60):
         done = meddle()
-        config = load(where, home, land.env)
-        fresh = render(table_of(discover(where, land.env, home, config), Approvals(config)))
-        assert render(table_of(catalogs.get(where, land.env, config), Approvals(config))) == fresh, (number, done)
+        config = load(where, home, agents.env)
+        fresh = render(table_of(discover(where, agents.env, home, config), Approvals(config)))
+        assert render(table_of(catalogs.get(where, agents.env, config), Approvals(config))) == fresh, (number, done)
         if number % 10 == 0:
-            catalog = settled(lambda: catalogs.get(where, land.env, load(where, home, land.env)))
-            given += catalogs.get(where, land.env, config) is catalog
+            catalog = settled(lambda: catalogs.get(where, agents.env, load(where, home, agents.env)))
+            given += catalogs.get(where, agents.env, config) is catalog
     assert given, "nothing was ever kept"

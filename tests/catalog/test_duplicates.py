@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from catalog.writing import put
+from catalog.definition_writing import put
 
 from hocket.catalog.entries import LIBRARY, PROJECT, Scan
 from hocket.catalog.file_probe import FileProbe

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from catalog.writing import put
+from catalog.definition_writing import put
 
 from hocket.catalog import files
 from hocket.catalog.entries import LIBRARY, PROJECT, Problem, Scan
@@ -252,7 +252,7 @@ def test_retired_files_are_hidden_and_it_is_told_whether_the_cli_hides_them_too(
         (b"---\nx: 1\nname: a:b\ndescription: d\n---\n", 3, "colon"),
         (b"---\nname: a\ndescription: d\nhooks: 5\n---\n", 4, "hooks"),
         (b"---\nname: a\ndescription: one\ntwo\n---\n", 4, "is not YAML"),
-        (b"---\n- a\n---\n", 2, "not a list of keys"),
+        (b"---\n- a\n---\n", 2, "is not a mapping"),
     ],
 )
 def test_a_file_that_is_no_definition_is_skipped_with_its_reason_and_the_rest_goes_on(

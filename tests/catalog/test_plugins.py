@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.plugged import ALPHA, User, head, put
+from catalog.plugin_user import ALPHA, User, head, put
 
 from hocket.catalog.entries import PLUGIN, SearchedPlace
 from hocket.catalog.plugins import definition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from catalog.land import Land, write
+from catalog.agent_world import AgentWorld, write
 
 from hocket.catalog.discovery import require_agents
 from hocket.errors import GlobalAgentsDirectoryMissing, NoAgentsFound
@@ -14,12 +14,12 @@ Counts = tuple[int, int, int]
 
 
 @pytest.fixture
-def land(tmp_path: Path) -> Land:
-    return Land(tmp_path)
+def agents(tmp_path: Path) -> AgentWorld:
+    return AgentWorld(tmp_path)
 
 
-def counts(land: Land) -> Counts:
-    table = land.table()
+def counts(agents: AgentWorld) -> Counts:
+    table = agents.table()
     return table["total_count"], table["global_count"], table["project_local_count"]
 
 
@@ -32,131 +32,131 @@ def define(folder: Path, *names: str) -> None:
 
 
 @pytest.mark.req("S4-27")
-def test_globals_alone(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect", "security-auditor")
-    assert counts(land) == (3, 3, 0)
-    assert land.table()["overrides"] == []
+def test_globals_alone(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
+    assert counts(agents) == (3, 3, 0)
+    assert agents.table()["overrides"] == []
 
 
 @pytest.mark.req("S4-28")
-def test_globals_and_others_of_the_project(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect", "security-auditor")
-    define(land.locals, "project-engineer", "custom-tool")
-    assert counts(land) == (5, 3, 2)
-    assert land.table()["overrides"] == []
+def test_globals_and_others_of_the_project(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
+    define(agents.locals, "project-engineer", "custom-tool")
+    assert counts(agents) == (5, 3, 2)
+    assert agents.table()["overrides"] == []
 
 
 @pytest.mark.req("S4-29", "S4-19")
-def test_a_collision_is_won_by_the_project(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect", "security-auditor")
-    define(land.locals, "software-architect", "project-engineer")
-    assert counts(land) == (4, 2, 2)
-    table = land.table()
+def test_a_collision_is_won_by_the_project(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
+    define(agents.locals, "software-architect", "project-engineer")
+    assert counts(agents) == (4, 2, 2)
+    table = agents.table()
     (override,) = table["overrides"]
     assert override["name"] == "software-architect"
-    assert override["project_path"] == str(land.locals / "software-architect.md")
-    assert override["global_path"] == str(land.globals / "software-architect.md")
+    assert override["project_path"] == str(agents.locals / "software-architect.md")
+    assert override["global_path"] == str(agents.globals / "software-architect.md")
     row = table["by_name"]["software-architect"]
     assert (row["location"], row["source"], row["overridden"]) == ("project-local", "project-local-override", True)
 
 
 @pytest.mark.req("S4-30", "S4-09")
-def test_an_empty_folder_of_the_project(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect")
-    land.locals.mkdir(parents=True)
-    assert counts(land) == (2, 2, 0)
-    assert land.table()["problems"] == []
+def test_an_empty_folder_of_the_project(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect")
+    agents.locals.mkdir(parents=True)
+    assert counts(agents) == (2, 2, 0)
+    assert agents.table()["problems"] == []
 
 
 @pytest.mark.req("S4-31", "S4-04")
-def test_what_is_deprecated_does_not_count_in_either_place(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect")
-    define(land.locals, "project-engineer")
-    write(land.globals, "old-tool", file="old-tool.md.deprecated")
-    write(land.locals, "legacy-agent", file="legacy-agent.md.deprecated")
-    assert counts(land) == (3, 2, 1)
-    assert {"old-tool", "legacy-agent"}.isdisjoint(land.table()["by_name"])
+def test_what_is_deprecated_does_not_count_in_either_place(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect")
+    define(agents.locals, "project-engineer")
+    write(agents.globals, "old-tool", file="old-tool.md.deprecated")
+    write(agents.locals, "legacy-agent", file="legacy-agent.md.deprecated")
+    assert counts(agents) == (3, 2, 1)
+    assert {"old-tool", "legacy-agent"}.isdisjoint(agents.table()["by_name"])
 
 
 # --- The six situations -------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("S4-21", "S4-08")
-def test_a_project_without_claudes_folder_has_the_globals_and_no_problem(land: Land) -> None:
-    define(land.globals, "a")
-    assert counts(land) == (1, 1, 0)
-    assert land.table()["problems"] == []
+def test_a_project_without_claudes_folder_has_the_globals_and_no_problem(agents: AgentWorld) -> None:
+    define(agents.globals, "a")
+    assert counts(agents) == (1, 1, 0)
+    assert agents.table()["problems"] == []
 
 
 @pytest.mark.req("S4-22", "S4-08")
-def test_a_project_whose_claude_folder_has_no_agents_is_nothing_special(land: Land) -> None:
-    define(land.globals, "a")
-    (land.project / ".claude").mkdir()
-    assert counts(land) == (1, 1, 0)
-    assert land.table()["problems"] == []
+def test_a_project_whose_claude_folder_has_no_agents_is_nothing_special(agents: AgentWorld) -> None:
+    define(agents.globals, "a")
+    (agents.project / ".claude").mkdir()
+    assert counts(agents) == (1, 1, 0)
+    assert agents.table()["problems"] == []
 
 
 @pytest.mark.req("S4-23")
-def test_both_places_without_a_collision_are_all_there(land: Land) -> None:
-    define(land.globals, "software-architect", "data-pipeline-architect", "security-auditor")
-    define(land.locals, "project-engineer", "custom-linter")
-    table = land.table()
-    assert counts(land) == (5, 3, 2)
+def test_both_places_without_a_collision_are_all_there(agents: AgentWorld) -> None:
+    define(agents.globals, "software-architect", "data-pipeline-architect", "security-auditor")
+    define(agents.locals, "project-engineer", "custom-linter")
+    table = agents.table()
+    assert counts(agents) == (5, 3, 2)
     assert len(table["by_name"]) == 5
     assert table["shadowed"] == []
 
 
 @pytest.mark.req("S4-24")
-def test_an_agent_of_the_project_alone_is_the_projects(land: Land) -> None:
-    define(land.globals, "a")
-    define(land.locals, "project-engineer")
-    row = land.table()["by_name"]["project-engineer"]
+def test_an_agent_of_the_project_alone_is_the_projects(agents: AgentWorld) -> None:
+    define(agents.globals, "a")
+    define(agents.locals, "project-engineer")
+    row = agents.table()["by_name"]["project-engineer"]
     assert (row["location"], row["source"]) == ("project-local", "project-local-only")
 
 
 @pytest.mark.req("S4-25")
-def test_nothing_anywhere_is_an_error_that_says_where_was_looked_and_what_to_do(land: Land) -> None:
-    land.globals.mkdir(parents=True)
-    found = land.catalog()
+def test_nothing_anywhere_is_an_error_that_says_where_was_looked_and_what_to_do(agents: AgentWorld) -> None:
+    agents.globals.mkdir(parents=True)
+    found = agents.catalog()
     assert found.ranked == {}
     with pytest.raises(NoAgentsFound) as raised:
         require_agents(found)
     message, hint = raised.value.message, raised.value.hint or ""
-    assert f"global: {land.globals} (empty)" in message
-    assert f"project: {land.locals} (missing)" in message
+    assert f"global: {agents.globals} (empty)" in message
+    assert f"project: {agents.locals} (missing)" in message
     assert [hint.count(f"{number}. ") for number in (1, 2, 3)] == [1, 1, 1]
     assert "help" in hint
 
 
 @pytest.mark.req("S4-25")
-def test_files_that_do_not_count_are_nothing_either(land: Land) -> None:
-    land.globals.mkdir(parents=True)
-    (land.globals / "broken.md").write_text("no head at all")
+def test_files_that_do_not_count_are_nothing_either(agents: AgentWorld) -> None:
+    agents.globals.mkdir(parents=True)
+    (agents.globals / "broken.md").write_text("no head at all")
     with pytest.raises(NoAgentsFound):
-        require_agents(land.catalog())
+        require_agents(agents.catalog())
 
 
 @pytest.mark.req("S4-25")
 @pytest.mark.parametrize("place", ["globals", "locals", "library"])
-def test_one_agent_in_any_place_is_enough(land: Land, place: str) -> None:
-    define(getattr(land, place), "a")
-    require_agents(land.catalog())
+def test_one_agent_in_any_place_is_enough(agents: AgentWorld, place: str) -> None:
+    define(getattr(agents, place), "a")
+    require_agents(agents.catalog())
 
 
 @pytest.mark.req("S4-26")
-def test_a_missing_global_folder_is_no_error_unless_one_is_strict(land: Land) -> None:
-    define(land.locals, "a")
-    assert counts(land) == (1, 0, 1)
-    require_agents(land.catalog())
+def test_a_missing_global_folder_is_no_error_unless_one_is_strict(agents: AgentWorld) -> None:
+    define(agents.locals, "a")
+    assert counts(agents) == (1, 0, 1)
+    require_agents(agents.catalog())
     with pytest.raises(GlobalAgentsDirectoryMissing) as raised:
-        land.catalog(strict=True)
-    assert str(land.globals) in raised.value.message
+        agents.catalog(strict=True)
+    assert str(agents.globals) in raised.value.message
     hint = raised.value.hint or ""
     assert [hint.count(f"{number}. ") for number in (1, 2, 3)] == [1, 1, 1]
-    assert f"mkdir -p {land.globals}" in hint
+    assert f"mkdir -p {agents.globals}" in hint
 
 
 @pytest.mark.req("S4-26")
-def test_strict_has_nothing_against_an_empty_folder(land: Land) -> None:
-    land.globals.mkdir(parents=True)
-    assert land.catalog(strict=True).ranked == {}
+def test_strict_has_nothing_against_an_empty_folder(agents: AgentWorld) -> None:
+    agents.globals.mkdir(parents=True)
+    assert agents.catalog(strict=True).ranked == {}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.plugged import put
+from catalog.plugin_user import put
 
 from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.servers import ChosenServers, resolve_servers, servers_for

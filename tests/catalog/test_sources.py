@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from catalog.writing import agent, put
+from catalog.definition_writing import agent, put
 
 from hocket.catalog.entries import GLOBAL, LIBRARY, MANAGED, PROJECT, Found, Scan, SearchedPlace
 from hocket.catalog.file_probe import ABSENT, FileProbe

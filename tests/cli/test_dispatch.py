@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from catalog.land import write
+from catalog.agent_world import write
 from world import Hocket
 
 NAMES = ["a\x1b]0;title\x07b.md", "a\nhint: type this.md", "a\nhocket: all is well.md", "\x9b31m.md"]

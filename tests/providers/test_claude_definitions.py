@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.writing import agent, put
+from catalog.definition_writing import agent, put
 
 from hocket.catalog.entries import PROJECT, entry_of
 from hocket.catalog.files import read_definition

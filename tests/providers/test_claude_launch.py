@@ -218,7 +218,7 @@ def test_a_user_s_word_on_other_sessions_wins() -> None:
 
 
 def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> None:
-    agent = replace(AGENT, trusted=True, strangers=("a", "b"))
+    agent = replace(AGENT, trusted=True, untrusted_servers=("a", "b"))
     own = {"disabledMcpjsonServers": ["b", "c"], "enabledMcpjsonServers": ["a"]}
     made = launch(
         agent,
@@ -248,7 +248,7 @@ def test_servers_above_a_trusted_folder_stay_off_beside_those_of_the_user() -> N
 )
 def test_settings_that_cannot_be_merged_are_refused_with_the_reason(words: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=re.escape(why)):
-        launch(replace(AGENT, trusted=True, strangers=("a",)), LaunchRequest(args=tuple(words)))
+        launch(replace(AGENT, trusted=True, untrusted_servers=("a",)), LaunchRequest(args=tuple(words)))
 
 
 # --- Models ---

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from catalog.writing import agent
+from catalog.definition_writing import agent
 
 from hocket.catalog.files import read_definition
 from hocket.config import PERMISSION_MODES

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from catalog.writing import put
+from catalog.definition_writing import put
 
 from hocket.catalog.entries import Scan
 from hocket.catalog.file_probe import FileProbe

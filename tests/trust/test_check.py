@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.land import Land, write
+from catalog.agent_world import AgentWorld, write
 
 from hocket.catalog.configs import DEFAULTS
 from hocket.catalog.discovery import discover
@@ -30,8 +30,8 @@ HOOKS = {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]}
 SERVERS = [{"trap": {"command": "sh", "args": ["-c", "x"]}}]
 
 
-class Ground(Land):
-    """A land in which things are looked up, refused and approved."""
+class Ground(AgentWorld):
+    """A agents in which things are looked up, refused and approved."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)

@@ -12,7 +12,7 @@ from hocket.workflows.named_chains import survey
 
 
 @pytest.fixture
-def land(tmp_path: Path) -> Path:
+def agents(tmp_path: Path) -> Path:
     for folder in ("p", "bin", "user"):
         (tmp_path / folder).mkdir()
     program = tmp_path / "bin/smith"
@@ -21,15 +21,15 @@ def land(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(land: Path, toml: str) -> dict[str, Any]:
-    (land / "p/hocket.toml").write_text(toml)
-    return survey(str(land / "p"), str(land / "h"), {"PATH": str(land / "bin"), "HOME": str(land / "user")})
+def told(agents: Path, toml: str) -> dict[str, Any]:
+    (agents / "p/hocket.toml").write_text(toml)
+    return survey(str(agents / "p"), str(agents / "h"), {"PATH": str(agents / "bin"), "HOME": str(agents / "user")})
 
 
-def test_variables_of_arguments_prompts_and_files_are_named_once(land: Path) -> None:
+def test_variables_of_arguments_prompts_and_files_are_named_once(agents: Path) -> None:
     first = '{ agent = "smith", args = ["${A}", "${B}"], prompt = "${A} ${C}" }'
     second = '{ agent = "smith", prompt_file = "${D}" }'
-    (chain,) = told(land, f'[chains.c]\nprompt = "${{Z}}"\nsteps = [{first}, {second}]\n')["chains"]
+    (chain,) = told(agents, f'[chains.c]\nprompt = "${{Z}}"\nsteps = [{first}, {second}]\n')["chains"]
     assert chain["variables"] == ["Z", "A", "B", "C", "D"]
     assert chain["problem"] is None
 
@@ -42,19 +42,19 @@ def test_variables_of_arguments_prompts_and_files_are_named_once(land: Path) -> 
         ('{ agent = "smith", prompt = "{{tsk}}" }', "{{tsk}}"),
     ],
 )
-def test_a_chain_that_would_be_refused_says_why(land: Path, step: str, problem: str) -> None:
-    (chain,) = told(land, f"[chains.c]\nsteps = [{step}]\n")["chains"]
+def test_a_chain_that_would_be_refused_says_why(agents: Path, step: str, problem: str) -> None:
+    (chain,) = told(agents, f"[chains.c]\nsteps = [{step}]\n")["chains"]
     assert problem in chain["problem"]
 
 
-def test_what_a_project_may_not_ask_for_is_a_problem_of_its_file(land: Path) -> None:
-    found = told(land, '[chains.c]\npermission_mode = "bypassPermissions"\nsteps = [{ agent = "smith" }]\n')
+def test_what_a_project_may_not_ask_for_is_a_problem_of_its_file(agents: Path) -> None:
+    found = told(agents, '[chains.c]\npermission_mode = "bypassPermissions"\nsteps = [{ agent = "smith" }]\n')
     assert [chain["name"] for chain in found["chains"]] == ["c"]
     (problem,) = found["problems"]
-    assert problem["path"] == str(land / "p/hocket.toml")
+    assert problem["path"] == str(agents / "p/hocket.toml")
     assert "bypassPermissions" in problem["reason"]
 
 
-def test_a_place_that_is_not_there_is_refused(land: Path) -> None:
+def test_a_place_that_is_not_there_is_refused(agents: Path) -> None:
     with pytest.raises(BadDirectory):
-        survey(str(land / "gone"), str(land / "h"), {})
+        survey(str(agents / "gone"), str(agents / "h"), {})

@@ -1,15 +1,15 @@
 """The values of the domain: agents, specs, events, runs and tasks. Pure; imports nothing of ours but errors."""
 
-from hocket.model.agent import Agent, Definition, DelegationGrant, Vouched
+from hocket.model.agent import Agent, Approval, Definition, DelegationGrant
 from hocket.model.event import Event
 from hocket.model.run import CHANGING, RESULT_LIMIT, Kind, Reason, Run, Status, amount, apply, fold
 from hocket.model.spec import (
     DEFAULT_MARKER,
     RUN_DIRECTORY,
     SESSION,
-    Approval,
     BoundChain,
     Bounds,
+    FolderApproval,
     Grouped,
     Isolation,
     Spec,
@@ -33,6 +33,7 @@ __all__ = [
     "Definition",
     "DelegationGrant",
     "Event",
+    "FolderApproval",
     "Grouped",
     "Isolation",
     "Kind",
@@ -41,7 +42,6 @@ __all__ = [
     "Spec",
     "Status",
     "Step",
-    "Vouched",
     "Worktree",
     "amount",
     "apply",

@@ -23,7 +23,7 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Vouched:
+class Approval:
     """Something of a project that an agent may use only because the user approved it or trusts the folder."""
 
     what: str
@@ -42,7 +42,7 @@ class Vouched:
 
 @dataclass(frozen=True, slots=True)
 class DelegationGrant:
-    """The user's permission for one agent to start another with all that the other may do."""
+    """The user's permission for one agent to start another with all its privileges."""
 
     caller: tuple[str, str | None]
     target: tuple[str, str | None]
@@ -77,10 +77,10 @@ class Agent:
     """The configuration file that defines the alias, if it is one."""
     alias_project: str | None = None
     """The folder whose configuration defines the alias; None for the user's."""
-    strangers: tuple[str, ...] = ()
+    untrusted_servers: tuple[str, ...] = ()
     """Untrusted servers that its CLI would find around a trusted folder."""
     changed: str | None = None
     """The folder, its own or one above, whose approval ended because its content changed."""
-    left_off: tuple[str, ...] = ()
+    disabled: tuple[str, ...] = ()
     """Contents of an untrusted folder, which are disabled."""
-    vouched: tuple[Vouched, ...] = ()
+    approvals: tuple[Approval, ...] = ()

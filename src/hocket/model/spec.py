@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hocket.model.agent import DelegationGrant, Vouched
+from hocket.model.agent import Approval, DelegationGrant
 
 DEFAULT_MARKER = "FORKHESTRA_COMPLETE"
 RUN_DIRECTORY = "\0run"
@@ -64,7 +64,7 @@ class Spec:
     """The name in delegation grants: its alias, else the name in its definition."""
     unvouched: bool = False
     """True if its instructions, or those of an ancestor, come from an untrusted project."""
-    vouched: tuple[Vouched, ...] = ()
+    vouched: tuple[Approval, ...] = ()
     """The approvals that it relies on; checked again before a resume."""
     leave: DelegationGrant | None = None
     """The grant that let its parent start it; checked again before a resume."""
@@ -110,7 +110,7 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class FolderApproval:
     """The approved content of a step's folder, which may change before the step starts."""
 
     settings: str
@@ -139,7 +139,7 @@ class Step:
     bounds: Bounds = Bounds()
     isolation: Isolation | None = None
     """None for a step in the user's directory."""
-    approval: Approval | None = None
+    approval: FolderApproval | None = None
 
 
 @dataclass(frozen=True, slots=True)

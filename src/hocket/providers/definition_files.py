@@ -102,69 +102,39 @@ class Widening(NamedTuple):
 class Definitions(Protocol):
     """Which files describe a CLI's agents, and how to read them. No method touches the disk but through ``Files``."""
 
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The environment variables that decide where its files are."""
-
-    @property
-    def managed_folder(self) -> str:
-        """The machine's own definitions."""
-
-    @property
-    def default_user_folder(self) -> str:
-        """The user's folder as documented, for messages."""
-
-    @property
-    def marker(self) -> str:
-        """Separates the project from the agent's name in a path."""
-
-    @property
-    def largest_file(self) -> int:
-        """Bytes up to which the CLI reads a file."""
-
-    @property
-    def restricted_fields(self) -> tuple[str, ...]:
-        """Fields that start programs or widen permissions."""
-
-    @property
-    def managed_settings(self) -> str: ...
+    variables: tuple[str, ...]
+    """The environment variables that decide where its files are."""
+    managed_folder: str
+    """The machine's own definitions."""
+    default_user_folder: str
+    """The user's folder as documented, for messages."""
+    marker: str
+    """Separates the project from the agent's name in a path."""
+    largest_file: int
+    """Bytes up to which the CLI reads a file."""
+    restricted_fields: tuple[str, ...]
+    """Fields that start programs or widen permissions."""
+    managed_settings: str
 
     def user_folder(self, cwd: str, env: Mapping[str, str]) -> str | None: ...
-
     def project_folder(self, project: str) -> str: ...
-
     def is_definition_path(self, path: str) -> bool: ...
-
     def parse_definition_path(self, path: str) -> tuple[str, str] | None: ...
-
     def end_of(self, content: bytes) -> int | None: ...
-
     def parse(self, content: bytes) -> Head | Fault: ...
-
     def parse_definition(self, content: bytes, path: str, stem: str | None = None) -> Definition: ...
-
     def instructions(self, content: bytes, path: str) -> Head: ...
-
     def with_defaults(self, head: Head, stem: str) -> Head: ...
-
     def complaint(self, head: Head) -> Fault | None: ...
-
     def summary(self, head: Head) -> dict[str, Any]: ...
-
     def cli_fields(self, head: Head) -> dict[str, Any]: ...
-
     def ignored_fields(self, head: Head) -> Iterator[Fault]: ...
-
     def plugin_folder(self, cwd: str, env: Mapping[str, str]) -> str | None: ...
-
     def enabled_plugins(
         self, files: Files, cwd: str, env: Mapping[str, str], root: str | None, *, trusted: bool, managed: str = ...
     ) -> tuple[list[Plugin], list[PathFault]]: ...
-
     def plugin_head(self, head: Head | Fault, content: bytes, plugin: Plugin, name: str) -> Head: ...
-
     def plugin_agent_name(self, head: Head | Fault, stem: str) -> str: ...
-
     def configured_servers(
         self, files: Files, cwd: str, env: Mapping[str, str], roots: Sequence[str], *, trusted: bool
     ) -> tuple[Servers, list[PathFault]]: ...
@@ -173,45 +143,23 @@ class Definitions(Protocol):
 class Privileges(Protocol):
     """What a definition, its arguments or a folder's files ask for. Paths are relative to the folder."""
 
-    @property
-    def config_folder(self) -> str: ...
-
-    @property
-    def settings_files(self) -> tuple[str, ...]: ...
-
-    @property
-    def local_settings(self) -> str: ...
-
-    @property
-    def server_file(self) -> str: ...
-
-    @property
-    def text_folders(self) -> tuple[str, ...]: ...
-
-    @property
-    def instruction_files(self) -> tuple[str, ...]: ...
-
-    @property
-    def requesting_fields(self) -> tuple[str, ...]: ...
+    config_folder: str
+    settings_files: tuple[str, ...]
+    local_settings: str
+    server_file: str
+    text_folders: tuple[str, ...]
+    instruction_files: tuple[str, ...]
+    requesting_fields: tuple[str, ...]
 
     def may_request(self, text: bytes) -> bool: ...
-
     def server_names(self, content: bytes, path: str) -> list[str]: ...
-
     def requested(self, definition: Definition) -> list[str]: ...
-
     def requests(self, definition: Definition, ceiling: str) -> Iterator[Ask]: ...
-
     def requests_in_settings(self, name: str, content: bytes) -> Iterator[Ask]: ...
-
     def permission_mode(self, definition: Definition | None) -> str | None: ...
-
     def with_permission_mode(self, definition: Definition, mode: str) -> Definition: ...
-
     def widening(self, args: Sequence[str], mode: str, before: Sequence[str] = ()) -> Widening | None: ...
-
     def mode_with(self, args: Sequence[str], mode: str) -> str: ...
-
     def without_modes(self, args: Sequence[str]) -> tuple[str, ...]: ...
 
 

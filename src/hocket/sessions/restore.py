@@ -19,7 +19,7 @@ import msgspec
 from hocket import secret_files
 from hocket.errors import DiskLow, NewerStore, StoreError
 from hocket.keeper import files
-from hocket.model import DelegationGrant, Event, Kind, Reason, Spec, Status, Vouched
+from hocket.model import Approval, DelegationGrant, Event, Kind, Reason, Spec, Status
 from hocket.model.task import Handoff, Restore
 from hocket.sessions.home import DATABASE
 from hocket.store import Batch, NewRun, check, open_store, task_files
@@ -153,7 +153,7 @@ def _read_birth(path: Path, turn: Turn | None, written: dict[str, Any]) -> Birth
         allowed_agents=None if (allowed := record.get("allowed_agents")) is None else tuple(allowed),
         known_as=record.get("known_as"),
         unvouched=record.get("unvouched", False),
-        vouched=msgspec.convert(record.get("vouched", ()), tuple[Vouched, ...]),
+        vouched=msgspec.convert(record.get("vouched", ()), tuple[Approval, ...]),
         leave=msgspec.convert(record.get("leave"), DelegationGrant | None),
     )
     data = {"number": int(record["number"]), "kind": Kind.LEAF, "agent": spec.agent, "provider": spec.provider}

@@ -30,7 +30,7 @@ from hocket.config import config_files
 from hocket.config.loading import load
 from hocket.config.settings import AgentConfig, Config, is_wider
 from hocket.errors import BadDefinition, ConfigError, HocketError, NotTrusted
-from hocket.model import Agent, Definition, Vouched
+from hocket.model import Agent, Approval, Definition
 from hocket.providers.defining import CLI_NAMES, DEFINING_PROVIDER, DEFINITIONS, PRIVILEGES
 from hocket.providers.definition_files import REFUSED, Widening
 from hocket.trust.approvals import AgentIdentity, Approvals, not_trusted
@@ -86,8 +86,8 @@ def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Ca
     if found.reads_folder:
         agent = _with_privileges(found, cwd, approvals, catalog)
     if found.alias and found.alias.project:
-        vouched = check_alias(found.name, found.alias, approvals, catalog(), agent)
-        agent = replace(agent, vouched=(*agent.vouched, *vouched))
+        approved = check_alias(found.name, found.alias, approvals, catalog(), agent)
+        agent = replace(agent, approvals=(*agent.approvals, *approved))
     if found.missing is not None:
         raise found.missing
     return agent
@@ -95,22 +95,22 @@ def authorize(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Ca
 
 def _with_privileges(found: UncheckedAgent, cwd: str, approvals: Approvals, catalog: Callable[[], Catalog]) -> Agent:
     agent, alias, definition = found.agent, found.alias, found.agent.definition
-    vouched: tuple[Vouched, ...] = ()
+    approved: tuple[Approval, ...] = ()
     if definition is not None:
         # An alias of the user's that widens privileges is meant for the user's own agent.
         words = (*found.words, found.name) if found.words and widens(alias, approvals) else found.words
         how = reached(words, catalog()) if words else BY_PATH
         own_mode = not (alias and alias.permission_mode)
-        vouched = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
+        approved = check_definition(definition, found.owner, approvals, how, own_mode=own_mode)
     # Settings are read where it works, which a link may put outside of the project.
     place = agent.cwd or cwd
     folders = dict.fromkeys((place, *([found.owner] if found.owner else [])))
     if not all(map(approvals.trusts, folders)):
         disabled = approvals.disabled(place, definition.path if definition else None)
-        return replace(agent, changed=approvals.changed(place), left_off=disabled, vouched=vouched)
+        return replace(agent, changed=approvals.changed(place), disabled=disabled, approvals=approved)
     servers = approvals.untrusted_servers(place)
-    vouched += tuple(Vouched(found.name, one, (_FOLDER_PRIVILEGES,), strangers=servers) for one in folders)
-    return replace(agent, trusted=True, strangers=servers, vouched=vouched)
+    approved += tuple(Approval(found.name, one, (_FOLDER_PRIVILEGES,), strangers=servers) for one in folders)
+    return replace(agent, trusted=True, untrusted_servers=servers, approvals=approved)
 
 
 def check_configuration(approvals: Approvals) -> None:
@@ -175,7 +175,7 @@ def reasons_of(
 
 def check_definition(
     definition: Definition, owner: str | None, approvals: Approvals, how: Reached = BY_PATH, own_mode: bool = True
-) -> tuple[Vouched, ...]:
+) -> tuple[Approval, ...]:
     """Raise NotTrusted unless a definition needs no approval, or has one for its exact content."""
     reasons = reasons_of(definition, owner, approvals, how, own_mode)
     if not reasons or owner is None:
@@ -183,7 +183,7 @@ def check_definition(
     path = definition.path
     if not approvals.lists(owner) and not _was_approved(definition, approvals):
         raise not_trusted(path, reasons.privileges, path, approvals, reasons.replaced)
-    return (Vouched(path, owner, reasons.privileges, reasons.replaced, path, _digest(path, approvals)),)
+    return (Approval(path, owner, reasons.privileges, reasons.replaced, path, _digest(path, approvals)),)
 
 
 def _digest(path: str, approvals: Approvals) -> str | None:
@@ -275,7 +275,7 @@ def widens(alias: AgentConfig | None, approvals: Approvals) -> bool:
 
 def check_alias(
     name: str, alias: AgentConfig, approvals: Approvals, catalog: Catalog, agent: Agent
-) -> tuple[Vouched, ...]:
+) -> tuple[Approval, ...]:
     """Raise NotTrusted unless a project's alias may be used. Privileges mean nothing to a plain program."""
     reasons = reasons_of_alias(alias, approvals, reached((name,), catalog))
     if agent.provider == PROGRAM:
@@ -283,7 +283,7 @@ def check_alias(
     if not reasons or not alias.project:
         return ()
     return _checked(
-        Vouched(f'{alias.source}: agent "{name}"', alias.project, reasons.privileges, reasons.replaced), approvals
+        Approval(f'{alias.source}: agent "{name}"', alias.project, reasons.privileges, reasons.replaced), approvals
     )
 
 
@@ -316,7 +316,7 @@ def widening_of(agent: Agent, args: Sequence[str], mode: str, before: Sequence[s
 
 def check_arguments(
     given: ConfiguredArguments, agent: Agent, default_mode: str, approvals: Approvals
-) -> tuple[Vouched, ...]:
+) -> tuple[Approval, ...]:
     """Raise NotTrusted if an untrusted project gives a CLI an argument by which it could do more."""
     if agent.provider == PROGRAM or given.project is None:
         return ()
@@ -324,28 +324,28 @@ def check_arguments(
     found = widening_of(agent, given.args, mode, given.before)
     if not found:
         return ()
-    return _checked(Vouched(given.where, given.project, (f"{found.argument}, which {found.reason}",)), approvals)
+    return _checked(Approval(given.where, given.project, (f"{found.argument}, which {found.reason}",)), approvals)
 
 
 # --- Later checks -------------------------------------------------------------------------------------------
 
 
-def _checked(vouched: Vouched, approvals: Approvals) -> tuple[Vouched]:
+def _checked(approval: Approval, approvals: Approvals) -> tuple[Approval]:
     """Raise NotTrusted unless the folder is trusted."""
-    if not approvals.trusts(vouched.folder):
-        target = approvals.changed(vouched.folder) or vouched.folder
-        raise not_trusted(vouched.what, vouched.wishes, target, approvals, vouched.replaced)
-    return (vouched,)
+    if not approvals.trusts(approval.folder):
+        target = approvals.changed(approval.folder) or approval.folder
+        raise not_trusted(approval.what, approval.wishes, target, approvals, approval.replaced)
+    return (approval,)
 
 
-def check_again(vouched: Vouched, approvals: Approvals) -> None:
+def check_again(approval: Approval, approvals: Approvals) -> None:
     """Raise NotTrusted unless an approval that a run relied on still holds."""
-    if vouched.file is None:
-        _checked(vouched, approvals)
-    elif not approvals.lists(vouched.folder):
-        _check_file_again(vouched, vouched.file, approvals)
-    if vouched.strangers is not None:
-        check_untrusted_servers(vouched.what, vouched.folder, vouched.strangers, approvals)
+    if approval.file is None:
+        _checked(approval, approvals)
+    elif not approvals.lists(approval.folder):
+        _check_file_again(approval, approval.file, approvals)
+    if approval.strangers is not None:
+        check_untrusted_servers(approval.what, approval.folder, approval.strangers, approvals)
 
 
 def check_untrusted_servers(what: str, folder: str, known: Collection[str], approvals: Approvals) -> None:
@@ -357,10 +357,10 @@ def check_untrusted_servers(what: str, folder: str, known: Collection[str], appr
         )
 
 
-def _check_file_again(vouched: Vouched, file: str, approvals: Approvals) -> None:
+def _check_file_again(approval: Approval, file: str, approvals: Approvals) -> None:
     if not approvals.trusts_file(file):
-        raise not_trusted(vouched.what, vouched.wishes, file, approvals, vouched.replaced)
-    if _digest(file, approvals) != vouched.sha256:
+        raise not_trusted(approval.what, approval.wishes, file, approvals, approval.replaced)
+    if _digest(file, approvals) != approval.sha256:
         raise NotTrusted(
             f"{file} has changed, and its earlier content is no longer approved",
             "start a new run, which uses the approved content",

@@ -45,7 +45,7 @@ class Cover:
     def folder(self, folder: str) -> bytes:
         """Return everything in a folder that an approval covers, as one text; empty if there is nothing.
 
-        An empty text can be approved too: whatever is added later is then a change.
+        An empty text can be approved too: anything added later is then a change.
         """
         return joined(self.parts(folder))
 
@@ -179,7 +179,10 @@ def above(folder: str) -> list[str]:
 
 
 def _main_working_tree(folder: str) -> str | None:
-    """Return the main working tree of a worktree, whose local settings the CLI reads too."""
+    """Return the main working tree of a worktree, whose local settings the CLI reads too.
+
+    Unlike discovery it needs no link back to the worktree, so that an approval rather covers too much.
+    """
     with suppress(OSError, ValueError, NotTrusted):
         link = read_bounded(os.path.join(folder, ".git"), 4096, NotTrusted) or b""
         if not link.startswith(b"gitdir:"):

@@ -31,13 +31,13 @@ from hocket.model import (
     RUN_DIRECTORY,
     SESSION,
     Agent,
+    Approval,
     BoundChain,
     Bounds,
     Grouped,
     Isolation,
     Spec,
     Step,
-    Vouched,
     stages,
 )
 from hocket.providers import PROVIDERS
@@ -179,7 +179,7 @@ class _Finding:
         self._agents: dict[str, Agent] = {}
         self._environments: dict[str, Mapping[str, str]] = {}
         self._told = set[str]()
-        self.mode: tuple[Vouched, ...] = ()
+        self.mode: tuple[Approval, ...] = ()
         """The project that gives every agent of the request a wider permission mode than the user does."""
         self._grants: dict[tuple[object, ...], tuple[Agent, GrantedAgent]] = {}
         self.repository = cache(lambda cwd: find_repository(cwd, Git(request.environment, cwd, approvals.trusts)))
@@ -331,7 +331,7 @@ def _options(request: StartRequest, chain: ChainConfig | None, config: Config) -
     )
 
 
-def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Vouched, ...]:
+def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Config) -> tuple[Approval, ...]:
     """The project's file, found to be trusted, that gives a wider permission mode than the user does, if one does."""
     if chain is not None and chain.permission_mode is not None:
         speaker, mode, folder = f'{chain.source}: chain "{chain.name}"', chain.permission_mode, chain.project
@@ -340,7 +340,7 @@ def _project_mode(request: StartRequest, chain: ChainConfig | None, config: Conf
         speaker, mode, folder = f"{file}: [claude]", config.claude.permission_mode, os.path.dirname(file)
     if folder is None or not is_wider(mode, config.ceiling):
         return ()
-    return (Vouched(speaker, folder, (f"permission mode {mode}",)),)
+    return (Approval(speaker, folder, (f"permission mode {mode}",)),)
 
 
 def _on_question(request: StartRequest, chain: ChainConfig | None) -> str | None:
@@ -387,7 +387,7 @@ def _step(
             options = replace(options, own_branch=True)
             agent = in_a_worktree(agent, find.approvals)
             place = find.repository(cwd)
-            kept_off = agent.strangers if agent.trusted else None
+            kept_off = agent.untrusted_servers if agent.trusted else None
             isolation = Isolation(place.repository, place.inside, strangers=kept_off)
         made = partial(_spec, wish, request=request, find=find, options=options, task=task)
         spec = made(agent)
@@ -461,7 +461,7 @@ def _spec(
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
         known_as=granted.known_as,
         unvouched=granted.untrusted,
-        vouched=() if agent.provider == PROGRAM else (*agent.vouched, *by_args, *find.mode),
+        vouched=() if agent.provider == PROGRAM else (*agent.approvals, *by_args, *find.mode),
         leave=granted.leave,
     )
 
@@ -491,16 +491,16 @@ def _lists(agent: Agent) -> dict[str, str]:
 
 
 def _trust_notice(agent: Agent, cwd: str) -> str | None:
-    """What an agent does without because nobody vouches for the folder that it works in."""
+    """Tell what is disabled because the agent's folder is not trusted."""
     if agent.changed:
         why, folder = f"{agent.changed} has changed since it was approved", agent.changed
-    elif agent.left_off:
+    elif agent.disabled:
         folder = agent.cwd or cwd
         why = f"{folder} is not trusted"
     else:
         return None
-    left_off = ", ".join(agent.left_off) or "what it brings along"
-    return f"{why}, so Claude works without {left_off}; to look at it and approve it: {approve_command(folder)}"
+    disabled = ", ".join(agent.disabled) or "its settings"
+    return f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
 
 
 def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from hocket.config.settings import approve_command
 from hocket.errors import NotTrusted, UsageError
-from hocket.model import Agent, Approval, Spec, Step, Worktree
+from hocket.model import Agent, FolderApproval, Spec, Step, Worktree
 from hocket.trust.approvals import Approvals
 from hocket.trust.folder_contents import Cover, above, outside, servers_written_in
 from hocket.workflows.worktrees import FOLDER
@@ -27,7 +27,7 @@ def in_a_worktree(agent: Agent, approvals: Approvals) -> Agent:
     if not agent.trusted:
         return agent
     around = approvals.untrusted_servers(place_of_worktrees(approvals.home)) if approvals.home else ()
-    return replace(agent, strangers=tuple(sorted({*agent.strangers, *around})))
+    return replace(agent, untrusted_servers=tuple(sorted({*agent.untrusted_servers, *around})))
 
 
 def place_of_worktrees(home: str) -> str:
@@ -36,8 +36,8 @@ def place_of_worktrees(home: str) -> str:
 
 
 def untrusted(agent: Agent) -> Agent:
-    vouched = tuple(one for one in agent.vouched if one.strangers is None)
-    return replace(agent, trusted=False, strangers=(), vouched=vouched)
+    approved = tuple(one for one in agent.approvals if one.strangers is None)
+    return replace(agent, trusted=False, untrusted_servers=(), approvals=approved)
 
 
 def approval_of(
@@ -48,7 +48,7 @@ def approval_of(
     unapproved: Callable[[], Spec],
     *,
     isolated: bool,
-) -> Approval | None:
+) -> FolderApproval | None:
     """What a step has to be compared with whenever it starts; None if it relies on no approval.
 
     Who vouches for a folder and all that comes to be in it vouches for its commits as well; an approval is one of the
@@ -67,7 +67,7 @@ def approval_of(
     )
     spec, around = unapproved(), above(trees) if isolated else outside(cwd)
     without = replace(spec, notices=(*spec.notices, others))
-    return Approval(fingerprint(cwd), servers_written_in(around), approvals.cover.users, without)
+    return FolderApproval(fingerprint(cwd), servers_written_in(around), approvals.cover.users, without)
 
 
 def approved_anew(step: Step, home: str) -> Step:
@@ -115,7 +115,7 @@ def folder(step: Step, tree: Worktree) -> str:
     return os.path.join(tree.path, inside) if inside else tree.path
 
 
-def _has(cwd: str, relied_on: Approval) -> bool:
+def _has(cwd: str, relied_on: FolderApproval) -> bool:
     """Whether a folder brings along what was approved, and those around it what they did."""
     try:
         is_own = Cover(relied_on.users).fingerprint(cwd) == relied_on.settings

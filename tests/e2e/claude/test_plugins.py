@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from catalog.plugged import ALPHA, User, head, put
+from catalog.plugin_user import ALPHA, User, head, put
 from e2e.claude.setup import ENVIRONMENT, ClaudeSetup, real_cli, says
 from patience import PATIENCE
 

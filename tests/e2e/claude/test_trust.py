@@ -202,8 +202,8 @@ def test_one_line_says_what_an_untrusted_folder_does_without(claude: ClaudeSetup
     for chain, agents in (("claude", 1), ("claude:2", 2), ("diver -> claude", 2)):
         (notice,) = said(chain, agents)
         assert notice == (
-            f"{hocket.cwd} is not trusted, so Claude works without CLAUDE.md, .claude/agents, .claude/skills;"
-            f" to look at it and approve it: hocket trust {hocket.cwd}"
+            f"{hocket.cwd} is not trusted: disabled CLAUDE.md, .claude/agents, .claude/skills;"
+            f" to review and approve it: hocket trust {hocket.cwd}"
         )
     assert hocket("trust", "--yes").returncode == 0
     assert said("claude", 1) == []

@@ -256,7 +256,7 @@ _FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "background": _flag,
     "isolation": _one_of("worktree", "remote"),
 }
-restricted_fields = ("hooks", "mcpServers", "permissionMode")
+restricted_fields: tuple[str, ...] = ("hooks", "mcpServers", "permissionMode")
 """Fields that start programs or widen permissions, so that only some sources may use them."""
 
 

@@ -38,7 +38,7 @@ _QUESTIONS = {"deny": ("--permission-prompts", "none"), "ask": _ASK, "fail": _AS
 def launch(agent: Agent, request: LaunchRequest) -> Launch:
     """Arguments of the user come last, so that they override ours."""
     given, own_settings = launch_settings.split(agent.name, (*agent.args, *request.args))
-    settings = launch_settings.merged(agent.name, own_settings, request.cross_session, agent.strangers)
+    settings = launch_settings.merged(agent.name, own_settings, request.cross_session, agent.untrusted_servers)
     echo = (_ECHO,) if settings[wire_names.CROSS_SESSION] != CROSS_SESSION[0] else ()
     if any(argument.startswith(_FORMATS) for argument in given):
         request, echo = replace(request, own_server=None), ()  # Neither works in another format.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from hocket.errors import UsageError
 
-variables = ("HOME", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_PLUGIN_CACHE_DIR")
+variables: tuple[str, ...] = ("HOME", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_PLUGIN_CACHE_DIR")
 """The environment variables that decide where its files are."""
 managed_folder = "/etc/claude-code/.claude/agents"
 default_user_folder = "~/.claude/agents"

@@ -38,7 +38,7 @@ __all__ = [
 # --- Definitions --------------------------------------------------------------------------------------------
 
 _MODE_KEY = "permissionMode"
-requesting_fields = ("hooks", "mcpServers", _MODE_KEY, "allowedMcpServers")
+requesting_fields: tuple[str, ...] = ("hooks", "mcpServers", _MODE_KEY, "allowedMcpServers")
 """Fields of a definition by which it may ask for privileges."""
 
 
@@ -83,11 +83,17 @@ def with_permission_mode(definition: Definition, mode: str) -> Definition:
 config_folder = ".claude"
 local_settings = ".claude/settings.local.json"
 server_file = PROJECT_FILE
-settings_files = (".claude/settings.json", local_settings, server_file)
+settings_files: tuple[str, ...] = (".claude/settings.json", local_settings, server_file)
 """Files by which a folder can make the CLI run programs."""
-text_folders = (".claude/agents", ".claude/commands", ".claude/skills")
+text_folders: tuple[str, ...] = (".claude/agents", ".claude/commands", ".claude/skills")
 """Folders of Markdown files that may ask for privileges in their frontmatter."""
-instruction_files = ("CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", ".claude/rules", *text_folders)
+instruction_files: tuple[str, ...] = (
+    "CLAUDE.md",
+    "CLAUDE.local.md",
+    ".claude/CLAUDE.md",
+    ".claude/rules",
+    *text_folders,
+)
 """What the CLI reads in a trusted folder only. It runs nothing, so no approval covers it."""
 _REQUESTING_WORDS = (b"hooks", b"mcpServers", b"permissionMode", b"allowed-tools", b"\\")
 """Text without any of these asks for nothing; a backslash could escape any of them."""

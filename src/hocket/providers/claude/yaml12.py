@@ -1,12 +1,7 @@
-"""YAML as the CLI reads it: a text in, one mapping of plain values out.
+"""YAML 1.2 as the CLI reads it: a text in, one mapping of plain values out.
 
-libyaml reads YAML 1.1 and more than its rules allow; the CLI reads YAML 1.2 and stricter. So the parser's events are
-taken, not its values, and what the CLI would refuse is refused here. How much is forgiven is decided in
-``frontmatter``.
-
-Values are built from the events one after the other, never by PyYAML's own recursion, which a few thousand brackets
-bring down: nesting and aliases are counted while they are read. Nesting ends the reading at once, because libyaml's
-own time grows with its square; measured, nothing else in 64 kB costs it more than a few milliseconds.
+libyaml reads YAML 1.1 and is more lenient, so values are built from its events, and what the CLI refuses is refused
+here. Nesting and aliases are counted while reading; PyYAML's own constructor recurses and could be crashed.
 """
 
 from __future__ import annotations
@@ -19,14 +14,14 @@ from typing import Any, NamedTuple
 
 MAX_NESTING = 20
 MAX_EXPANSION = 1000
-"""What all aliases of a text may stand for, in nodes; a long text counts as several."""
-MAX_EXPANSION_OF_CLAUDE = 8_500_000
-"""As measured: beyond about this much the CLI does not load a file either."""
+"""Nodes that all aliases of a text may expand to; a long scalar counts as several."""
+MAX_EXPANSION_OF_CLI = 8_500_000
+"""Beyond this the CLI does not load a file either (measured)."""
 _TEXT_OF_ONE_NODE = 100
 
 
 class Unusable(Exception):
-    """A text that cannot be read: the line within it, from 0, and why."""
+    """A text that cannot be read: the line, from 0, and the reason."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)
@@ -35,31 +30,31 @@ class Unusable(Exception):
 
 
 class TooMuch(Unusable):
-    """A text that could be read but should not be."""
+    """A text that exceeds a limit."""
 
     ours = True
-    """False where the CLI would not read it either."""
+    """False if the CLI would not read it either."""
 
 
 class Loaded(NamedTuple):
-    """The one mapping that a text consists of, and what is known about its keys; lines are counted from 0."""
+    """The mapping of a text, with details about its keys; lines are counted from 0."""
 
     values: dict[str, Any]
     lines: dict[str, int]
     written: dict[str, str]
-    """Values that are neither lists nor mappings, as they were written."""
+    """Scalar values as written."""
     repeated: dict[str, int]
-    """Keys that stand there more than once, and where for the last time."""
+    """Keys that occur more than once, with the line of the last occurrence."""
 
 
 def load(text: str) -> Loaded:
-    """Read a text that is one mapping. Raises Unusable."""
+    """Read a text that consists of one mapping. Raises Unusable."""
     yaml, kinds, loader = _parser()
     readable, restore = _readable(text)
     try:
         return _Builder(loader(readable).get_event, kinds, readable, restore).document()
     except yaml.MarkedYAMLError as error:
-        # A key without its colon is noticed only in the line after it.
+        # libyaml reports a key without a colon in the next line.
         mark = error.context_mark if error.context == "while scanning a simple key" else error.problem_mark
         raise Unusable(mark.line if mark else 0, f"is not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
@@ -67,7 +62,7 @@ def load(text: str) -> Loaded:
 
 
 class _Kinds(NamedTuple):
-    """The parser's classes of events, by which its events are told apart."""
+    """The parser's event classes."""
 
     scalar: Any
     alias: Any
@@ -79,7 +74,7 @@ class _Kinds(NamedTuple):
 
 @cache
 def _parser() -> tuple[Any, _Kinds, Any]:
-    # Imported here: the command line's own start must not pay for it.
+    # PyYAML is slow to import and most commands do not need it.
     import yaml
 
     kinds = _Kinds(
@@ -90,16 +85,16 @@ def _parser() -> tuple[Any, _Kinds, Any]:
 
 
 # --- Characters ---------------------------------------------------------------------------------------------
-# Some that the CLI takes for ordinary ones are unknown to libyaml, or end a line there. Others stand in for them
-# while it reads.
+# libyaml refuses some characters that the CLI accepts, or treats them as line ends. Private characters replace them
+# during parsing.
 
 _STRANGE = re.compile("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 _STAND_INS = (0xF600, 0xF0000, 0x100000)
-"""Where private characters begin that nobody writes; if somebody does, the next ones are taken."""
+"""Ranges of private characters; the first unused one is taken."""
 
 
 def _readable(text: str) -> tuple[str, dict[int, int] | None]:
-    """The text without characters that would be misread, and how they are put back; None when there are none."""
+    """Replace characters that libyaml would misread; return how to restore them, or None."""
     strange = sorted(set(_STRANGE.findall(text)))
     if not strange:
         return text, None
@@ -118,14 +113,14 @@ def _readable(text: str) -> tuple[str, dict[int, int] | None]:
 
 
 class _Shared(NamedTuple):
-    """A value with a name that aliases may repeat, and how much one repetition adds."""
+    """An anchored value, and the nodes that each alias adds."""
 
     value: Any
     weight: int
 
 
 class _Builder:
-    """Plain values out of a stream of events. Depth and repetitions are bounded, so nothing here can run away."""
+    """Builds plain values from a stream of events, with bounded depth and expansion."""
 
     def __init__(self, take: Callable[[], Any], kinds: _Kinds, text: str, restore: dict[int, int] | None) -> None:
         self._take = take
@@ -138,7 +133,7 @@ class _Builder:
         self._expanded = 0
         self._depth = 0
         self._indent = -1
-        """The column of the innermost mapping or list that is written without brackets."""
+        """The column of the innermost block collection."""
         self._excess: TooMuch | None = None
 
     def document(self) -> Loaded:
@@ -148,14 +143,14 @@ class _Builder:
             return found
         event = self._take()
         if type(event) is not self._kinds.mapping:
-            raise Unusable(event.start_mark.line, "is not a list of keys with values")
+            raise Unusable(event.start_mark.line, "is not a mapping")
         found = found._replace(values=self._value(event, found))
         self._take()
         end = self._take()
         if type(end) is not self._kinds.stream_end:
             raise Unusable(end.start_mark.line, "holds a second document")
         if self._excess:
-            self._excess.ours = self._expanded <= MAX_EXPANSION_OF_CLAUDE
+            self._excess.ours = self._expanded <= MAX_EXPANSION_OF_CLI
             raise self._excess
         return found
 
@@ -169,12 +164,12 @@ class _Builder:
             self._weight += 1
             value = self._collection(event, about)
         if event.anchor is not None:
-            # Only now, when it is complete: a value within itself has no end.
+            # Registered when complete, so that no value contains itself.
             self._shared[event.anchor] = _Shared(value, self._weight - before)
         return value
 
     def _scalar(self, event: Any) -> Any:
-        """A text, unless it is plain and looks like something else. Tags are ignored: no tag makes an object here."""
+        """Return a string, or the typed value of a plain scalar. Other tags are ignored."""
         text: str = event.value
         self._weight += 1 + len(text) // _TEXT_OF_ONE_NODE
         if self._restore:
@@ -183,7 +178,7 @@ class _Builder:
             self._check_indent(event.start_mark.line, event.end_mark.line, "")
             return text
         if event.style in _BLOCKS and event.start_mark.column <= self._indent:
-            raise Unusable(event.start_mark.line, "is not YAML: a text does not stand further in than its key")
+            raise Unusable(event.start_mark.line, "is not YAML: a block scalar is not indented more than its key")
         is_typed = event.tag in _TYPES if event.tag else event.implicit[0]
         return _plain(text) if is_typed else text
 
@@ -203,7 +198,7 @@ class _Builder:
         return value
 
     def _check_indent(self, begin: int, end: int, may_stand_out: str) -> None:
-        """What goes on in further lines must stand further in than what it belongs to. libyaml does not mind."""
+        """Refuse continuation lines that are not indented enough, which libyaml accepts."""
         if begin == end:
             return
         self._text_lines = self._text_lines or _LINE_END.split(self._text)
@@ -211,16 +206,16 @@ class _Builder:
             line = self._text_lines[number] if number < len(self._text_lines) else ""
             content = line.lstrip(" ")
             if content and len(line) - len(content) <= self._indent and content[0] not in may_stand_out:
-                raise Unusable(number, "is not YAML: a line is not indented enough to go on with the one before it")
+                raise Unusable(number, "is not YAML: a continuation line is not indented enough")
 
     def _repeated(self, event: Any) -> Any:
         shared = self._shared.get(event.anchor)
         line = event.start_mark.line
         if shared is None:
-            raise Unusable(line, f"is not YAML: nothing is called {event.anchor[:_TEXT_OF_ONE_NODE]!r}")
-        # Beyond what even the CLI takes the exact number does not matter, and it could have thousands of digits.
-        self._weight = min(self._weight + shared.weight, 2 * MAX_EXPANSION_OF_CLAUDE)
-        self._expanded = min(self._expanded + shared.weight, 2 * MAX_EXPANSION_OF_CLAUDE)
+            raise Unusable(line, f"is not YAML: unknown alias {event.anchor[:_TEXT_OF_ONE_NODE]!r}")
+        # Capped, because the exact number could have thousands of digits.
+        self._weight = min(self._weight + shared.weight, 2 * MAX_EXPANSION_OF_CLI)
+        self._expanded = min(self._expanded + shared.weight, 2 * MAX_EXPANSION_OF_CLI)
         if self._expanded <= MAX_EXPANSION:
             return shared.value
         self._excess = self._excess or TooMuch(line, f"repeats more than {MAX_EXPANSION} values by aliases")
@@ -246,11 +241,11 @@ class _Builder:
             elif key is not None:
                 if about is not None:
                     self._note(about, key, event, following)
-                values[key] = value  # of two equal keys the later one counts, as for the CLI
+                values[key] = value  # of repeated keys the last one counts, as for the CLI
         return {**merged, **values} if merged else values, event
 
     def _key(self, event: Any) -> str | None:
-        """A key's text as it was written; None for one that is no text, whose value nobody could ask for."""
+        """Return a key as written; None for a collection, whose value is dropped."""
         value = self._value(event)
         if type(event) is self._kinds.scalar:
             return value if isinstance(value, str) else str(event.value)
@@ -267,7 +262,7 @@ class _Builder:
 
 
 def _merged(value: Any) -> dict[str, Any]:
-    """What ``<<`` brings along: one mapping, or several of which the first one wins."""
+    """Return the pairs of a merge key: one mapping, or several of which the first wins."""
     several = value if isinstance(value, list) else [value]
     return {key: item for one in reversed(several) if isinstance(one, dict) for key, item in one.items()}
 
@@ -296,7 +291,7 @@ def _plain(text: str) -> Any:
     if text[0] not in "-+.0123456789":
         return text
     if _NO_NUMBER.fullmatch(text):
-        return None  # JSON has no word for it
+        return None  # JSON has no such value
     if len(text) <= _EXACT_DIGITS:
         if _WHOLE.fullmatch(text):
             return int(text)

@@ -18,7 +18,7 @@ from hocket.config.loading import load
 from hocket.trust.approvals import Approvals
 
 
-class Land:
+class AgentWorld:
     """Its user lives in ``home``, its project in ``project``; nothing but these is there."""
 
     def __init__(self, root: Path) -> None:
