@@ -75,9 +75,8 @@ def test_what_was_written_is_kept_beside_what_it_means() -> None:
     assert found.lines == {"version": 0, "x": 1, "y": 2, "w": 3}
 
 
-def test_too_many_repetitions_are_counted_to_the_end_and_too_deep_ones_are_not() -> None:
-    with pytest.raises(TooMuch) as caught:
+def test_too_many_aliases_or_levels_are_refused() -> None:
+    with pytest.raises(TooMuch):
         load("a: &a [x, y]\nb: [" + "*a, " * 400 + "]\nc: 1")
-    assert caught.value.ours
     with pytest.raises(TooMuch):
         load("x: " + "[" * 50_000)

@@ -164,7 +164,7 @@ def reasons_of(
         return Reasons()
     own = [rival for rival in how.rivals if _is_own(rival)]
     privileges = _privileges(definition, approvals, own_mode)
-    if _is_users(definition.path, approvals) or any(_same(definition.path, rival.path) for rival in own):
+    if privileges and (_is_users(definition.path, approvals) or any(_same(definition.path, one.path) for one in own)):
         privileges = []
     first = own[0] if own else None
     if not how.words or (first is not None and _same(definition.path, first.path)):

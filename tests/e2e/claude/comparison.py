@@ -18,7 +18,8 @@ from hocket.catalog.discovery import discover
 from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
 from hocket.catalog.files import names_in
 from hocket.providers.claude.definitions import normalise_model
-from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
+from hocket.providers.claude.frontmatter import parse
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED, Head
 from hocket.trust.check import configuration
 
 SHARED_SOURCES = (MANAGED, PROJECT, GLOBAL, PLUGIN)
@@ -176,8 +177,14 @@ def _names_at(path: str) -> list[str]:
 
 
 def _name_in(path: str) -> str | None:
-    found = re.search(r"^name: *(.+)$", Path(path).read_text(errors="replace"), re.MULTILINE)
-    return found[1] if found else None
+    """The name in a file's frontmatter, also if Hocket refuses the file."""
+    try:
+        content = Path(path).read_bytes()
+    except OSError:
+        return None
+    head = parse(content)
+    found = re.search(rb"^name: *(.+)$", content, re.MULTILINE)
+    return head.values.get("name") if isinstance(head, Head) else found[1].decode() if found else None
 
 
 def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:

@@ -102,10 +102,10 @@ def test_the_cli_lists_the_agents_that_we_list(user: User) -> None:
     run_cli(user, "plugin", "marketplace", "add", str(user.market))
     for key, scope in (("alpha", "user"), ("gamma", "user"), ("beta", "project")):
         run_cli(user, "plugin", "install", f"{key}@market", "--scope", scope)
-    ours = user.names(trusts=True)
+    ours = user.names(trusted=True)
     assert listed(user) == ours
     assert {"alpha:sub:deep:below", "alpha:broken", "alpha:README", "beta:y", "gamma:g", "gamma:y"} <= set(ours)
-    assert listed(user, *UNTRUSTED) == user.names(trusts=False) == [name for name in ours if name != "beta:y"]
+    assert listed(user, *UNTRUSTED) == user.names(trusted=False) == [name for name in ours if name != "beta:y"]
 
 
 def test_the_cli_uses_what_is_installed_where_we_do(user: User, world: Path) -> None:

@@ -302,7 +302,7 @@ def test_an_agent_s_session_goes_on_only_while_its_definition_is_approved_as_it_
     refused(hocket, leaf, path)
     assert hocket("trust", "--yes", "eager").returncode == 0
     other = hocket("resume", leaf)
-    assert (other.returncode, "not approved any more" in other.stderr) == (4, True)
+    assert (other.returncode, "no longer approved" in other.stderr) == (4, True)
 
 
 @pytest.mark.req("S1-45")

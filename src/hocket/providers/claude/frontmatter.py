@@ -89,7 +89,7 @@ def parse(content: bytes) -> Head | Fault:
 def _fault(error: Unusable) -> Fault:
     line = error.line + _FIRST_LINE
     if isinstance(error, TooMuch):
-        return Fault(line, error.reason, REFUSED, error.ours)
+        return Fault(line, error.reason, REFUSED, ours=True)
     return Fault(line, error.reason)
 
 
@@ -134,7 +134,8 @@ def _load_tolerantly(head: str) -> tuple[Loaded, Unusable | None]:
         raise Unusable(head[: head.index("\0")].count("\n"), "contains a NUL character")
     complaint: Unusable | None = None
     tried: list[str] = []
-    for text in (head, _as_the_cli_has_it(head), _quoted(head)):
+    for mend in (str, _as_the_cli_has_it, _quoted):
+        text = mend(head)
         if text in tried:
             continue
         tried.append(text)

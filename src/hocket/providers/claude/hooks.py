@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -88,11 +89,15 @@ def _is_shell(value: Any) -> bool:
     return isinstance(value, str) and value in ("bash", "powershell")
 
 
+_HOST = re.compile(r"(?:%[0-9a-f]{2}|[^\s%<>^|\\])+")
+_WITH_HOST = ("http", "https", "ws", "wss")
+
+
 def _is_url(value: Any) -> bool:
     try:
         parts = urlsplit(value.strip() if isinstance(value, str) else "")
-        needs_host = parts.scheme in ("http", "https", "ws", "wss")
-        return bool(parts.scheme) and parts.port != 0 and (bool(parts.hostname) or not needs_host)
+        is_host = _HOST.fullmatch(parts.hostname or "") is not None
+        return bool(parts.scheme) and parts.port != 0 and (is_host or parts.scheme not in _WITH_HOST)
     except ValueError:
         return False
 

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 MAX_NESTING = 20
 MAX_EXPANSION = 1000
 """Nodes that all aliases of a text may expand to; a long scalar counts as several."""
-MAX_EXPANSION_OF_CLI = 8_500_000
-"""Beyond this the CLI does not load a file either (measured)."""
 _TEXT_OF_ONE_NODE = 100
 
 
@@ -30,10 +28,7 @@ class Unusable(Exception):
 
 
 class TooMuch(Unusable):
-    """A text that exceeds a limit."""
-
-    ours = True
-    """False if the CLI would not read it either."""
+    """A text that exceeds a limit of Hocket's own."""
 
 
 class Loaded(NamedTuple):
@@ -134,7 +129,6 @@ class _Builder:
         self._depth = 0
         self._indent = -1
         """The column of the innermost block collection."""
-        self._excess: TooMuch | None = None
 
     def document(self) -> Loaded:
         found = Loaded({}, {}, {}, {})
@@ -149,9 +143,6 @@ class _Builder:
         end = self._take()
         if type(end) is not self._kinds.stream_end:
             raise Unusable(end.start_mark.line, "holds a second document")
-        if self._excess:
-            self._excess.ours = self._expanded <= MAX_EXPANSION_OF_CLI
-            raise self._excess
         return found
 
     def _value(self, event: Any, about: Loaded | None = None) -> Any:
@@ -213,13 +204,11 @@ class _Builder:
         line = event.start_mark.line
         if shared is None:
             raise Unusable(line, f"is not YAML: unknown alias {event.anchor[:_TEXT_OF_ONE_NODE]!r}")
-        # Capped, because the exact number could have thousands of digits.
-        self._weight = min(self._weight + shared.weight, 2 * MAX_EXPANSION_OF_CLI)
-        self._expanded = min(self._expanded + shared.weight, 2 * MAX_EXPANSION_OF_CLI)
-        if self._expanded <= MAX_EXPANSION:
-            return shared.value
-        self._excess = self._excess or TooMuch(line, f"repeats more than {MAX_EXPANSION} values by aliases")
-        return None
+        self._weight += shared.weight
+        self._expanded += shared.weight
+        if self._expanded > MAX_EXPANSION:
+            raise TooMuch(line, f"repeats more than {MAX_EXPANSION} values by aliases")
+        return shared.value
 
     def _sequence(self) -> tuple[list[Any], Any]:
         take, end = self._take, self._kinds.sequence_end
