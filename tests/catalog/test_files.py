@@ -292,11 +292,11 @@ def test_what_only_we_refuse_says_whether_the_cli_loads_it(
     assert words in problem.reason
 
 
-def test_a_bomb_is_too_much_for_the_cli_as_well(tmp_path: Path) -> None:
+def test_alias_bomb_is_refused_by_hocket_alone(tmp_path: Path) -> None:
     levels = [f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 10)]
     put(tmp_path / "bomb.md", "\n".join(["name: bomb", "description: d", "l0: &l0 [a, b]", *levels]))
     problem = only(tmp_path)
-    assert (problem.kind, problem.cli_loads, problem.line) == (REFUSED, False, 7)
+    assert (problem.kind, problem.cli_loads, problem.line) == (REFUSED, True, 7)
 
 
 def test_a_head_that_only_forgiveness_can_read_is_told(tmp_path: Path) -> None:
