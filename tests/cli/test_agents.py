@@ -443,7 +443,7 @@ def test_nothing_but_a_command_to_type_is_wider_than_the_terminal(
     assert "\x1b" not in shown
 
 
-def test_colours_are_for_terminals_and_for_who_wants_them(hocket: Hocket, theirs: Path) -> None:
+def test_colours_need_a_terminal_or_a_request(hocket: Hocket, theirs: Path) -> None:
     define(theirs, "builder")
     assert "\x1b[1mbuilder" in on_terminal(hocket, 80)
     assert "\x1b" not in hocket("agents").stdout
@@ -525,5 +525,5 @@ def test_a_shell_completes_agents(hocket: Hocket, theirs: Path, project: Path, c
         ("/u", "/u"),
     ],
 )
-def test_paths_are_written_as_somebody_there_would(path: str, shown: str) -> None:
+def test_paths_are_relative_to_the_current_directory(path: str, shown: str) -> None:
     assert shortened(path, "/u/p", "/u") == shown

@@ -62,9 +62,7 @@ def test_rules_in_brackets_belong_to_their_tool() -> None:
     ("written", "model", "shown"),
     [("haiku", "claude-haiku-4-5-20251001", "haiku"), ("sonnet", "opus", "opus"), (None, None, "-"), ("", None, "-")],
 )
-def test_the_model_that_counts_is_told_in_the_definitions_own_word(
-    written: str | None, model: str | None, shown: str
-) -> None:
+def test_model_is_shown_as_the_definition_writes_it(written: str | None, model: str | None, shown: str) -> None:
     entry = Entry("a", GLOBAL, "/u/a.md", description="x", model=model, metadata={"model": written})
     assert cells(listing(table(entry), PIPE)[-1])[2] == shown
 

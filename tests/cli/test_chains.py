@@ -78,7 +78,7 @@ def test_a_chain_that_is_not_there_is_two_with_a_suggestion(hocket: Hocket, shop
     assert 'did you mean "ship"?' in done.stderr
 
 
-def test_a_broken_file_is_told_and_hides_no_other(hocket: Hocket, shop: Path) -> None:
+def test_broken_file_is_reported_and_hides_no_other(hocket: Hocket, shop: Path) -> None:
     (shop / "forge").mkdir()
     (shop / "forge/chains.json").write_text('{"chains": {"x": {"stepss": []}}}')
     done = hocket("chains")
@@ -134,7 +134,7 @@ def test_what_cannot_be_is_refused_in_words(hocket: Hocket, shop: Path, flags: l
     assert refused.stderr.count("\n") <= 2
 
 
-def test_who_needs_a_dollar_sign_in_a_prompt_is_told_how(hocket: Hocket, shop: Path) -> None:
+def test_hint_says_how_to_escape_a_dollar_sign(hocket: Hocket, shop: Path) -> None:
     assert "piped into -p -" in hocket("run", "smith", "-p", "use ${HOME}").stderr
     assert "use ${HOME}" in hocket("run", "smith", "-p", "-", stdin="use ${HOME}").stdout
 

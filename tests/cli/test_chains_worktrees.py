@@ -47,7 +47,7 @@ def rows(hocket: Hocket, *words: str) -> dict[str, dict[str, Any]]:
     return {row["agent"]: row for row in json.loads(found.stdout)}
 
 
-def test_what_is_left_is_listed_with_what_it_holds(hocket: Hocket, repository: Path) -> None:
+def test_worktrees_are_listed_with_their_contents(hocket: Hocket, repository: Path) -> None:
     assert hocket("worktrees").stderr == "No worktrees.\n"
     leave(hocket, "idle", "builder", "messy")
     found = rows(hocket)
@@ -66,9 +66,7 @@ def test_what_is_left_is_listed_with_what_it_holds(hocket: Hocket, repository: P
     assert told.stderr == "2 of 3 can be pruned safely · hocket worktrees prune\n"
 
 
-def test_pruning_takes_folders_away_that_hold_nothing_and_keeps_branches_that_do(
-    hocket: Hocket, repository: Path
-) -> None:
+def test_prune_removes_only_worktrees_without_changes(hocket: Hocket, repository: Path) -> None:
     leave(hocket, "idle", "builder", "messy", "secretive", "forgetful", "wanderer")
     before, own = picture(repository), set(branches(repository))
     would = rows(hocket, "prune", "--dry-run")
@@ -111,7 +109,7 @@ def test_a_chain_goes_on_after_its_worktree_was_pruned(hocket: Hocket, agent: Bi
     assert branches(repository) == [branch]
 
 
-def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository: Path) -> None:
+def test_worktree_in_use_is_kept(hocket: Hocket, agent: Bin, repository: Path) -> None:
     install_claude(agent.folder)
     assert hocket("run", "claude -> idle", "-p", "hello", *ISOLATED).returncode == 1
     session = hocket.created("resume", "2", "-p", "wait", "--session", "--detach")
@@ -120,7 +118,7 @@ def test_one_that_somebody_works_in_stays(hocket: Hocket, agent: Bin, repository
     assert rows(hocket, "prune")["claude"]["removed"]
 
 
-def test_one_that_somebody_works_in_stays_also_where_the_home_lies_behind_a_link(
+def test_worktree_in_use_is_kept_when_home_is_a_link(
     hocket: Hocket, home: Path, agent: Bin, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = home.with_name("link")

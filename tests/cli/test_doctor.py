@@ -186,7 +186,7 @@ VERSIONS = [
 
 
 @pytest.mark.parametrize(("told", "good", "detail", "hint"), VERSIONS)
-def test_what_works_with_a_claude_is_told_by_its_version(
+def test_features_follow_from_the_version_of_claude(
     home: Path, agent: Bin, told: str, good: bool, detail: str, hint: str | None
 ) -> None:
     path = agent("claude", f"import sys; assert sys.argv[1:] == ['--version']; print({told!r})")

@@ -171,7 +171,7 @@ def test_detached_it_prints_the_run_whose_result_can_be_had_again_and_again(
 @pytest.mark.parametrize(
     ("body", "words"), [("import sys; print('half'); sys.exit(3)", "failed (exit)"), ("#!/nothing/here\n", "failed")]
 )
-def test_a_failure_is_told_apart_from_a_message(hocket: Hocket, agent: Bin, body: str, words: str) -> None:
+def test_failure_goes_to_standard_error(hocket: Hocket, agent: Bin, body: str, words: str) -> None:
     agent("bad", body)
     done = hocket("handoff", "bad", "x")
     assert (done.returncode, done.stdout) == (1, "")
@@ -222,7 +222,7 @@ def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: B
 
 
 @pytest.mark.req("S2-38", "S2-81")
-def test_a_task_that_somebody_has_is_refused_to_others(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_task_with_a_running_agent_is_refused(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     hocket("handoff", "slow", "x", "--detach")
     done = hocket("handoff", hocket.task_number(), "slow", "y")
@@ -246,7 +246,7 @@ def test_when_the_time_is_up_the_work_goes_on_and_its_result_waits(hocket: Hocke
 
 
 @pytest.mark.req("S2-88")
-def test_a_hand_off_that_somebody_stops_is_no_success(hocket: Hocket, agent: Bin, world: Path) -> None:
+def test_stopped_hand_off_is_no_success(hocket: Hocket, agent: Bin, world: Path) -> None:
     agent("slow", held(world))
     waiting = hocket.start("handoff", "slow", "x")
     until((world / "up").exists)
@@ -295,7 +295,7 @@ def wants(run: str) -> str:
     return f"claude wants to run Bash: touch x0; hocket answer {run} allow/deny\n"
 
 
-def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, agent: Bin) -> None:
+def test_question_is_printed_once_with_its_reply_command(hocket: Hocket, agent: Bin) -> None:
     install_claude(agent.folder)
     waiting = hocket.start("handoff", "claude", "ask me")
     assert waiting.stderr is not None
@@ -309,7 +309,7 @@ def test_a_question_is_told_once_with_the_line_that_answers_it(hocket: Hocket, a
     assert (again.stdout, again.stderr) == (out, "")
 
 
-def test_a_question_of_one_below_is_told_as_well(hocket: Hocket, agent: Bin, own: None) -> None:
+def test_question_of_a_nested_hand_off_is_printed(hocket: Hocket, agent: Bin, own: None) -> None:
     install_claude(agent.folder)
     agent("lead", "import subprocess; subprocess.run(['hocket', 'handoff', 'claude', 'ask me'], check=True)")
     waiting = hocket.start("handoff", "lead", "x")

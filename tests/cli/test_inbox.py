@@ -62,7 +62,7 @@ def test_an_empty_inbox_says_so_beside_the_data(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("asker", "claude")
-def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -> None:
+def test_inbox_lists_questions_with_reply_commands(hocket: Hocket) -> None:
     spawned(hocket, "claude", "-p", "ask me")
     until(hocket, lambda questions: len(questions) == 1)
     spawned(hocket, "asker", "--", "Which colour?", "--option", "red", "--option", "blue")
@@ -98,7 +98,7 @@ def test_the_inbox_has_who_asks_what_and_the_line_that_answers(hocket: Hocket) -
 
 
 @pytest.mark.usefixtures("asker")
-def test_who_comes_too_late_is_told_who_was_first_though_the_run_has_ended(hocket: Hocket) -> None:
+def test_late_answer_names_the_first_answer(hocket: Hocket) -> None:
     spawned(hocket, "asker", "--", "Which colour?")
     (asked,) = until(hocket, lambda questions: len(questions) == 1)
     number = hocket.number()
@@ -133,7 +133,7 @@ def test_of_many_answers_at_once_one_counts_and_all_others_are_told_which(hocket
 
 @pytest.mark.usefixtures("asker")
 @pytest.mark.parametrize("name", ["", "..", "q/x"])
-def test_a_name_that_is_none_answers_nobody_though_one_question_is_open(hocket: Hocket, name: str) -> None:
+def test_invalid_name_answers_no_question(hocket: Hocket, name: str) -> None:
     ref = spawned(hocket, "asker", "--", "Which colour?")
     until(hocket, lambda questions: len(questions) == 1)
     refused = hocket("answer", name, "red")
@@ -144,7 +144,7 @@ def test_a_name_that_is_none_answers_nobody_though_one_question_is_open(hocket: 
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_late_answer_by_the_name_of_a_chain_is_told_the_first(hocket: Hocket) -> None:
+def test_late_answer_to_a_chain_names_the_first_answer(hocket: Hocket) -> None:
     assert hocket("run", "claude:1", "-p", "ask me", "--on-question", "ask", "--detach").returncode == 0
     (asked,) = until(hocket, lambda questions: len(questions) == 1)
     chain = hocket.number()
@@ -205,14 +205,14 @@ def test_who_waits_no_longer_leaves_the_question_open(hocket: Hocket, agent: Bin
 
 
 @pytest.mark.usefixtures("asker")
-def test_nobody_asks_outside_of_a_run(hocket: Hocket) -> None:
+def test_ask_is_refused_outside_of_a_run(hocket: Hocket) -> None:
     refused = hocket("ask", "Which?")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "only a run can ask" in refused.stderr
 
 
 @pytest.mark.usefixtures("asker")
-def test_where_nobody_watches_a_question_is_refused_at_once(hocket: Hocket) -> None:
+def test_question_without_a_terminal_is_denied_at_once(hocket: Hocket) -> None:
     done = hocket("run", "asker", "--", "Anybody there?")
     assert done.returncode == 0
     assert done.stdout.startswith("(1, '', 'hocket: denied: no one can answer")

@@ -280,7 +280,7 @@ def chained(hocket: Hocket, dsl: str, prompt: str, asked: int = 1) -> dict[str, 
 
 
 @pytest.mark.usefixtures("claude")
-def test_words_given_to_a_chain_reach_who_asks_in_it(hocket: Hocket) -> None:
+def test_answer_to_a_chain_reaches_the_asking_run(hocket: Hocket) -> None:
     chain = chained(hocket, "claude", "choose")["id"]
     number = hocket.number(2)
     shown = hocket("show", chain).stdout
@@ -322,7 +322,7 @@ import signal; signal.pause()
 
 
 @pytest.mark.usefixtures("claude")
-def test_several_who_ask_in_a_chain_are_told_apart_by_their_numbers(hocket: Hocket, agent: Bin) -> None:
+def test_questions_of_a_chain_are_distinguished_by_run(hocket: Hocket, agent: Bin) -> None:
     agent("spawner", SPAWNER)
     chain = chained(hocket, "spawner", "x", asked=2)["id"]
     first, second = hocket.number(3), hocket.number(4)
@@ -386,7 +386,7 @@ def test_words_meant_for_one_question_never_answer_the_next(hocket: Hocket, home
 
 
 @pytest.mark.usefixtures("claude")
-def test_who_waits_for_a_turn_that_asks_is_told_so(hocket: Hocket) -> None:
+def test_waiting_ends_when_the_turn_asks(hocket: Hocket) -> None:
     ref = spawned(hocket, "first", "--session", "--on-question", "ask")
     until(hocket, ref, is_idle)
     waited = hocket("send", ref, "ask me", "--wait")
@@ -397,7 +397,7 @@ def test_who_waits_for_a_turn_that_asks_is_told_so(hocket: Hocket) -> None:
 
 
 @pytest.mark.usefixtures("claude")
-def test_a_question_that_nobody_may_answer_is_four(hocket: Hocket) -> None:
+def test_unanswerable_question_exits_with_four(hocket: Hocket) -> None:
     done = hocket("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert done.returncode == 4
     assert "? claude wants to run Bash: touch x0    not answered (--on-question fail)" in done.stderr

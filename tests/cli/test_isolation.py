@@ -77,7 +77,7 @@ def typed(shown: str) -> tuple[list[list[str]], list[str]]:
 
 @pytest.mark.shared_server
 @pytest.mark.parametrize(("checkout", "branch"), [("--detach", None), ("-bmine", "mine")])
-def test_commits_that_are_on_another_branch_or_on_none_outlive_all_that_is_to_be_typed(
+def test_commits_on_another_branch_survive_the_suggested_commands(
     hocket: Hocket, repository: Path, agent: Bin, checkout: str, branch: str | None
 ) -> None:
     agent("mover", f"import subprocess\nsubprocess.run(['git', 'checkout', '-q', '{checkout}'])\n" + COMMITTING)
@@ -106,7 +106,7 @@ def test_commits_that_are_on_another_branch_or_on_none_outlive_all_that_is_to_be
         ({"worktree": None}, "builder: 2 commits on hocket/7-x/1-builder"),
     ],
 )
-def test_what_was_left_is_told_in_words(left: dict[str, Any], words: str) -> None:
+def test_worktree_lines_describe_what_was_left(left: dict[str, Any], words: str) -> None:
     first, *more = worktree_lines([{"agent": "reader", "repository": None}, {"agent": "plain"}, {**LEFT, **left}], "7")
     assert words in first
     has_commits = {**LEFT, **left}["commits"] != 0
@@ -164,9 +164,7 @@ def test_a_rehearsal_leaves_the_repository_alone(hocket: Hocket, repository: Pat
 
 
 @pytest.mark.shared_server
-def test_a_session_goes_on_in_its_worktree_though_that_was_empty_and_is_gone(
-    hocket: Hocket, agent: Bin, repository: Path
-) -> None:
+def test_resumed_session_gets_its_worktree_back(hocket: Hocket, agent: Bin, repository: Path) -> None:
     install_claude(agent.folder)
     before = picture(repository)
     assert hocket("run", "reader -> claude", "-p", "first", "--isolation", "worktree").returncode == 0

@@ -68,7 +68,7 @@ def events_of(text: str) -> list[dict[str, Any]]:
 # --- Without a script ---------------------------------------------------------------------------------------
 
 
-def test_without_a_script_each_agent_says_who_it_is_and_a_loop_ends_by_its_marker(hocket: Hocket) -> None:
+def test_built_in_script_introduces_agents_and_ends_loops(hocket: Hocket) -> None:
     done = hocket("rehearse", "planner -> builder:5 -> reviewer", "-p", "Build a house")
     assert (done.returncode, done.stdout) == (0, "I am reviewer. My prompt: Build a house\n")
     assert "builder[2/5] I am builder, iteration 2. My prompt: Build a house" in done.stderr
@@ -76,7 +76,7 @@ def test_without_a_script_each_agent_says_who_it_is_and_a_loop_ends_by_its_marke
     assert "scripted by the built-in script" in done.stderr
 
 
-def test_the_built_in_script_suits_an_agent_that_comes_twice_and_a_marker_of_its_own(hocket: Hocket) -> None:
+def test_built_in_script_handles_repeated_agents_and_markers(hocket: Hocket) -> None:
     chain = "builder:3 -> builder -> builder:1 -> builder:4"
     done = hocket("rehearse", chain, "-p", "Go", "--marker", "ALL SET", "--json")
     ended = events_of(done.stdout)[-1]
@@ -143,7 +143,7 @@ def test_a_script_that_is_given_wins_over_the_projects(hocket: Hocket, project: 
     assert hocket("rehearse", "planner", "--script", "other.yaml", "-q").stdout == "other\n"
 
 
-def test_a_request_that_no_rule_covers_is_told_loudly_with_the_rule_to_add(hocket: Hocket, project: Path) -> None:
+def test_uncovered_request_fails_with_the_rule_to_add(hocket: Hocket, project: Path) -> None:
     write(project, CALM)
     done = hocket("rehearse", "planner -> reviewer", "-p", "Look at it", "--json")
     assert done.returncode == 1
@@ -168,7 +168,7 @@ def test_a_script_with_a_mistake_is_refused_with_its_place(hocket: Hocket, proje
     assert f"{path}: rule 1, do: step 1: unknown key 'shout'" in done.stderr
 
 
-def test_a_question_is_refused_unless_somebody_is_to_be_asked(hocket: Hocket, project: Path) -> None:
+def test_question_is_denied_unless_asking_is_requested(hocket: Hocket, project: Path) -> None:
     asks = "{ask: {tool: Bash, input: {command: make}, allowed: [{say: 'yes'}], denied: [{say: 'no'}]}}"
     write(project, f"rules: [{{do: [{asks}]}}]")
     assert hocket("rehearse", "planner", "-q").stdout == "no\n"

@@ -100,7 +100,7 @@ def test_the_result_is_on_stdout_and_the_talk_on_stderr(hocket: Hocket, agents: 
     ]
 
 
-def test_colour_in_a_pipe_is_for_those_who_force_it_and_moves_no_cursor(hocket: Hocket, agents: Bin) -> None:
+def test_forced_colour_in_a_pipe_moves_no_cursor(hocket: Hocket, agents: Bin) -> None:
     forced = hocket("run", "failing", "--until", "exit 3", env={"FORCE_COLOR": "1"})
     assert forced.stdout == "half\n"
     assert "\x1b[31m✗ failed\x1b[0m" in forced.stderr

@@ -144,7 +144,7 @@ def test_one_unknown_run_does_not_keep_the_others_from_being_stopped(hocket: Hoc
 
 
 @pytest.mark.parametrize("chain", ["talker -> talker", "talker:3", "(talker, other)"])
-def test_who_spawns_a_chain_is_told_what_starts_one(hocket: Hocket, chain: str) -> None:
+def test_spawn_of_a_chain_suggests_run(hocket: Hocket, chain: str) -> None:
     done = hocket("spawn", chain)
     assert (done.returncode, done.stdout) == (2, "")
     assert f"hint: spawn starts one agent; for a chain: hocket run --detach {shlex.quote(chain)}\n" in done.stderr

@@ -155,7 +155,7 @@ def test_it_writes_the_unit_says_what_to_type_and_runs_nothing(
 
 
 @on_linux
-def test_with_enable_the_machine_is_told(hocket: Hocket, agent: Bin, world: Path, place: Path) -> None:
+def test_enable_runs_the_service_tool(hocket: Hocket, agent: Bin, world: Path, place: Path) -> None:
     log = systemctl(agent, world)
     done = hocket("setup", "service", "--enable")
     assert done.returncode == 0
@@ -208,9 +208,7 @@ def test_what_is_not_ours_is_neither_overwritten_nor_removed(
 
 
 @on_linux
-def test_print_writes_nothing_and_a_machine_without_systemd_is_told_what_to_do(
-    hocket: Hocket, home: Path, place: Path, world: Path
-) -> None:
+def test_print_writes_nothing_and_works_without_systemd(hocket: Hocket, home: Path, place: Path, world: Path) -> None:
     env = {"PATH": str(world / "bin")}
     printed = hocket("setup", "service", "--print", env=env)
     assert (printed.returncode, printed.stderr) == (0, "")

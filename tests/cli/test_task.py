@@ -119,7 +119,7 @@ def test_the_story_tells_what_was_wanted_planned_done_and_what_waits() -> None:
     assert "  notes.md  2 kB" in text
 
 
-def test_all_of_it_is_told_to_those_who_ask_for_it() -> None:
+def test_verbose_shows_complete_messages() -> None:
     task = task_with(agent_chain=[record(1, 0, 12, output="a\nb\n\nc\nd " + "x" * 300)])
     lines = task_lines(task, {"h1": "do\nit"}, 100.0, None, verbose=True)
     place = next(number for number, line in enumerate(lines) if "developer" in line)
@@ -183,7 +183,7 @@ def test_whatever_a_task_says_no_line_of_it_is_wider_than_the_terminal(words: st
     assert too_wide(queue_lines(task["queue"], columns), columns) == []
 
 
-def test_on_a_terminal_a_long_message_is_told_in_more_lines_and_loses_nothing() -> None:
+def test_long_message_is_wrapped_on_a_terminal() -> None:
     said = "".join(chr(ord("a") + place % 26) for place in range(200))
     lines = task_lines(
         task_with(agent_chain=[record(1, 0, 12, output=f"    code = {said}")]), {}, 100.0, 40, verbose=True
@@ -224,7 +224,7 @@ def test_on_a_real_terminal_of_forty_columns_nothing_runs_over(hocket: Hocket, a
         ("new_kind", {"a": 1, "b": None}, "new kind a=1"),
     ],
 )
-def test_what_happened_is_told_in_words(kind: str, data: dict[str, Any], words: str) -> None:
+def test_history_is_printed_as_text(kind: str, data: dict[str, Any], words: str) -> None:
     assert history_text(kind, data) == words
 
 
@@ -332,9 +332,7 @@ def test_the_queue_is_first_in_first_out(hocket: Hocket, agent: Bin, world: Path
 
 @pytest.mark.req("S2-B03")
 @pytest.mark.shared_server
-def test_what_is_queued_is_looked_up_and_started_with_the_environment_of_who_queued_it(
-    hocket: Hocket, agent: Bin, world: Path, home: Path
-) -> None:
+def test_queued_entry_uses_the_environment_of_its_caller(hocket: Hocket, agent: Bin, world: Path, home: Path) -> None:
     agent("slow", f"import os, time\nwhile not os.path.exists({str(world / 'go')!r}): time.sleep(0.01)\n")
     (world / "own").mkdir()
     Bin(world / "own")("mine", "import os, sys\nprint(os.environ['HOME'], 'OPENAI_API_KEY' in os.environ, sys.argv[1])")
@@ -462,9 +460,7 @@ def stable(task: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.req("S2-08", "S2-09", "S2-82")
-def test_tasks_go_to_another_home_and_keep_all_of_themselves(
-    hocket: Hocket, agent: Bin, project: Path, world: Path
-) -> None:
+def test_exported_tasks_are_imported_completely(hocket: Hocket, agent: Bin, project: Path, world: Path) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
     plain = hocket.created("task", "new", 'Grüße\n𝄞 \\ "')
     hocket("handoff", "1", "echo", '- a\n\x01 "b" \\ 世界')
@@ -519,9 +515,7 @@ def test_tasks_go_to_another_home_and_keep_all_of_themselves(
         hocket("server", "stop", env=elsewhere)
 
 
-def test_what_a_file_has_queued_starts_nobody_until_somebody_hands_the_task_over(
-    hocket: Hocket, agent: Bin, project: Path
-) -> None:
+def test_imported_queue_waits_for_a_hand_off(hocket: Hocket, agent: Bin, project: Path) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
     done = {"agentName": "planner", "startedAt": 1_000, "completedAt": 2_000, "output": "a plan", "status": "done"}
     queue = [{"agentName": "echo", "prompt": "first"}, {"id": "q-2", "agentName": "echo", "prompt": "second"}]
@@ -656,7 +650,7 @@ def test_where_the_tasks_of_a_folder_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"{", b"[]", b"1"])
-def test_what_is_no_object_is_told(content: bytes) -> None:
+def test_file_without_an_object_is_reported(content: bytes) -> None:
     with pytest.raises(UsageError):
         parse_task(content)
 

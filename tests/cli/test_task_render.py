@@ -45,7 +45,7 @@ def numbers(column: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.req("S2-87")
-def test_a_card_tells_who_has_the_task_for_how_long_how_often_it_was_handed_over_and_what_waits() -> None:
+def test_card_shows_agent_time_handoffs_and_queue() -> None:
     one = task(7, "active", current_agent="developer", current_since=(NOW - 34) * 1000, handoff_count=3, queued=2)
     assert card(one, {}, NOW, 30) == [
         ("7  wish 7", ""),
@@ -77,7 +77,7 @@ def test_each_task_is_in_the_column_of_its_state_and_those_come_first_that_chang
     assert numbers(board_columns(tasks, {}, NOW, everything=True)["finished"]) == [7, 6, 8]
 
 
-def test_a_task_that_is_over_needs_nobody_whatever_its_agent_asked_last() -> None:
+def test_finished_task_does_not_need_you() -> None:
     assert numbers(board_columns([task(1, "completed")], {"t1": NOW}, NOW, everything=False)["finished"]) == [1]
 
 
@@ -143,9 +143,7 @@ def age(home: Path, seconds: float) -> None:
 
 
 @pytest.mark.req("S2-87")
-def test_the_board_shows_who_is_at_work_who_needs_somebody_and_what_was_done_lately(
-    hocket: Hocket, agent: Bin, home: Path, project: Path
-) -> None:
+def test_board_shows_active_asking_and_finished_tasks(hocket: Hocket, agent: Bin, home: Path, project: Path) -> None:
     agent("echo", "import sys; sys.stdout.write(sys.argv[-1])")
     agent("sleeper", "import time\ntime.sleep(600)")
     agent("asker", "#!/bin/sh\nexec hocket ask 'Which colour?'\n")

@@ -309,7 +309,7 @@ def test_words_and_options_are_answers_too(terminal: Start, agent: Bin) -> None:
     assert "[Which colour? Blue]" in view.text()
 
 
-def test_whoever_answers_elsewhere_takes_the_box_away_and_is_named(terminal: Start, agent: Bin, hocket: Hocket) -> None:
+def test_answer_from_elsewhere_removes_the_box(terminal: Start, agent: Bin, hocket: Hocket) -> None:
     view = asking(terminal, agent, "ask and hold")
     hocket("answer", hocket.number(2), "deny", "-m", "not today")
     view.wait_for("claude denied by operator: not today")
@@ -353,7 +353,7 @@ def test_a_long_question_is_never_cut_off(terminal: Start, agent: Bin) -> None:
     assert "[a] allow once" in view.text()
 
 
-def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal: Start, agent: Bin) -> None:
+def test_question_too_large_after_resize_is_printed_once(terminal: Start, agent: Bin) -> None:
     install_claude(agent.folder, "touch " + 90 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "ask me")
     view.wait_for("waiting 0:00")
@@ -370,9 +370,7 @@ def test_what_a_smaller_terminal_has_no_room_for_is_printed_above_once(terminal:
     assert view.received.count(printed) == 1
 
 
-def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
-    terminal: Start, agent: Bin, hocket: Hocket
-) -> None:
+def test_reply_command_is_shown_when_stdin_is_a_pipe(terminal: Start, agent: Bin, hocket: Hocket) -> None:
     install_claude(agent.folder, "touch " + 50 * "xy " + "the end of it")
     view = terminal("run", "claude", "-p", "-", stdin=b"ask me")
     view.wait_for("◆  claude")
@@ -390,9 +388,7 @@ def test_with_the_input_from_elsewhere_the_command_that_answers_is_shown(
     assert f"claude needs you: {line}\nrun {hocket.number()} continues" in view.text()
 
 
-def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
-    terminal: Start, agent: Bin, hocket: Hocket
-) -> None:
+def test_ctrl_c_over_a_question_restores_the_terminal(terminal: Start, agent: Bin, hocket: Hocket) -> None:
     view = asking(terminal, agent)
     assert not view.is_canonical()
     view.press(b"\x03")
@@ -405,9 +401,7 @@ def test_ctrl_c_is_offered_over_a_question_and_the_terminal_is_given_back(
 
 
 @pytest.mark.parametrize("rows", [3, 5, ROWS])
-def test_what_keys_do_after_ctrl_c_is_seen_and_what_the_box_would_do_is_not(
-    terminal: Start, agent: Bin, rows: int
-) -> None:
+def test_keys_of_ctrl_c_replace_those_of_the_box(terminal: Start, agent: Bin, rows: int) -> None:
     """Both have a `d`, and only one of them is meant."""
     view = asking(terminal, agent, rows=rows)
     view.wait_for("^C detach · ^C^C stop")
@@ -422,7 +416,7 @@ def test_what_keys_do_after_ctrl_c_is_seen_and_what_the_box_would_do_is_not(
     assert view.end() == 3
 
 
-def test_a_question_that_nobody_is_to_answer_has_no_box(terminal: Start, agent: Bin) -> None:
+def test_unanswerable_question_has_no_box(terminal: Start, agent: Bin) -> None:
     install_claude(agent.folder)
     view = terminal("run", "claude", "-p", "ask me", "--on-question", "fail")
     assert view.end() == 4

@@ -211,7 +211,7 @@ def test_a_broken_configuration_does_not_hide_the_list(hocket: Hocket) -> None:
     assert listed(hocket) == {str(path): "approved"}
 
 
-def test_a_damaged_record_is_told_and_not_overwritten(hocket: Hocket, home: Path) -> None:
+def test_damaged_record_is_reported_and_kept(hocket: Hocket, home: Path) -> None:
     define(hocket.cwd, "a", hooks=HOOKS)
     (home / "trust.json").write_text("{")
     for words in (("--list",), ("a",)):

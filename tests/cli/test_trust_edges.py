@@ -82,7 +82,7 @@ def test_programs_read_what_was_allowed_and_taken_back(hocket: Hocket, pair: tup
     assert json.loads(gone.stdout) == {"removed": [{"kind": "edge", **ends}]}
 
 
-def test_an_edge_to_what_is_gone_is_told_and_can_be_taken_back(hocket: Hocket, pair: tuple[Path, Path]) -> None:
+def test_edge_to_a_missing_agent_can_be_removed(hocket: Hocket, pair: tuple[Path, Path]) -> None:
     hocket("trust", "--yes", "--edge", "lead", "dev")
     pair[1].unlink()
     assert listed(hocket) == [("lead", "dev", "gone")]
@@ -90,7 +90,7 @@ def test_an_edge_to_what_is_gone_is_told_and_can_be_taken_back(hocket: Hocket, p
 
 
 @pytest.mark.parametrize(("text", "code", "edges"), [(b"y\n", 0, 1), (b"n\n", 1, 0), (b"\n", 1, 0)])
-def test_on_a_terminal_somebody_is_asked(
+def test_edge_is_confirmed_on_a_terminal(
     hocket: Hocket, pair: tuple[Path, Path], text: bytes, code: int, edges: int
 ) -> None:
     with asking(hocket, "--edge", "lead", "dev") as (process, master):
@@ -206,9 +206,7 @@ def inside(hocket: Hocket, agent: Bin, world: Path) -> Inside:
 
 @pytest.mark.req("S3-56")
 @pytest.mark.shared_server
-def test_an_agent_that_asks_for_one_it_may_not_start_is_told_which_it_may(
-    hocket: Hocket, inside: Inside, world: Path
-) -> None:
+def test_refused_start_lists_the_allowed_agents(hocket: Hocket, inside: Inside, world: Path) -> None:
     define(world / "user", "lead", allowedAgents="[dev, qa]")
     define(world / "user", "other")
     said = inside("lead", "spawn", "other", "-p", "x", "--json")
@@ -249,9 +247,7 @@ def test_an_agent_may_start_a_program_once_the_user_has_allowed_it(hocket: Hocke
 
 
 @pytest.mark.shared_server
-def test_an_agent_is_told_by_a_notice_that_the_one_it_started_works_in_a_narrower_mode(
-    hocket: Hocket, inside: Inside, world: Path
-) -> None:
+def test_notice_reports_a_narrower_permission_mode(hocket: Hocket, inside: Inside, world: Path) -> None:
     define(world / "user", "lead", permissionMode="default")
     define(world / "user", "dev", permissionMode=BYPASS)
     said = inside("lead", "spawn", "dev", "-p", "x", "--json")

@@ -97,7 +97,7 @@ def test_a_question_is_asked_and_its_answer_decides(player: str, world: Path, al
     assert (world / "made").exists() == (allow and player == "model")
 
 
-def test_nobody_to_ask_is_a_denial(player: str, world: Path) -> None:
+def test_question_without_a_host_is_denied(player: str, world: Path) -> None:
     with run_process(player, world, SCRIPT) as start:
         process = start("--permission-mode", "default", "--permission-prompts", "none")
         story = once(process, "ask")

@@ -250,5 +250,5 @@ def test_the_marker_is_the_one_that_our_own_launch_tells_the_agent(marker: str) 
     assert parts(script(rule("marker"), marker="READY"), [user("go")], system=system) == (Say(marker),)
 
 
-def test_the_script_may_have_a_marker_of_its_own_where_the_agent_is_told_none() -> None:
+def test_marker_of_the_script_is_the_fallback() -> None:
     assert parts(script(rule("marker"), marker="READY"), [user("go")], system="X_DONE") == (Say("READY"),)

@@ -179,7 +179,7 @@ def test_a_mistake_is_named_with_its_place(document: Any, complaint: str) -> Non
     assert complaint in raised.value.message
 
 
-def test_what_has_no_keys_is_told_which_it_has() -> None:
+def test_error_lists_the_known_keys() -> None:
     with pytest.raises(ScriptError) as raised:
         parse({"rules": [{"do": [{"tool": "Bash"}]}]}, "s")
     assert raised.value.hint == "its keys: name, input, result, error"

@@ -15,7 +15,7 @@ def offer(*flags: str, **definition: Any) -> OfferedTools:
     return offered_tools(parse([*STREAMS, *flags]), definition)
 
 
-def test_where_nobody_says_anything_the_usual_tools_are_listed_and_any_may_be_used() -> None:
+def test_usual_tools_are_offered_by_default() -> None:
     for everything in (offer(), offer(tools=["*"]), offer("--tools", "default")):
         assert {"Agent", "Bash", "Read"} < set(everything.names())
         assert everything.offers("mcp__hocket__status")
