@@ -46,21 +46,10 @@ EXIT_DROPPED = 1
 """With ``--strict``, if a definition is left out."""
 
 
-class AgentsRequest(NamedTuple):
-    """The options of the command."""
-
-    name: str | None
-    as_json: bool
-    report: bool
-    trace: bool
-    why: bool
-    strict: bool
-
-
 @command(
     Argument("name", "[NAME]", required=False, completes=AGENTS),
     JSON,
-    Option("--report", kind=FLAG, help="Print a report in Markdown."),
+    Option("--report", name="as_report", kind=FLAG, help="Print a report in Markdown."),
     Option("--trace", kind=FLAG, help="Print how the agents were found."),
     Option("--why", kind=FLAG, help="Explain NAME: every candidate, and the file and line of each property."),
     Option("--strict", kind=FLAG, help="Exit with 1 when a definition is left out, with 2 without a global folder."),
@@ -73,20 +62,29 @@ class AgentsRequest(NamedTuple):
     ),
 )
 def agents(
-    name: str | None, as_json: bool, report: bool, trace: bool, why: bool, strict: bool, project: str | None
+    name: str | None, as_json: bool, as_report: bool, trace: bool, why: bool, strict: bool, project: str | None
 ) -> int:
     """List the agents that can run here, and the definitions that are left out and why. NAME shows one agent."""
-    wanted = AgentsRequest(name, as_json, report, trace, why, strict)
-    _check(wanted)
-    place = _place(project)
-    return _discovered(wanted, place)
-
-
-def _check(wanted: AgentsRequest) -> None:
-    if wanted.why and wanted.name is None:
+    if why and name is None:
         raise ArgumentError("--why needs the name of an agent")
-    if wanted.name is not None and (wanted.report or wanted.trace):
+    if name is not None and (as_report or trace):
         raise ArgumentError("--report and --trace cannot be combined with NAME")
+    catalog, approvals = _look(_place(project), strict)
+    table = table_of(catalog, approvals)
+    if name is not None:
+        agent = table["by_name"][report.find_in_table(table, name)]
+        reasons = report.why(catalog, table, agent["name"], approvals.config) if why else None
+        if as_json:
+            access.write_json(agent if reasons is None else reasons)
+        else:
+            _write_lines(detail(agent, _page()) if reasons is None else why_lines(agent, reasons, _page()))
+        return 0
+    # Show everything that was found before the error that there is no agent.
+    _show_all(table, as_json, as_report, trace)
+    require_agents(catalog)
+    if not as_json:
+        _warn(table)
+    return EXIT_DROPPED if strict and report.dropped(table["problems"]) else 0
 
 
 # --- The project --------------------------------------------------------------------------------------------------
@@ -97,11 +95,12 @@ def _place(project: str | None) -> str:
     here = _here()
     if project is None:
         return here
-    named = None if "/" in project else _named_project(project, here)
-    path = os.path.abspath(os.path.join(here, _expand_user(named or project)))
+    projects = {} if "/" in project else _configuration(here)[0].config.projects
+    path = os.path.abspath(os.path.join(here, _expand_user(projects.get(project, project))))
     if not os.path.isdir(path):
         problem = "is not a directory" if os.path.exists(path) else "does not exist"
-        raise BadDirectory(f"the project directory {path} {problem}", None if named else _known_projects(here))
+        known = f"projects of the configuration: {', '.join(sorted(projects))}" if projects else None
+        raise BadDirectory(f"the project directory {path} {problem}", None if project in projects else known)
     return path
 
 
@@ -119,33 +118,11 @@ def _here() -> str:
         raise BadDirectory("the current directory no longer exists", "change to one that does") from error
 
 
-def _named_project(name: str, here: str) -> str | None:
-    """The directory of a project of the configuration."""
-    return _configuration(here)[0].config.projects.get(name)
-
-
-def _known_projects(here: str) -> str | None:
-    names = ", ".join(sorted(_configuration(here)[0].config.projects))
-    return f"projects of the configuration: {names}" if names else None
-
-
 def _configuration(cwd: str) -> tuple[Approvals, list[Problem]]:
     return configuration(cwd, config.home(), config.process_environment())
 
 
 # --- Discovery -----------------------------------------------------------------------------------------------
-
-
-def _discovered(wanted: AgentsRequest, place: str) -> int:
-    catalog, approvals = _look(place, wanted.strict)
-    table = table_of(catalog, approvals)
-    if wanted.name is not None:
-        _show_one(wanted, wanted.name, table, lambda name: report.why(catalog, table, name, approvals.config))
-        return 0
-    # Show everything that was found before the error that there is no agent.
-    _show_all(wanted, table)
-    require_agents(catalog)
-    return _verdict(wanted, table)
 
 
 def _look(place: str, strict: bool) -> tuple[Catalog, Approvals]:
@@ -162,40 +139,19 @@ def addresses() -> list[str]:
         return []
 
 
-def _verdict(wanted: AgentsRequest, table: Table) -> int:
-    if not wanted.as_json:
-        _warn(table)
-    return EXIT_DROPPED if wanted.strict and report.dropped(table["problems"]) else 0
-
-
-# --- One, or all --------------------------------------------------------------------------------------------
-
-
-def _show_one(
-    wanted: AgentsRequest, word: str, table: Table, reasons: Callable[[str], dict[str, Any]] | None = None
-) -> None:
-    agent = table["by_name"][report.find_in_table(table, word)]
-    why = reasons(agent["name"]) if wanted.why and reasons else None
-    if wanted.as_json:
-        _write_json(agent if why is None else why)
-        return
-    page = _page()
-    _write_lines(detail(agent, page) if why is None else why_lines(agent, why, page))
-
-
-def _show_all(wanted: AgentsRequest, table: Table) -> None:
-    if wanted.as_json and not (wanted.trace or wanted.report):
+def _show_all(table: Table, as_json: bool, as_report: bool, trace: bool) -> None:
+    if as_json and not (trace or as_report):
         sys.stdout.write(render(table).decode())
         return
-    if wanted.as_json:
-        trace = {"trace": report.trace(table)} if wanted.trace else {}
-        text = {"report": report.markdown(table)} if wanted.report else {}
-        _write_json({**trace, **text, **table})
+    if as_json:
+        messages = {"trace": report.trace(table)} if trace else {}
+        text = {"report": report.markdown(table)} if as_report else {}
+        access.write_json({**messages, **text, **table})
         return
     page = _page()
-    if wanted.trace:
+    if trace:
         _write_lines([*map(strip_controls, report.trace(table, page.shown)), ""])
-    if wanted.report:
+    if as_report:
         sys.stdout.write(strip_controls(report.markdown(table, page.shown)))
     else:
         _write_lines(listing(table, page))
@@ -232,10 +188,6 @@ def shortened(path: str, here: str, home: str) -> str:
 
 def _write_lines(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-
-
-def _write_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
 
 
 # --- Rendering ----------------------------------------------------------------------------------------------
@@ -472,16 +424,12 @@ def _marked(mark: str, head: str, text: str, page: AgentsPage) -> list[str]:
 
 def detail(agent: Agent, page: AgentsPage) -> list[str]:
     """One agent: its definition, and what it still needs."""
-    lines = [*_heading(agent, page), ""]
+    lines = [page.paint(one_line(selected(agent)), BOLD), ""]
     facts = [(name, one_line(text)) for name, text in _facts(agent, page) if text]
     lines += _labelled(facts, page)
     lines += _closing(agent, page)
     more = f"hocket run {agent['address']} · hocket agents {agent['address']} --why"
     return [*lines, "", *(page.paint(line, DIM) for line in page.wrapped(more, 0))]
-
-
-def _heading(agent: Agent, page: AgentsPage) -> list[str]:
-    return [page.paint(one_line(selected(agent)), BOLD)]
 
 
 def _facts(agent: Agent, page: AgentsPage) -> Iterator[tuple[str, str]]:
@@ -526,7 +474,7 @@ def _closing(agent: Agent, page: AgentsPage) -> list[str]:
 
 def why_lines(agent: Agent, why: Mapping[str, Any], page: AgentsPage) -> list[str]:
     """Where a name was looked up, and where each property of the agent comes from."""
-    lines = [*_heading(agent, page), "", page.paint("Candidates (the first one is used)", DIM)]
+    lines = [page.paint(one_line(selected(agent)), BOLD), "", page.paint("Candidates (the first one is used)", DIM)]
     for candidate in why["candidates"]:
         lines += _candidate_lines(candidate, page)
     lines += ["", page.paint("Properties", DIM)]
