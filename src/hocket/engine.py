@@ -37,7 +37,7 @@ from hocket.workflows.live_chains import LiveChains, TreePolicy
 from hocket.workflows.request import ResumeRequest, StartRequest
 from hocket.workflows.resume import Resumer
 from hocket.workflows.start import Starter
-from hocket.workflows.worktree_cleanup import Leftover, WorktreeCleanup
+from hocket.workflows.worktree_cleanup import KeptWorktree, WorktreeCleanup
 
 T = TypeVar("T")
 
@@ -159,11 +159,11 @@ class Engine:
         """Call a function that reads files of a folder, in a thread."""
         return await self._starter.run_in_folder(folder, function, *args)
 
-    async def worktrees(self) -> list[Leftover]:
+    async def worktrees(self) -> list[KeptWorktree]:
         """The worktrees that chains have left."""
         return await self._worktrees.listed()
 
-    async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[Leftover]:
+    async def prune_worktrees(self, refs: Sequence[str], older: float, *, dry: bool) -> list[KeptWorktree]:
         """Remove the worktrees that hold nothing, of some runs or of all."""
         return await self._worktrees.prune({self.find(ref).id for ref in refs}, older, dry=dry)
 

@@ -113,7 +113,7 @@ def test_worktree_in_use_is_kept(hocket: Hocket, agent: Bin, repository: Path) -
     install_claude(agent.folder)
     assert hocket("run", "claude -> idle", "-p", "hello", *ISOLATED).returncode == 1
     session = hocket.created("resume", "2", "-p", "wait", "--session", "--detach")
-    assert rows(hocket, "prune")["claude"]["why"] == "somebody works in it"
+    assert rows(hocket, "prune")["claude"]["why"] == "a run uses it"
     hocket("stop", session)
     assert rows(hocket, "prune")["claude"]["removed"]
 
@@ -128,7 +128,7 @@ def test_worktree_in_use_is_kept_when_home_is_a_link(
     leave(hocket, "idle")
     (path,) = worktrees(repository)
     run = hocket.created("spawn", "sleeper", cwd=Path(path).resolve())
-    assert rows(hocket, "prune")["idle"]["why"] == "somebody works in it"
+    assert rows(hocket, "prune")["idle"]["why"] == "a run uses it"
     assert Path(path).is_dir()
     hocket("stop", run)
     assert rows(hocket, "prune")["idle"]["removed"]

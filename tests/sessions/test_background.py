@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from hocket.sessions.background import Once
+from hocket.sessions.background import OncePerKey
 
 
 class Workshop:
@@ -26,7 +26,7 @@ class Workshop:
 
 def test_all_who_ask_at_the_same_time_get_the_same() -> None:
     async def work() -> None:
-        shop, once = Workshop(), Once()
+        shop, once = Workshop(), OncePerKey()
         asking = [asyncio.create_task(once("key", shop.make, shop.kept.get)) for _ in range(5)]
         other = asyncio.create_task(once("another", shop.make, shop.kept.get))
         keyless = [asyncio.create_task(once(None, shop.make, shop.kept.get)) for _ in range(2)]
@@ -43,7 +43,7 @@ def test_what_is_known_is_not_made_again() -> None:
     async def work() -> None:
         shop = Workshop()
         shop.kept["key"] = 7
-        assert await Once()("key", shop.make, shop.kept.get) == 7
+        assert await OncePerKey()("key", shop.make, shop.kept.get) == 7
         assert shop.made == []
 
     asyncio.run(work())
@@ -51,7 +51,7 @@ def test_what_is_known_is_not_made_again() -> None:
 
 def test_who_gives_up_ends_nothing_for_the_others() -> None:
     async def work() -> None:
-        shop, once = Workshop(), Once()
+        shop, once = Workshop(), OncePerKey()
         first, second = (asyncio.create_task(once("key", shop.make, shop.kept.get)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
@@ -68,7 +68,7 @@ def test_after_a_failure_it_may_be_tried_again() -> None:
         raise ValueError("no")
 
     async def work() -> None:
-        shop, once = Workshop(), Once()
+        shop, once = Workshop(), OncePerKey()
         with pytest.raises(ValueError, match="no"):
             await once("key", fail, shop.kept.get)
         shop.open.set()

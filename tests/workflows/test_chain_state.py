@@ -12,16 +12,16 @@ from store.stories import Pen, created, ended, said
 from hocket.chain.decide import Finished, decide
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
 from hocket.store import NewRun, Store, open_store
-from hocket.workflows.chain_state import Course, hash_of, recalled
+from hocket.workflows.chain_state import ChainState, hash_of, recalled
 from hocket.workflows.step_prompts import Complaint
 
 SPEC = Spec("a", "executable", ("/bin/a",), "/", {})
 CHAIN = Run("rchain", 1, Kind.CHAIN, "c", None, None, "rchain", 0, "/", 0.0)
 
 
-def course(*steps: tuple[bool, int | None]) -> Course:
+def state(*steps: tuple[bool, int | None]) -> ChainState:
     made = tuple(Step(f"a{n}", 3 if loop else 1, loop, SPEC, group) for n, (loop, group) in enumerate(steps))
-    return Course(CHAIN, BoundChain("c", made, "/", {}))
+    return ChainState(CHAIN, BoundChain("c", made, "/", {}))
 
 
 def leaf(name: str, step: int, **more: Any) -> Run:
@@ -30,7 +30,7 @@ def leaf(name: str, step: int, **more: Any) -> Run:
 
 
 def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
-    one = course((True, None))
+    one = state((True, None))
     one.note(leaf("r1", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
     assert (one.runs, one.costs, one.is_still) == ([["r1"]], [None], False)
     one.note(leaf("r1", 0))
@@ -41,7 +41,7 @@ def test_news_about_the_same_iteration_are_not_counted_twice() -> None:
 
 
 def test_how_it_will_be_after_an_end_is_seen_without_noting_that_end() -> None:
-    now = course((True, None))
+    now = state((True, None))
     now.note(leaf("r1", 0, cost_estimated=True))
     now.complaints[0] = Complaint("r1", "red")
     now.note(leaf("r2", 0, status=Status.RUNNING, reason=None, result=None, cost_usd=None))
@@ -54,13 +54,13 @@ def test_how_it_will_be_after_an_end_is_seen_without_noting_that_end() -> None:
 
 
 def test_a_run_that_an_agent_started_is_none_of_the_chains() -> None:
-    one = course((True, None))
+    one = state((True, None))
     one.note(replace(leaf("r1", 0), step=None))
     assert one.runs == [[]]
 
 
 def test_the_result_is_that_of_the_last_stage_that_began() -> None:
-    three = course((False, None), (False, 1), (False, 1), (False, None))
+    three = state((False, None), (False, 1), (False, 1), (False, None))
     results = [three.result]
     for news in (leaf("r1", 0), leaf("r2", 2)):
         three.note(news)
@@ -69,13 +69,13 @@ def test_the_result_is_that_of_the_last_stage_that_began() -> None:
 
 
 def test_who_is_asked_about_a_lost_step_reads_its_number_as_the_chain_is_written() -> None:
-    chain = course((False, None), (False, 1), (False, 1), (False, None))
+    chain = state((False, None), (False, 1), (False, 1), (False, None))
     told = [str(chain.question(step)["text"]).split(" (")[0] for step in range(4)]
     assert told == ["step 1", "step 2", "step 2", "step 3"]
 
 
 def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
-    one = course((True, None))
+    one = state((True, None))
     gate = {"run": "r1", "passed": False, "command": "x", "exit_code": 1, "output": ""}
     one.note(leaf("r1", 0, marker=True), gate=False)
     one.judged(0, gate)
@@ -87,7 +87,7 @@ def test_a_gates_complaint_lasts_until_the_next_iteration_that_counts() -> None:
 
 
 def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
-    two = course((True, 1), (False, 1))
+    two = state((True, 1), (False, 1))
     two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
     two.note(leaf("r1", 0, marker=True))
     two.note(leaf("r2", 1, status=Status.RUNNING, reason=None))
@@ -102,14 +102,14 @@ def test_a_loop_ends_as_soon_as_it_is_over_and_its_group_when_all_are() -> None:
 
 
 def test_when_all_of_it_ends_so_does_what_had_not_begun() -> None:
-    two = course((True, 1), (False, 1))
+    two = state((True, 1), (False, 1))
     two.groups, two.loops = {0: "rgroup"}, {0: "rloop"}
     stop = Finished(Status.STOPPED, Reason.STOPPED)
     assert [(end.run, end.data["status"]) for end in two.endings(stop)] == [("rloop", "stopped"), ("rgroup", "stopped")]
 
 
 def test_the_steps_of_a_run_are_those_inside_of_it() -> None:
-    four = course((False, None), (True, 1), (True, 1), (False, None))
+    four = state((False, None), (True, 1), (True, 1), (False, None))
     four.groups, four.loops = {1: "rgroup"}, {1: "rone", 2: "rtwo"}
     assert four.members_of(["rchain"]) == [0, 1, 2, 3]
     assert four.members_of(["rgroup"]) == [1, 2]
@@ -119,7 +119,7 @@ def test_the_steps_of_a_run_are_those_inside_of_it() -> None:
 
 
 def test_the_report_has_what_each_step_cost() -> None:
-    two = course((False, None), (False, None))
+    two = state((False, None), (False, None))
     two.note(leaf("r1", 0, tokens=10))
     two.note(leaf("r2", 1, cost_usd=None, exit_code=0))
     end = decide(two.chain, two.history)
@@ -131,7 +131,7 @@ def test_the_report_has_what_each_step_cost() -> None:
 
 
 def test_what_agents_started_below_counts_for_the_whole_and_for_no_step() -> None:
-    one = course((False, None))
+    one = state((False, None))
     one.note(leaf("r1", 0))
     one.note_nested(leaf("r2", 0, cost_usd=0.5, tokens=7))
     one.note_nested(leaf("r3", 0, cost_usd=None))

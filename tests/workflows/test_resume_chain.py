@@ -270,7 +270,7 @@ def test_a_chain_is_gone_on_with_once(home: Path, project: Path, programs: Bin) 
             assert isinstance(new, Run)
             for error in refused:
                 assert isinstance(error, Conflict)
-                assert error.message == f"run {new.number} goes on with run {old.number} already"
+                assert error.message == f"run {old.number} is already being resumed by run {new.number}"
             with pytest.raises(Conflict, match="already"):
                 await runner.engine.resume(old, ResumeRequest(start_at=1))
             await until(lambda: len(ledger(project)) == 3, "the step that is gone on with")

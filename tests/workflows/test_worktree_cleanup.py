@@ -22,7 +22,7 @@ def test_a_worktree_stays_while_a_run_is_being_created_in_it(home: Path, project
             (path,) = worktrees(project)
             unborn = runner.engine._starter._reserve(None, Spec("failing", "executable", ("failing",), path, {}))
             (left,) = await runner.engine.prune_worktrees([], 0.0, dry=False)
-            assert (left.why, left.removed) == ("somebody works in it", False)
+            assert (left.why, left.removed) == ("a run uses it", False)
             del runner.engine._starter._reserved[unborn]
             (left,) = await runner.engine.prune_worktrees([], 0.0, dry=False)
             assert left.removed

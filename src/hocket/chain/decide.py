@@ -1,6 +1,6 @@
 """What happens next in a chain, as a function of what has happened so far.
 
-Pure: no clock, no file, no process. Whoever drives a chain tells what became of each iteration (``Outcome``), asks
+Pure: no clock, no file, no process. The chain driver tells what became of each iteration (``Outcome``), asks
 ``decide``, and does what it says; after a crash the same history gives the same answer, so nothing is ever replayed.
 """
 
@@ -18,10 +18,10 @@ LONGEST_PAUSE = 600.0
 MOST_ATTEMPTS = 8
 """Attempts in a row that may end so before it counts as a failure like any other: about half an hour."""
 BLIND_PAUSE = 300.0
-"""Until the next attempt after a usage limit of which nobody said when it ends; each time twice as long."""
+"""Until the next attempt after a usage limit without a known end; each time twice as long."""
 LONGEST_BLIND_PAUSE = 3600.0
 LONGEST_PARKING = 7 * 86400.0
-"""However far away a usage limit's end is said to be: after a week somebody looks again."""
+"""However far away a usage limit's end is said to be: it is tried again after a week."""
 MOST_LOST = 3
 """Times in a row that a lost iteration is tried again, where the chain asks for it."""
 
@@ -40,14 +40,14 @@ class Outcome:
     gate: bool | None = None
     """Whether the gate passed after this iteration; None while it has not been run."""
     progress: bool | None = None
-    """Whether anything is different since the iteration before; None while nobody has looked."""
+    """Whether anything is different since the iteration before; None while it was not examined."""
     ended_at: float | None = None
     resets_at: float | None = None
     """When the usage limit that ended it is over, in wall time."""
     transient: bool = False
     """Whether it failed for a reason outside, which passes by itself."""
     again: bool | None = None
-    """What somebody said who was asked whether to begin a lost one again; None while nobody has."""
+    """The answer to whether to run a lost one again; None while there is none."""
 
     @property
     def is_limited(self) -> bool:
@@ -116,12 +116,12 @@ def add(history: History, step: int, outcome: Outcome) -> History:
 
 
 def busy(history: History, step: int) -> History:
-    """The history while somebody finds out more about the last iteration of a step."""
+    """The history while more is found out about the last iteration of a step."""
     return _changed(history, step, replace(history[step], busy=True))
 
 
 def idle(history: History, step: int) -> History:
-    """The history when whoever was to find out more has given up, or had something else to do."""
+    """The history after that was given up."""
     return _changed(history, step, replace(history[step], busy=False))
 
 
@@ -238,7 +238,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask somebody whether to begin this iteration again: nobody knows how it ended."""
+    """Ask the user whether to run this iteration again: its outcome is unknown."""
 
     step: int
     run: str
@@ -302,7 +302,7 @@ def pausing(chain: BoundChain, history: History, now: float) -> list[int]:
 
 
 def _next(verdicts: Sequence[Decision | _Complete]) -> Decision | None:
-    """What to do about a stage: whatever can be done, else wait, else end; None when it is complete."""
+    """What to do about a stage: what can be done, else wait, else end; None when it is complete."""
     for verdict in verdicts:
         if isinstance(verdict, Start | RunGate | Measure | Ask):
             return verdict
@@ -335,7 +335,7 @@ def _gate_of(step: Step, chain: BoundChain) -> str | None:
 
 
 def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain, now: float) -> Decision:
-    """After an end that was nobody's fault: once more, at the right time, and at no cost."""
+    """After an end that was not the agent's fault: once more, at the right time, and at no cost."""
     if last.is_lost and chain.on_lost != "retry" and not last.again:
         may_ask = chain.on_question == "ask" and last.again is None
         return Ask(index, last.run) if may_ask else Finished(Status.FAILED, Reason.LOST, index)
@@ -348,7 +348,7 @@ def _judge_again(index: int, past: StepHistory, last: Outcome, chain: BoundChain
 def _not_before(attempts: int, last: Outcome, now: float) -> float:
     ended = last.ended_at or 0.0
     if now < ended and (not last.is_limited or last.resets_at is None):
-        return 0.0  # The clock was set back since, so nobody knows how much of the pause is left.
+        return 0.0  # The clock was set back since, so the rest of the pause is unknown.
     doubled = 2.0 ** min(attempts - 1, 10)
     pause = min(FIRST_PAUSE * doubled, LONGEST_PAUSE)
     if not last.is_limited:
@@ -418,7 +418,7 @@ def step_reports(
 
 
 def _used(past: StepHistory, verdict: Decision | _Complete) -> int:
-    # A lost iteration that nobody tries again was one.
+    # A lost iteration that is not tried again was one.
     return past.spent + (past.again > 0 and isinstance(verdict, Finished))
 
 

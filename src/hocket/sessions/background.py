@@ -37,7 +37,7 @@ class BackgroundTasks:
         await asyncio.gather(*self._running, return_exceptions=True)
 
 
-class Once:
+class OncePerKey:
     """Runs a coroutine once per key; a caller that is cancelled does not cancel it."""
 
     def __init__(self) -> None:

@@ -1,6 +1,6 @@
 """Following: every reader has a cursor and pulls from it, so a slow one costs nothing and loses nothing.
 
-The newest events of all runs are kept encoded, within one bound for everybody. Whoever is further behind than that
+The newest events of all runs are kept encoded, within one limit for all runs. A follower that is further behind
 reads the store until it has caught up.
 """
 

@@ -1,6 +1,6 @@
 """Starts, adopts and stops the processes of runs, and notices when they end.
 
-Whatever must survive this server is in the run's directory, written by its keeper; everything here can be rebuilt from
+What must survive this server is in the run's directory, written by its keeper; everything here can be rebuilt from
 there and from the store. Notifications say when to look; a slow scan finds what they missed.
 """
 

@@ -1,4 +1,4 @@
-"""When a task goes in circles: back to somebody who waits for it, or to and fro with the same answer; nothing is made.
+"""Detects hand-offs in circles: back to an agent that waits for the task, or repeatedly with the same answer.
 
 Pure: how a directory stands is measured in ``progress``, and whether a hand-off is made at all is decided where tasks
 are handed over. An agent may well be asked a second time, for example by a tester who sends a mended program back;
@@ -19,7 +19,7 @@ class Open(NamedTuple):
 
     agent: str
     evidence: Evidence
-    """Of kind ``unreadable`` where nobody looked: then it counts as changed."""
+    """Of kind ``unreadable`` if it was not examined: then it counts as changed."""
 
 
 def is_cycle(stack: Sequence[Open], target: str, evidence_now: Evidence) -> str | None:
@@ -66,7 +66,7 @@ def is_to_and_fro(rounds: Sequence[Round], target: str, prompt: str | None, evid
 
 
 HINT = (
-    "Do the work yourself, hand it to somebody else, or end with what you know; "
+    "Do the work yourself, hand it to another agent, or end with what you know; "
     "once a file in the working directory is another, it may go back"
 )
-"""What whoever asked can do about it."""
+"""What the agent can do about it."""

@@ -58,7 +58,7 @@ from hocket.model.task import (
     next_queued,
 )
 from hocket.secret_files import public_part
-from hocket.sessions.background import BackgroundTasks, Once
+from hocket.sessions.background import BackgroundTasks, OncePerKey
 from hocket.sessions.journal import RETRY_AFTER, Journal
 from hocket.sessions.run_identity import new_id
 from hocket.sessions.secret_store import SecretStore
@@ -86,14 +86,14 @@ _RESERVED = frozenset({"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("
 
 
 class Sight(NamedTuple):
-    """From where a working directory is looked at, and with which programs."""
+    """The directory to examine, and the environment that git runs in."""
 
     cwd: str
     env: Mapping[str, str]
 
 
 class Given(NamedTuple):
-    """A hand-off that was made: the task, and its own record."""
+    """A hand-off: its task and its record."""
 
     task: Task
     handoff: Handoff
@@ -121,7 +121,7 @@ class Tasks:
         self.read = journal.read
         self._background = BackgroundTasks()
         self._task_files = TaskFiles(home, store)
-        self._creating, self._taking = Once(), Once()
+        self._creating, self._taking = OncePerKey(), OncePerKey()
         self._looking = ThreadPoolExecutor(2, "hocket-look")
         self._handing: set[str] = set()
         """Tasks whose queue is being looked after right now."""
@@ -313,7 +313,7 @@ class Tasks:
         open_ = self.read.open_handoffs(task.id)
         check_free(task, open_, caller.id if caller else None)
         if caller is not None and caller.task == task.id and not any(one.run == caller.id for one in open_):
-            raise Conflict("your part of this task is over, so it is not yours to hand on", "end; others go on")
+            raise Conflict("this run no longer holds the task", "End the run; another agent has the task")
         self._check_lingering(task, caller)
         if any(one.agent == agent for one in open_):
             _check_circle(open_, agent, await self._look(seen_from))
@@ -348,7 +348,7 @@ class Tasks:
         record = self.read.handoff(run.handoff) if run.handoff else None
         found = self.read.task(record.task) if record else None
         if record is None or found is None or (task is not None and record.task != task.id):
-            raise Conflict("that Idempotency-Key was used for something else", "take a new one")
+            raise Conflict("this Idempotency-Key was used for another request", "use a new one")
         return Given(found, record)
 
     def _check_lingering(self, task: Task, caller: Run | None) -> None:
@@ -382,7 +382,7 @@ class Tasks:
         ending = [stop_event(run, Reason.STOPPED)] if run is not None and not run.ended else []
         after = (await self._journal.write(ending, orders=[close], durable=True)).tasks[task.id]
         if run is not None:
-            # Nobody waits for it any more, and the next agent must not find it at work.
+            # Its result is given, and the next agent must not find it running.
             await self._stops.stop(run)
         return after
 
@@ -406,12 +406,12 @@ class Tasks:
         if caller is not None and handoff is not None:
             raise Forbidden(
                 "what is started later, by itself, is for people to queue",
-                "hand it over now, or queue it without an agent for whoever takes it",
+                "hand it over now, or queue it without an agent",
             )
         item = Queued(f"q{_digest(key)}" if key else _id("q"), prompt, None, time.time())
         env: Mapping[str, str] = {}
         if handoff is not None and handoff.agent is not None:
-            # Better now than when its turn comes, and nobody is there to be told.
+            # An error is reported now rather than when its turn comes.
             request = self._completed(handoff, None)
             env = await self._naming(handoff.agent, self._starter.check(request))
             item = replace(item, agent=handoff.agent, cwd=request.cwd, env=public_part(env))
@@ -447,7 +447,7 @@ class Tasks:
             self._background.spawn(self._hand_queued(task.id))
 
     async def _hand_queued(self, task_id: str) -> None:
-        """Hand over what is next, and whatever comes behind what cannot be."""
+        """Hand over the next item; one that is refused gives way to the one behind it."""
         try:
             while await self._hand_next(task_id):
                 pass
@@ -467,7 +467,7 @@ class Tasks:
         except (DiskLow, StoreError):
             await asyncio.sleep(RETRY_AFTER)
         except Conflict:
-            return False  # Somebody was faster; the end of that is told as well.
+            return False  # Another hand-off was faster; its end looks at the queue again.
         except HocketError as error:
             with suppress(NotFound):  # it may have been taken out meanwhile
                 await self._write(Refuse(task_id, item.id, error.message))
@@ -485,7 +485,7 @@ class Tasks:
         digest = hashlib.sha256(content).hexdigest()
         known = next((one for one in task.attachments if one.name == name), None)
         if known is not None and known.sha256 == digest:
-            return known  # Somebody did not hear our answer.
+            return known  # A repeated request.
         if known is not None:
             raise Conflict(f"the task has an attachment {name!r} already", "choose another name")
         await asyncio.to_thread(_keep, self._folder(task), digest, content)
@@ -526,13 +526,13 @@ def check_file_name(name: str) -> None:
     reserved = whole.partition(".")[0].lower() in _RESERVED
     if not plain or reserved or not 0 < len(name.encode()) <= _NAME_LENGTH or any(c in whole for c in '/\\:*?"<>|'):
         raise ValidationError(
-            f"{name[:80]!r} is no safe name of a file",
+            f"{name[:80]!r} is not a safe file name",
             f"up to {_NAME_LENGTH} bytes, no slashes, no leading dot, no control characters",
         )
 
 
 def _keep(folder: Path, name: str, content: bytes) -> None:
-    """Named by what is in it: whatever two callers do at the same time, the file is right."""
+    """Write a file named by its content, so that concurrent callers cannot conflict."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     temporary = folder / f".{name}.{os.urandom(6).hex()}"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -548,7 +548,7 @@ def _taken_out(told: Mapping[str, Any]) -> Queued:
 
 
 def _digest(key: str) -> str:
-    """A name for somebody's key, of letters that mean nothing anywhere."""
+    """A name for an idempotency key, of safe characters."""
     return hashlib.sha256(key.encode()).hexdigest()[:24]
 
 

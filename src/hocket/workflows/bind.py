@@ -58,7 +58,7 @@ T = TypeVar("T", bound=Grouped)
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")
 
 
-class _Wish(NamedTuple):
+class _StepRequest(NamedTuple):
     """One step, before its agent is known."""
 
     where: str
@@ -97,19 +97,22 @@ def bind(
     _check(request)
     approvals = Approvals(config)
     check_configuration(approvals)
-    find = _Finding(request, approvals, catalog, ceiling)
+    find = _AgentFinder(request, approvals, catalog, ceiling)
     find.mode = _project_mode(request, None, config)
     if request.agent is not None:
-        alone = _Wish("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
+        alone = _StepRequest("agent", request.agent, 1, False, timeout=request.timeout, bounds=_bounds(request, None))
         spec = _spec(alone, find(alone.agent), request, find, _options(request, None, config))
         return replace(spec, budget_usd=request.budget_usd, budget_tokens=request.budget_tokens)
     named = _named_chain(request, find)
     delegation.check_gates(request.until, named, ceiling, approvals)
     find.mode = _project_mode(request, named, config)
-    wishes = _of_config(named, request) if named else _of_text(request.dsl or "", request)
+    steps_wanted = _of_config(named, request) if named else _of_text(request.dsl or "", request)
     options = _options(request, named, config)
     task = _task(request, named)
-    steps = [_step(wish, request, find, options, task, named=named is not None or len(wishes) > 1) for wish in wishes]
+    steps = [
+        _step(wanted, request, find, options, task, named=named is not None or len(steps_wanted) > 1)
+        for wanted in steps_wanted
+    ]
     return BoundChain(
         name=named.name if named else (request.dsl or "").strip(),
         steps=tuple(steps),
@@ -159,7 +162,7 @@ def check_directory(cwd: str) -> None:
         raise BadDirectory(f"the working directory {cwd} cannot be entered")
 
 
-class _Finding:
+class _AgentFinder:
     """Who finds the agents of one request: the same name means the same agent, and places are looked at once."""
 
     def __init__(
@@ -204,7 +207,7 @@ class _Finding:
         return self._grants[key][1]
 
     def trust_notices(self, agent: Agent) -> Iterator[str]:
-        """What nobody has been told yet: not by an earlier step, nor when the run was started that asks for this."""
+        """Trust notices that neither an earlier step nor the calling run has given."""
         found = _trust_notice(agent, self._request.directory)
         if found and found not in self._told and self._ceiling.caller is None:
             self._told.add(found)
@@ -218,7 +221,7 @@ class _Finding:
         return self._environments[provider]
 
 
-def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
+def _named_chain(request: StartRequest, find: _AgentFinder) -> ChainConfig | None:
     """The configured chain that is meant, if one is: by its name, or by a word that names nothing else."""
     config = find.config
     if request.chain is not None:
@@ -233,10 +236,10 @@ def _named_chain(request: StartRequest, find: _Finding) -> ChainConfig | None:
     return None
 
 
-def _of_text(text: str, request: StartRequest) -> list[_Wish]:
+def _of_text(text: str, request: StartRequest) -> list[_StepRequest]:
     bounds = _bounds(request, None, StepConfig(""))
     return [
-        _Wish(
+        _StepRequest(
             place.words,
             step.agent,
             step.iterations,
@@ -249,10 +252,10 @@ def _of_text(text: str, request: StartRequest) -> list[_Wish]:
     ]
 
 
-def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
+def _of_config(chain: ChainConfig, request: StartRequest) -> list[_StepRequest]:
     whole = PromptLevel(chain.prompt, chain.prompt_file, chain.project)
     return [
-        _Wish(
+        _StepRequest(
             f"{chain.source}: chain {chain.name!r}: {place.words}",
             step.agent,
             step.iterations or 1,
@@ -261,7 +264,7 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
             (PromptLevel(step.prompt, step.prompt_file, chain.project), whole),
             chain.project,
             place.group,
-            # What somebody types counts for every step, also for one that has a gate of its own.
+            # A gate in the request replaces the gates of all steps.
             None if request.until else step.until,
             step.timeout,
             _bounds(request, chain, step),
@@ -271,7 +274,7 @@ def _of_config(chain: ChainConfig, request: StartRequest) -> list[_Wish]:
     ]
 
 
-class _Place(NamedTuple):
+class _StepPosition(NamedTuple):
     """Where a step stands, counted as people do: members of a group share their step's number."""
 
     step: int
@@ -286,11 +289,11 @@ class _Place(NamedTuple):
         return f"step {self.step}" if self.member is None else f"step {self.step}, member {self.member}"
 
 
-def _staged(steps: Sequence[T]) -> Iterator[tuple[_Place, T]]:
+def _staged(steps: Sequence[T]) -> Iterator[tuple[_StepPosition, T]]:
     """Each step with its place. A group of one is no group."""
     for number, places in enumerate(stages(steps), 1):
         for member, place in enumerate(places, 1):
-            yield _Place(number, member if len(places) > 1 else None), steps[place]
+            yield _StepPosition(number, member if len(places) > 1 else None), steps[place]
 
 
 def _bounds(request: StartRequest, chain: ChainConfig | None, step: StepConfig | None = None) -> Bounds:
@@ -358,7 +361,7 @@ def _marker(request: StartRequest, chain: ChainConfig | None, config: Config) ->
 # --- Steps --------------------------------------------------------------------------------------------------
 
 
-class _Task(NamedTuple):
+class _ChainTask(NamedTuple):
     """What is wanted of the chain as a whole, and whether the caller said so; ``{{task}}`` stands for it."""
 
     text: str | None = None
@@ -375,52 +378,68 @@ class _Prompt(NamedTuple):
 
 
 def _step(
-    wish: _Wish, request: StartRequest, find: _Finding, options: LaunchRequest, task: _Task, *, named: bool
+    wanted: _StepRequest,
+    request: StartRequest,
+    find: _AgentFinder,
+    options: LaunchRequest,
+    task: _ChainTask,
+    *,
+    named: bool,
 ) -> Step:
     """The step that is wished for. Where there are others, an error says which one it is about."""
     try:
-        if wish.agent not in find.config.agents:
-            check_agent(wish.agent, f'{wish.where}, "agent"' if wish.configured else wish.where)
-        agent, isolation = find(wish.agent), None
+        if wanted.agent not in find.config.agents:
+            check_agent(wanted.agent, f'{wanted.where}, "agent"' if wanted.configured else wanted.where)
+        agent, isolation = find(wanted.agent), None
         cwd = agent.cwd or request.directory
-        if wish.isolated:
+        if wanted.isolated:
             options = replace(options, own_branch=True)
             agent = in_a_worktree(agent, find.approvals)
             place = find.repository(cwd)
             kept_off = agent.untrusted_servers if agent.trusted else None
             isolation = Isolation(place.repository, place.inside, strangers=kept_off)
-        made = partial(_spec, wish, request=request, find=find, options=options, task=task)
+        made = partial(_spec, wanted, request=request, find=find, options=options, task=task)
         spec = made(agent)
         without = partial(made, untrusted(agent))
-        relied_on = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=wish.isolated)
+        relied_on = approval_of(agent, cwd, find.approvals, find.fingerprint, without, isolated=wanted.isolated)
     except (ProgramNotFound, UsageError) as error:
-        if named and wish.where not in error.message:
-            error.message = f"{wish.where}: {error.message}"
+        if named and wanted.where not in error.message:
+            error.message = f"{wanted.where}: {error.message}"
         raise
-    return Step(wish.agent, wish.iterations, wish.loop, spec, wish.group, wish.until, wish.bounds, isolation, relied_on)
+    return Step(
+        wanted.agent,
+        wanted.iterations,
+        wanted.loop,
+        spec,
+        wanted.group,
+        wanted.until,
+        wanted.bounds,
+        isolation,
+        relied_on,
+    )
 
 
 def _spec(
-    wish: _Wish,
+    wanted: _StepRequest,
     agent: Agent,
     request: StartRequest,
-    find: _Finding,
+    find: _AgentFinder,
     options: LaunchRequest,
-    task: _Task | None = None,
+    task: _ChainTask | None = None,
 ) -> Spec:
     config = find.config
-    agent_args, step_args = (_substituted(args, request.variables or {}) for args in (agent.args, wish.args))
-    given = _given(wish, agent_args, step_args, config)
+    agent_args, step_args = (_substituted(args, request.variables or {}) for args in (agent.args, wanted.args))
+    given = _given(wanted, agent_args, step_args, config)
     by_args = [one for each in given for one in check_arguments(each, agent, options.permission_mode, find.approvals)]
-    written, known = (*agent.args, *wish.args), (*agent_args, *step_args)
+    written, known = (*agent.args, *wanted.args), (*agent_args, *step_args)
     granted = find.grant(
-        AgentRequest(wish.agent, agent, written, known, request.args, options.permission_mode, request.directory)
+        AgentRequest(wanted.agent, agent, written, known, request.args, options.permission_mode, request.directory)
     )
     servers = servers_for(agent, request.directory, request.environment)
     own = own_server(agent, config)
     unknown = [name for name in servers.unknown if own is None or name != own.name]
     env = {**find.environment(agent.provider), **_lists(agent)}
-    prompt = _prompt(wish, agent, request, task)
+    prompt = _prompt(wanted, agent, request, task)
     launch = PROVIDERS[agent.provider].launch(
         granted.agent,
         replace(
@@ -428,25 +447,25 @@ def _spec(
             prompt=prompt.text,
             args=tuple(request.args),
             env=env,
-            loop=wish.loop,
+            loop=wanted.loop,
             servers=servers.servers,
             own_server=own,
         ),
     )
     if options.session and launch.stdin != "lines":
-        raise UsageError(f"{wish.agent} reads no messages, so it cannot stay for more of them")
+        raise UsageError(f"{wanted.agent} reads no messages, so it cannot have a session")
     return Spec(
-        agent=wish.agent,
+        agent=wanted.agent,
         provider=agent.provider,
         argv=launch.argv,
         cwd=agent.cwd or request.directory,
         env={**env, **launch.env, **named_programs(request.environment)},
         prompt=launch.prompt,
         stdin=launch.stdin,
-        loop=wish.loop,
+        loop=wanted.loop,
         marker=options.marker,
-        timeout=wish.timeout,
-        idle_timeout=wish.bounds.idle_timeout,
+        timeout=wanted.timeout,
+        idle_timeout=wanted.bounds.idle_timeout,
         max_output=config.limits.max_output_mb * 1024**2,
         stop_grace=config.stop_grace,
         files=dict(launch.files),
@@ -455,7 +474,7 @@ def _spec(
         served=launch.served,
         source=agent.source,
         definition=agent.definition.path if agent.definition else None,
-        notices=(*find.trust_notices(agent), *_notices(wish, unknown), *granted.notices),
+        notices=(*find.trust_notices(agent), *_notices(wanted, unknown), *granted.notices),
         blanks=prompt.blanks,
         permission_mode=granted.mode,
         allowed_agents=agent.definition.allowed_agents if agent.definition else None,
@@ -503,27 +522,27 @@ def _trust_notice(agent: Agent, cwd: str) -> str | None:
     return f"{why}: disabled {disabled}; to review and approve it: {approve_command(folder)}"
 
 
-def _notices(wish: _Wish, unknown_servers: Sequence[str]) -> Iterator[str]:
-    """What somebody should know who starts this agent."""
+def _notices(wanted: _StepRequest, unknown_servers: Sequence[str]) -> Iterator[str]:
+    """Notices for the start of this agent."""
     for name in unknown_servers:
-        yield f"no MCP server {name!r} is known here; {wish.agent} has none"
+        yield f"no MCP server {name!r} is known here; {wanted.agent} has none"
 
 
 def _given(
-    wish: _Wish, agent_args: Sequence[str], step_args: Sequence[str], config: Config
+    wanted: _StepRequest, agent_args: Sequence[str], step_args: Sequence[str], config: Config
 ) -> Iterator[ConfiguredArguments]:
     """What the files give to a step, in the order of the command line; what the caller typed is the caller's own."""
-    alias = config.agents.get(wish.agent)
+    alias = config.agents.get(wanted.agent)
     if alias:
-        yield ConfiguredArguments(f'{alias.source}: agent "{wish.agent}"', alias.project, agent_args)
-    yield ConfiguredArguments(wish.where, wish.project, step_args, agent_args)
+        yield ConfiguredArguments(f'{alias.source}: agent "{wanted.agent}"', alias.project, agent_args)
+    yield ConfiguredArguments(wanted.where, wanted.project, step_args, agent_args)
 
 
 def _substituted(texts: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(substitute(text, variables) for text in texts)
 
 
-def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None) -> _Prompt:
+def _prompt(wanted: _StepRequest, agent: Agent, request: StartRequest, task: _ChainTask | None) -> _Prompt:
     """The caller's prompt, else the step's, the chain's, the agent's own.
 
     One of these that is a form stays, and the caller's prompt is what it is filled in with.
@@ -531,11 +550,11 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None
     alone = task is None
     task = task or _task(request, None)
     default = PromptLevel(agent.default_prompt, agent.default_prompt_file, agent.alias_project)
-    own = choose_prompt([*wish.prompts, default])
+    own = choose_prompt([*wanted.prompts, default])
     if task.callers and not _is_form(own, request):
         return _Prompt(task.text, task.blanks)
     if own.text:
-        _check_blanks(wish, own.text, task)
+        _check_blanks(wanted, own.text, task)
     prompt = _read(own, request)
     # What a chain's step leaves open is filled in when the step begins; a single agent begins now.
     if alone and prompt:
@@ -545,28 +564,28 @@ def _prompt(wish: _Wish, agent: Agent, request: StartRequest, task: _Task | None
 
 def _is_form(level: PromptLevel, request: StartRequest) -> bool:
     if level.text:
-        return bool(blanks(level.text))  # also one with a name that is misspelled, so that somebody is told
+        return bool(blanks(level.text))  # also with a misspelled name, which is reported later
     with suppress(PromptError, UsageError):  # a file that is not needed may be missing
         return has_blanks(_read(level, request) or "")
     return False
 
 
-def _task(request: StartRequest, chain: ChainConfig | None) -> _Task:
+def _task(request: StartRequest, chain: ChainConfig | None) -> _ChainTask:
     """The caller's prompt; without one what the chain says, unless that is a form itself."""
     if request.prompt and (request.is_literal or request.agent is not None):
-        return _Task(request.prompt, True)
+        return _ChainTask(request.prompt, True)
     try:
         callers = substitute(request.prompt or "", request.variables or {})
     except UsageError as error:
         error.hint = f"{error.hint}; text that is to stay as it is can be piped into -p -, or read by --prompt-file"
         raise
     if callers:
-        return _Task(callers, True, (PREVIOUS,))
+        return _ChainTask(callers, True, (PREVIOUS,))
     with suppress(PromptError, UsageError):  # every step may have a prompt of its own
         level = PromptLevel(chain.prompt, chain.prompt_file, chain.project) if chain else PromptLevel()
         whole = _read(choose_prompt([level]), request)
-        return _Task(None if whole and has_blanks(whole) else whole)
-    return _Task()
+        return _ChainTask(None if whole and has_blanks(whole) else whole)
+    return _ChainTask()
 
 
 def _read(level: PromptLevel, request: StartRequest) -> str | None:
@@ -576,15 +595,17 @@ def _read(level: PromptLevel, request: StartRequest) -> str | None:
     return substitute(level.text, request.variables or {}) if level.text else None
 
 
-def _check_blanks(wish: _Wish, text: str, task: _Task) -> None:
-    """Raise when a configured prompt leaves open what nobody will fill in."""
+def _check_blanks(wanted: _StepRequest, text: str, task: _ChainTask) -> None:
+    """Raise if a configured prompt has a placeholder that will not be filled in."""
     for name in blanks(text):
         if name not in BLANKS:
             known = " and ".join(f"{{{{{one}}}}}" for one in BLANKS)
             hint = suggestion(name, BLANKS) or f"a prompt may use {known}"
-            raise ConfigError(f'{wish.where}, "prompt": nothing is called {{{{{name}}}}}', hint)
+            raise ConfigError(f'{wanted.where}, "prompt": unknown placeholder {{{{{name}}}}}', hint)
         if name == TASK and task.text is None:
-            raise UsageError(f'{wish.where}, "prompt": uses {{{{task}}}}, and there is none', "give a prompt with -p")
+            raise UsageError(
+                f'{wanted.where}, "prompt": uses {{{{task}}}}, but there is no prompt', "give a prompt with -p"
+            )
 
 
 # --- Showing ------------------------------------------------------------------------------------------------
@@ -594,7 +615,7 @@ def describe(bound: BoundChain | Spec) -> list[dict[str, Any]]:
     """What would be started, step by step, for people and for programs."""
     if isinstance(bound, Spec):
         bounds = Bounds(bound.budget_usd, bound.budget_tokens, bound.idle_timeout)
-        return [_description(_Place(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
+        return [_description(_StepPosition(1, None), Step(bound.agent, 1, False, bound, bounds=bounds), None)]
     return [_description(place, step, bound) for place, step in _staged(bound.steps)]
 
 
@@ -609,7 +630,7 @@ def _limits(bounds: Bounds, **more: object) -> dict[str, Any]:
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def _description(place: _Place, step: Step, chain: BoundChain | None) -> dict[str, Any]:
+def _description(place: _StepPosition, step: Step, chain: BoundChain | None) -> dict[str, Any]:
     spec = filled(step.spec, {TASK: chain.task}) if chain and chain.task is not None else step.spec
     gate = step.until or (chain.until if chain else None)
     by_argument = spec.prompt is not None and spec.stdin == "empty"

@@ -1,10 +1,9 @@
-"""What runs may spend. A bound counts for the whole tree below the run that has it, whoever the agents in it are.
+"""Budgets: a budget counts for the run that has it and the whole tree below it, across providers.
 
-Every commit that tells of usage is added up here, and when a bound is reached everything below it is ended, once, and
-fails: also an agent that was done with its work, because whether it was a moment earlier is nothing to build on.
-Where nobody told of money, the estimate counts that the run was given for its tokens; of who tells neither nothing can
-be counted, and it is said so. All of it can be learned again from the store. What a single agent is told about its own
-budget is its provider's business.
+Usage is added up from commits. When a budget is used up, everything below it is stopped once and fails, including an
+agent that had just finished. Without a reported cost the estimate for the tokens counts; an agent that reports neither
+cannot be counted, which a notice says. All of it can be computed again from the store. The share of a budget that a
+single agent is started with is the business of its provider.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _SPENDERS = (Kind.LEAF, Kind.LEAD)
 """Only these spend; what inner runs report is the sum of theirs."""
 
 
-class Coming(NamedTuple):
-    """Agents that are about to be started beside a run, which nobody has recorded yet."""
+class PendingAgents(NamedTuple):
+    """Agents that are about to be started beside a run and are not recorded yet."""
 
     agents: int = 0
     inside: frozenset[str] = frozenset()
@@ -38,7 +37,7 @@ class Coming(NamedTuple):
         return 0 if run_id in self.inside else self.agents
 
 
-NOBODY = Coming()
+NO_PENDING = PendingAgents()
 
 
 class Spent(NamedTuple):
@@ -71,7 +70,7 @@ def excess(run: Run, spent: Spent) -> str | None:
     return None
 
 
-class _Purse:
+class _Budget:
     """A run with a bound, and what was spent below it."""
 
     def __init__(self, run: Run) -> None:
@@ -80,7 +79,7 @@ class _Purse:
         self.known: dict[str, Spent] = {}
         """By run: what is told twice counts once."""
         self.live: set[str] = set()
-        """Runs below that have not ended. The purse is kept for as long as there are any."""
+        """Runs below that have not ended. The budget is kept for as long as there are any."""
         self.spenders: set[str] = set()
         """Those among them that tell what they spend."""
         self.unheld: set[str] = set()
@@ -111,9 +110,9 @@ class Budgets:
     def __init__(self, journal: Journal, stops: Stops) -> None:
         self._journal = journal
         self._stops = stops
-        self._purses: dict[str, _Purse] = {}
-        self._payers: dict[str, tuple[_Purse, ...]] = {}
-        """The purses that a live run spends from; runs without any are not here."""
+        self._budgets: dict[str, _Budget] = {}
+        self._payers: dict[str, tuple[_Budget, ...]] = {}
+        """The budgets that a live run spends from; runs without any are not here."""
         self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
         self._closing = False
@@ -123,8 +122,8 @@ class Budgets:
         for run in list(self._journal.live.values()):
             self._enrol(run)
         self._journal.listen(self._on_commit)
-        for purse in list(self._purses.values()):
-            self._look_at(purse)
+        for budget in list(self._budgets.values()):
+            self._look_at(budget)
 
     async def close(self) -> None:
         self._closing = True
@@ -134,25 +133,23 @@ class Budgets:
 
     def check(self, parent: Run | None) -> None:
         """Nothing new starts where everything is spent."""
-        for purse in self._purses_above(parent):
-            if (why := excess(purse.run, purse.spent)) is not None:
+        for budget in self._budgets_above(parent):
+            if (why := excess(budget.run, budget.spent)) is not None:
                 raise LimitReached(
-                    f"budget: {why} by run {purse.run.number} and all below it",
+                    f"budget: {why} by run {budget.run.number} and all below it",
                     "Start it outside of that run, or give the run a larger budget",
                 )
 
-    def left(self, run: Run, coming: Coming = NOBODY) -> float | None:
-        """Dollars that a run may still spend, where others spend from the same purses its part; None where nobody says.
+    def left(self, run: Run, coming: PendingAgents = NO_PENDING) -> float | None:
+        """Dollars that a run may spend: its share of every budget above it; None without a budget.
 
-        Who was told once keeps to that, also when others have ended and left something: a program that runs cannot be
-        told another sum. What they left goes to those that are started later, such as the next passes of a loop. With
-        what others were told before and have not spent, these may be told more than there is; the purse ends all of
-        them when it is empty.
+        A running program keeps the share that it was started with. What others leave over goes to runs that are
+        started later, so the shares may add up to more than the budget; the budget ends all of them when it is used up.
         """
         bounds = [
-            (purse.run.budget_usd - purse.spent.usd) / max(1, len(purse.spenders) + coming.below(purse.run.id))
-            for purse in self._payers.get(run.id, ())
-            if purse.run.budget_usd is not None
+            (budget.run.budget_usd - budget.spent.usd) / max(1, len(budget.spenders) + coming.below(budget.run.id))
+            for budget in self._payers.get(run.id, ())
+            if budget.run.budget_usd is not None
         ]
         return max(0.0, min(bounds)) if bounds else None
 
@@ -160,41 +157,41 @@ class Budgets:
         """In words, that a bound cannot hold for a run that has ended; once for each agent below that bound."""
         if run.cost_usd is not None or run.tokens is not None:
             return None
-        purses = [purse for purse in self._payers.get(run.id, ()) if run.agent not in purse.unheld]
-        for purse in purses:
-            purse.unheld.add(run.agent)
-        if not purses:
+        budgets = [budget for budget in self._payers.get(run.id, ()) if run.agent not in budget.unheld]
+        for budget in budgets:
+            budget.unheld.add(run.agent)
+        if not budgets:
             return None
         return f"{run.agent} told neither money nor tokens: no budget can hold for it"
 
     def is_over(self, run: Run) -> bool:
         """Whether a live run, with what it has used by now, is below a bound that is reached."""
-        return any(excess(purse.run, purse.with_(run)) is not None for purse in self._payers.get(run.id, ()))
+        return any(excess(budget.run, budget.with_(run)) is not None for budget in self._payers.get(run.id, ()))
 
     def used_up(self, run: Run) -> list[Event]:
         """What is to be said, with the end of a run, of bounds that are reached by what it has used; once for each."""
         told = []
-        for purse in self._payers.get(run.id, ()):
-            spent = purse.with_(run)
-            if (why := excess(purse.run, spent)) is not None:
-                told += self._told(purse, spent, why)
+        for budget in self._payers.get(run.id, ()):
+            spent = budget.with_(run)
+            if (why := excess(budget.run, spent)) is not None:
+                told += self._told(budget, spent, why)
         return told
 
-    def _told(self, purse: _Purse, spent: Spent, why: str) -> list[Event]:
-        now = self._journal.live.get(purse.run.id)
-        if purse.is_told or now is None or now.stop_reason is not None:
+    def _told(self, budget: _Budget, spent: Spent, why: str) -> list[Event]:
+        now = self._journal.live.get(budget.run.id)
+        if budget.is_told or now is None or now.stop_reason is not None:
             return []
-        purse.is_told = True
+        budget.is_told = True
         data = {"kind": "budget", "text": why, "cost_usd": spent.usd, "tokens": spent.tokens}
         return [Event(0, time.time(), now.id, now.root, "notice", data)]
 
-    def _purses_above(self, parent: Run | None) -> tuple[_Purse, ...]:
+    def _budgets_above(self, parent: Run | None) -> tuple[_Budget, ...]:
         if parent is None:
             return ()
         known = self._payers.get(parent.id)
         if known is not None or parent.id in self._journal.live:
             return known or ()
-        return tuple(self._purse(run) for run in self._journal.above(parent) if is_capped(run))
+        return tuple(self._budget_of(run) for run in self._journal.above(parent) if is_capped(run))
 
     # Adding up
 
@@ -205,9 +202,9 @@ class Budgets:
         if not self._payers:
             return
         for run in committed.runs.values():
-            for purse in self._payers.get(run.id, ()):
-                purse.pay(run)
-                self._look_at(purse)
+            for budget in self._payers.get(run.id, ()):
+                budget.pay(run)
+                self._look_at(budget)
             if run.ended:
                 self._strike_off(run)
 
@@ -215,58 +212,58 @@ class Budgets:
         capped = [one for one in self._journal.above(run) if is_capped(one)]
         if not capped:
             return
-        purses = tuple(self._purse(one, is_new=is_new and one is run) for one in capped)
-        self._payers[run.id] = purses
-        for purse in purses:
-            purse.live.add(run.id)
+        budgets = tuple(self._budget_of(one, is_new=is_new and one is run) for one in capped)
+        self._payers[run.id] = budgets
+        for budget in budgets:
+            budget.live.add(run.id)
             if tells_what_it_spends(run):
-                purse.spenders.add(run.id)
-            if purse.is_closed:  # It was born while everything below was being ended, and not seen.
-                purse.is_closed = False
+                budget.spenders.add(run.id)
+            if budget.is_closed:  # It was born while everything below was being ended, and not seen.
+                budget.is_closed = False
 
     def _strike_off(self, run: Run) -> None:
-        for purse in self._payers.pop(run.id, ()):
-            purse.live.discard(run.id)
-            purse.spenders.discard(run.id)
-            if not purse.live:
-                self._purses.pop(purse.run.id, None)
+        for budget in self._payers.pop(run.id, ()):
+            budget.live.discard(run.id)
+            budget.spenders.discard(run.id)
+            if not budget.live:
+                self._budgets.pop(budget.run.id, None)
 
-    def _purse(self, run: Run, *, is_new: bool = False) -> _Purse:
-        purse = self._purses.get(run.id)
-        if purse is None:
-            purse = self._purses[run.id] = _Purse(run)
+    def _budget_of(self, run: Run, *, is_new: bool = False) -> _Budget:
+        budget = self._budgets.get(run.id)
+        if budget is None:
+            budget = self._budgets[run.id] = _Budget(run)
             if not is_new:
                 spent = self._journal.spent_below(run)
-                purse.spent = Spent(spent.cost_usd or 0.0, spent.tokens or 0)
-                purse.known = {one.id: _spent_by(one) for one in self._journal.live_below(run.id)}
-        return purse
+                budget.spent = Spent(spent.cost_usd or 0.0, spent.tokens or 0)
+                budget.known = {one.id: _spent_by(one) for one in self._journal.live_below(run.id)}
+        return budget
 
     # Ending
 
-    def _look_at(self, purse: _Purse) -> None:
-        why = None if purse.is_closed else excess(purse.run, purse.spent)
+    def _look_at(self, budget: _Budget) -> None:
+        why = None if budget.is_closed else excess(budget.run, budget.spent)
         if why is not None and not self._closing:
-            purse.is_closed = True
-            self._tasks.spawn(self._close(purse, why))
+            budget.is_closed = True
+            self._tasks.spawn(self._close(budget, why))
 
-    async def _close(self, purse: _Purse, why: str) -> None:
+    async def _close(self, budget: _Budget, why: str) -> None:
         try:
-            await self._tell(purse, why)
+            await self._tell(budget, why)
             live = self._journal.live
-            await self._stops.request([live[run_id] for run_id in purse.live if run_id in live], Reason.BUDGET)
+            await self._stops.request([live[run_id] for run_id in budget.live if run_id in live], Reason.BUDGET)
         except HocketError:
             # It could not be recorded: a full disk, most likely. Nothing that was spent becomes less of it.
-            self._loop.call_later(RETRY_AFTER, self._reopen, purse)
+            self._loop.call_later(RETRY_AFTER, self._reopen, budget)
 
-    async def _tell(self, purse: _Purse, why: str) -> None:
+    async def _tell(self, budget: _Budget, why: str) -> None:
         try:
-            if told := self._told(purse, purse.spent, why):
+            if told := self._told(budget, budget.spent, why):
                 await self._journal.write(told)
         except HocketError:
-            purse.is_told = False
+            budget.is_told = False
             raise
 
-    def _reopen(self, purse: _Purse) -> None:
-        purse.is_closed = False
-        if purse.run.id in self._purses:
-            self._look_at(purse)
+    def _reopen(self, budget: _Budget) -> None:
+        budget.is_closed = False
+        if budget.run.id in self._budgets:
+            self._look_at(budget)

@@ -37,7 +37,7 @@ class Ending(NamedTuple):
     data: dict[str, Any]
 
 
-class Course:
+class ChainState:
     """One live chain."""
 
     def __init__(self, run: Run, chain: BoundChain) -> None:
@@ -70,15 +70,15 @@ class Course:
         self.trees: dict[int, Worktree] = {}
         """The worktree that a step was given."""
         self.naming = asyncio.Lock()
-        """Whoever holds it says where a new worktree begins, so that members of a group begin alike."""
+        """Held while the base of a new worktree is chosen, so that members of a group have the same."""
         self.prepared: dict[int, Prepared] = {}
         """What a step's next iteration is started with, where its worktree had to be seen to first."""
         self.errands: dict[int, asyncio.Task[None]] = {}
         """Who is finding out more about a step."""
         self.asked: set[int] = set()
-        """Steps about which somebody was asked, and has not answered."""
+        """Steps with an open question."""
         self.stumbles = 0
-        """Times in a row that it could not be moved on, for a reason that nobody knows."""
+        """Unexpected failures in a row while moving it on."""
         self.turn = asyncio.Lock()
         self.deadline: asyncio.TimerHandle | None = None
         self.alarm: asyncio.TimerHandle | None = None
@@ -141,7 +141,7 @@ class Course:
         return next((tree for tree in known if isolation and tree.repository == isolation.repository), None)
 
     def is_unused(self, step: int) -> bool:
-        """Whether nobody has worked in a step's worktree yet."""
+        """Whether no agent has worked in the worktree of a step yet."""
         isolation = self.chain.steps[step].isolation
         taken_over = isolation is not None and isolation.tree is not None and isolation.tree == self.trees.get(step)
         return not taken_over and not self.history[step].started
@@ -167,8 +167,8 @@ class Course:
         if leaf.ended and (seen is None or seen.run != leaf.id):
             self._add_up(step, leaf)
 
-    def after(self, leaf: Run) -> Course:
-        """The course as it will be with the end of an iteration that is still to be told. This one stays as it is.
+    def after(self, leaf: Run) -> ChainState:
+        """The state as it will be with the end of an iteration that is still to be told. This one stays as it is.
 
         Who its iterations are, which may be many, is the same for both.
         """
@@ -210,11 +210,11 @@ class Course:
             self.said.setdefault(step, set()).add(progress["said"])
 
     def question(self, step: int) -> dict[str, Any]:
-        """What somebody is asked about the last iteration of a step, which was lost."""
+        """The question about the last iteration of a step, which was lost."""
         last = self.history[step].last
         run = last.run if last else ""
         what = f"step {stage_number(self.chain.steps, step)} ({self.chain.steps[step].agent}) was lost"
-        text = f"{what}: nobody knows how it ended, and it may have done part of its work. Begin it again?"
+        text = f"{what}: its outcome is unknown, and it may have done part of its work. Run it again?"
         return {"id": _LOST + run, "kind": "lost", "text": text, "tool": None, "input": None, "step": step, "run": run}
 
     def step_asked_about(self, question: str) -> int | None:
@@ -224,7 +224,7 @@ class Course:
         return next(steps, None) if question.startswith(_LOST) else None
 
     def answered(self, question: str, *, allow: bool) -> None:
-        """What somebody said about a lost iteration."""
+        """Note the answer about a lost iteration."""
         step = self.step_asked_about(question)
         last = self.history[step].last if step is not None else None
         if step is not None and last is not None:
@@ -372,63 +372,63 @@ class _Words:
                 self.changed[data["run"]] = bool(data["changed"])
 
 
-def recalled(run: Run, chain: BoundChain, read: Queries) -> Course:
-    """The course of a chain that another server began. However long that was, only a little of it is held at a time."""
-    course = Course(run, chain)
+def recalled(run: Run, chain: BoundChain, read: Queries) -> ChainState:
+    """The state of a chain that another server began. However long that was, only a little of it is held at a time."""
+    state = ChainState(run, chain)
     pending, answers = [run], []
     while pending:
         owner = pending.pop()
         words = _Words(read.events_of_type(owner.id, "gate", "progress", "answer", "worktree"))
         if owner is run:
             answers = words.answers
-        course.trees |= words.trees
+        state.trees |= words.trees
         for look in words.looks:
-            course.measured(look["step"], look)
+            state.measured(look["step"], look)
         for child in read.each_child(owner.id):
             if child.kind in (Kind.LOOP, Kind.GROUP):
                 pending.append(child)
-                _recall_inner(course, child)
+                _recall_inner(state, child)
             elif child.kind is Kind.LEAF and child.step is not None:
-                _recall_leaf(course, child, words)
-    _recall_questions(course, run, answers)
-    _recall_ends(course)
+                _recall_leaf(state, child, words)
+    _recall_questions(state, run, answers)
+    _recall_ends(state)
     for used in read.ended_usage_of_tree(run.id) if run.root == run.id else ():
-        course.note_nested(used)
-    return course
+        state.note_nested(used)
+    return state
 
 
-def _recall_leaf(course: Course, leaf: Run, words: _Words) -> None:
-    course.note(leaf, words.passed.get(leaf.id), words.changed.get(leaf.id))
+def _recall_leaf(state: ChainState, leaf: Run, words: _Words) -> None:
+    state.note(leaf, words.passed.get(leaf.id), words.changed.get(leaf.id))
     gate = words.last_gates.get(leaf.step) if leaf.step is not None else None
     if gate is not None and leaf.step is not None and gate["run"] == leaf.id:
-        course.judged(leaf.step, gate)
+        state.judged(leaf.step, gate)
 
 
-def _recall_questions(course: Course, run: Run, answers: Iterable[Mapping[str, Any]]) -> None:
+def _recall_questions(state: ChainState, run: Run, answers: Iterable[Mapping[str, Any]]) -> None:
     """What was asked about lost iterations, and what was answered."""
     for answer in answers:
-        course.answered(answer["id"], allow=answer["allow"])
+        state.answered(answer["id"], allow=answer["allow"])
     for question in run.open_questions:
-        step = course.step_asked_about(question["id"])
-        if step is not None and step not in course.told:
-            course.asked.add(step)
-            course.history = decide.busy(course.history, step)
+        step = state.step_asked_about(question["id"])
+        if step is not None and step not in state.told:
+            state.asked.add(step)
+            state.history = decide.busy(state.history, step)
 
 
-def _recall_inner(course: Course, one: Run) -> None:
+def _recall_inner(state: ChainState, one: Run) -> None:
     if one.step is None:
         return
     if not one.ended:
-        live = course.loops if one.kind is Kind.LOOP else course.groups
+        live = state.loops if one.kind is Kind.LOOP else state.groups
         live[one.step] = one.id
     if one.stop_reason is not None:
-        steps = (one.step,) if one.kind is Kind.LOOP else stage(course.chain, one.step)
-        course.told |= dict.fromkeys(steps, one.stop_reason)
+        steps = (one.step,) if one.kind is Kind.LOOP else stage(state.chain, one.step)
+        state.told |= dict.fromkeys(steps, one.stop_reason)
 
 
-def _recall_ends(course: Course) -> None:
+def _recall_ends(state: ChainState) -> None:
     """A step that was told to end with a lost iteration as its last ended so: nothing is asked or begun any more."""
-    for step, reason in course.told.items():
-        last = course.history[step].last
-        if last is not None and last.is_lost and not course.history[step].live:
-            course.history = decide.halted(course.history, step, reason)
+    for step, reason in state.told.items():
+        last = state.history[step].last
+        if last is not None and last.is_lost and not state.history[step].live:
+            state.history = decide.halted(state.history, step, reason)

@@ -33,7 +33,7 @@ _BY_PRODUCTS = frozenset(
         *(".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".cache", ".gradle", ".DS_Store"),
     }
 )
-"""What tools make by themselves: it changes with every test that is run, and is nobody's work."""
+"""What tools make by themselves: it changes with every test run and is not progress."""
 
 
 def is_by_product(path: str) -> bool:
@@ -195,7 +195,7 @@ def _skim(path: bytes) -> bytes:
 
 def _hash_of(path: bytes) -> bytes:
     found = hashlib.sha256()
-    # Whatever has taken the file's place by now is not waited for.
+    # If something else has replaced the file, it is not waited for.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         left = MOST_BYTES

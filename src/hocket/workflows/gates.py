@@ -65,7 +65,7 @@ class Gates:
             if not gate.called_off:
                 raise
             return None
-        except Exception as error:  # noqa: BLE001 - no thread, no process, no memory: whatever it is, it did not pass
+        except Exception as error:  # noqa: BLE001 - no thread, no process, no memory: the gate did not pass
             said = programs.ToolResult(_CANNOT_START, f"{type(error).__name__}: {error}".encode(), timed_out=False)
         finally:
             if self._gates.get(cookie) is gate:
@@ -97,7 +97,7 @@ class Gates:
 
 
 def _alone(gate: _Gate, cookie: str, call: Callable[[], programs.ToolResult]) -> programs.ToolResult:
-    """In a thread: the gate, and then the end of whatever it left running."""
+    """Run the gate, then end what it left running. Blocks."""
     if gate.called_off:
         return programs.ToolResult(1, b"", timed_out=False)
     try:

@@ -1,7 +1,7 @@
 """Agents that say nothing for too long. Only what is told counts: an event of the run, or of one below it.
 
 One timer for each live leaf that has such a bound. It is set again only when it rings, so that news cost nothing. Time
-in which an agent waits for somebody (an answer, another message) does not count, nor does a sleeping machine's.
+in which an agent waits for an answer or a message does not count, nor does a sleeping machine's.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class IdleTimeouts:
         self._stops = stops
         self._watches: dict[str, _Watch] = {}
         self._heard: dict[str, float] = {}
-        """When each live run said something last. Whose silence that breaks is found out when somebody's time is up."""
+        """When each live run last had an event. Which timers that extends is computed when a timer is due."""
         self._tasks = BackgroundTasks()
         self._loop = asyncio.get_running_loop()
 
     def open(self) -> None:
-        """Listen from now on. Nobody knows how long others have been silent; they get their whole time again."""
+        """Watch all live runs. Earlier silence is unknown, so each run gets its whole time again."""
         for run in self._journal.live.values():
             self._watch(run)
         self._journal.listen(self._on_commit)
@@ -52,7 +52,7 @@ class IdleTimeouts:
         await self._tasks.close()
 
     def _watch(self, run: Run) -> None:
-        """From the start of its process on: whoever waits for a place cannot speak."""
+        """Watch a run from the start of its process on."""
         if run.kind is not Kind.LEAF or run.idle_timeout is None or run.id in self._watches:
             return
         if run.status in (Status.RUNNING, Status.WAITING):
@@ -75,7 +75,7 @@ class IdleTimeouts:
                 self._leave(run, now)
 
     def _leave(self, run: Run, now: float) -> None:
-        """What it said last counts for whoever it worked for, and may not be forgotten with it."""
+        """Forget an ended run; its last event counts for the live run above it."""
         self._forget(run.id)
         self._heard.pop(run.id, None)
         if not self._watches:

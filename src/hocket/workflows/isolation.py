@@ -84,7 +84,7 @@ def approved_anew(step: Step, home: str) -> Step:
 def around_anew(step: Step, home: str) -> Step:
     """The same step with the servers around where it works as they are now, under the same condition."""
     if step.approval is None or (step.isolation is not None and step.isolation.strangers is None):
-        return step  # Where nobody knows which servers are kept off by name, nothing can be looked at.
+        return step  # Without the names of the disabled servers nothing can be compared.
     around = above(place_of_worktrees(home)) if step.isolation else outside(step.spec.cwd)
     return replace(step, approval=replace(step.approval, servers=servers_written_in(around)))
 

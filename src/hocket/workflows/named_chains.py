@@ -48,7 +48,7 @@ def _unjudged(chain: ChainConfig) -> None:
 
 
 def _judge(cwd: str, env: Mapping[str, str], config: Config) -> Callable[[ChainConfig], str | None]:
-    """Who says why a chain would be refused, whatever it is told to do. Agents are looked for once."""
+    """A function that says why a chain would be refused with any prompt. Agents are discovered once."""
     catalog = cache(lambda: discover(cwd, env, config.home, config, Approvals(config)))
 
     def trouble(chain: ChainConfig) -> str | None:
@@ -94,7 +94,7 @@ def _step(step: StepConfig, number: int) -> dict[str, Any]:
 
 
 def _spelled(members: list[StepConfig]) -> str:
-    """As somebody would write it who has no file."""
+    """The step or group in the syntax of chains."""
     words = [step.agent if step.iterations is None else f"{step.agent}:{step.iterations}" for step in members]
     return words[0] if len(words) == 1 else f"({', '.join(words)})"
 

@@ -1,7 +1,7 @@
-"""Going on with what has ended: an agent's session, or what is left of a chain.
+"""Resuming ended runs: an agent's session, or the rest of a chain.
 
 A run that ended goes in, what to start comes out: one process, or a chain with the steps that are left. It is made of
-what was bound then, so whatever was edited since changes nothing; but what it could do because the user vouched for it
+what was bound then, so later edits change nothing; but what it could do because the user vouched for it
 has to be vouched for still. Starting it is the engine's business.
 """
 
@@ -89,7 +89,7 @@ class Resumer:
 def bound(read: Queries, run: Run, request: ResumeRequest) -> Spec | BoundChain:
     """What to start so that the work of an ended run goes on."""
     if run.kind is not Kind.CHAIN and request.start_at is not None:
-        raise UsageError(f"run {run.number} is no chain; it has no steps to choose from")
+        raise UsageError(f"run {run.number} is not a chain and has no steps", "Leave out --from")
     if run.kind is Kind.CHAIN:
         _check_ended(run)
         record = read.spec(run.id)
@@ -125,7 +125,7 @@ def _check_vouched(spec: Spec, home: str) -> None:
 
 
 def _check_around(step: Step, home: str) -> None:
-    """Raise if an agent that is trusted would find servers around its worktree that nobody vouches for."""
+    """Raise if an agent that is trusted would find unapproved servers around its worktree."""
     if step.isolation is not None and step.isolation.strangers is not None:
         approvals = users_approvals(home, step.spec.env)
         check_untrusted_servers(step.agent, place_of_worktrees(home), step.isolation.strangers, approvals)
@@ -152,11 +152,11 @@ def _check_ended(run: Run) -> None:
 
 
 def _check_alone(last: Run | None, run: Run, request: ResumeRequest) -> None:
-    """Work is gone on with once: while somebody does, and after that from where they came to."""
+    """Raise if the run is being resumed, or was resumed before: then that run is the one to resume."""
     if last is None:
         return
     if not last.ended:
-        raise Conflict(f"run {last.number} goes on with run {run.number} already", f"hocket wait {last.number}")
+        raise Conflict(f"run {run.number} is already being resumed by run {last.number}", f"hocket wait {last.number}")
     if request.start_at is None:
         raise Conflict(
             f"run {last.number} went on with run {run.number} and is {last.status}",
@@ -174,7 +174,7 @@ def _sessions(read: Queries, run: Run) -> list[Run]:
 
 
 def _with_a_session(read: Queries, run: Run) -> Run:
-    """The one run below a chain that can be gone on with; which of several, somebody has to say."""
+    """The one run below a chain that has a session; raise if there are several."""
     below = [] if run.kind is Kind.LEAF else _sessions(read, run)
     if len(below) > 1:
         raise Conflict(f"run {run.number} has {len(below)} sessions below it", f"name one of them: {_numbers(below)}")
@@ -268,7 +268,7 @@ def _is_about_the_chain(run: Run, chain: BoundChain, sessions: Sequence[Run], re
 
 
 def _is_one_agent(chain: BoundChain) -> bool:
-    """Whether a chain is a single agent and nothing more: whoever goes on with it means that agent's session.
+    """Whether a chain is a single agent and nothing more: then resuming it means the session of that agent.
 
     A loop or a gate is more. Their user wants the work finished, not a word with the last one who tried.
     """
@@ -287,7 +287,7 @@ def _left_of(read: Queries, run: Run, chain: BoundChain, wanted: int | str | Non
 
 
 def _trees(read: Queries, run: Run) -> dict[int, Worktree]:
-    """The worktrees of a chain in which somebody has worked."""
+    """The worktrees of a chain in which an agent has worked."""
     told = (event.data for event in read.events_of_type(run.id, "worktree"))
     return {data["step"]: tree_of(data) for data in told if _has_begun(read, run, data["step"])}
 
@@ -304,9 +304,9 @@ def rest(
     result_of: ResultOf,
     trees: Mapping[int, Worktree] = MappingProxyType({}),
 ) -> BoundChain:
-    """The chain that goes on where ``run`` ended, or where somebody wants it to.
+    """The chain that continues where ``run`` ended, or at the chosen step.
 
-    Of a group the members go on that are not complete; one that somebody wants begins as a whole.
+    Of a group the incomplete members continue; a chosen group starts as a whole.
     """
     whole = list(stages(chain.steps))
     done = [_is_complete(run, steps) for steps in whole]

@@ -18,7 +18,7 @@ from hocket.errors import Conflict
 from hocket.model import BoundChain, Event, Kind, Reason, Run, Spec, Status, environments_of, fold
 from hocket.model.task import Begin, Order
 from hocket.redaction import masked_prompt
-from hocket.sessions.background import Once
+from hocket.sessions.background import OncePerKey
 from hocket.sessions.folder_threads import FolderThreads
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import Limits, check_children, check_disk, depth_below, width
@@ -95,7 +95,7 @@ class Starter:
         self._stops = stops
         self._budgets = budgets
         self._limits = limits
-        self._once = Once()
+        self._once = OncePerKey()
         self._number = journal.read.last_number()
         self._reserved: dict[str, _Reservation] = {}
         """Runs that are being created: they count for the limits before they are committed."""

@@ -1,4 +1,4 @@
-"""What one step hands to the next, as texts: results, the words of a gate that failed, why somebody begins again.
+"""What one step hands to the next, as texts: results, the output of a failed gate, why a step starts again.
 
 Pure: who is started, and when, is the chain driver's business.
 """

@@ -1,6 +1,6 @@
 """Worktrees that steps of chains have left: which there are, what each holds, and taking away those that hold nothing.
 
-A chain that failed or was stopped keeps its worktrees, so that somebody can go on in them; in time they pile up. Git is
+A chain that failed or was stopped keeps its worktrees, so that it can be resumed; in time they pile up. Git is
 asked by way of ``worktrees``, and has the last word.
 """
 
@@ -34,7 +34,7 @@ _chain_spec = msgspec.json.Decoder(BoundChain)
 
 
 @dataclass(frozen=True, slots=True)
-class Leftover:
+class KeptWorktree:
     """One worktree, and what is known of it."""
 
     run: Run
@@ -81,12 +81,12 @@ class WorktreeCleanup:
         self._chains = chains
         self._starter = starter
 
-    async def listed(self) -> list[Leftover]:
+    async def listed(self) -> list[KeptWorktree]:
         """All of them, the oldest first."""
         names = await asyncio.to_thread(_names, os.path.join(self._home, worktrees.FOLDER))
         return [await self._looked_at(one) for one in self._found(names)]
 
-    async def prune(self, runs: Collection[str], older: float, *, dry: bool) -> list[Leftover]:
+    async def prune(self, runs: Collection[str], older: float, *, dry: bool) -> list[KeptWorktree]:
         """Take away what holds nothing: of these runs, or of all, whose chains have ended so many seconds ago."""
         async with self._trees.reuse:
             chosen = [one for one in await self.listed() if not runs or one.run.id in runs or one.last.id in runs]
@@ -97,13 +97,13 @@ class WorktreeCleanup:
         live = {run.cwd for run in self._journal.live.values()}
         return live | self._starter.reserved_directories | self._chains.worktree_paths()
 
-    def _found(self, names: Collection[str]) -> Iterator[Leftover]:
+    def _found(self, names: Collection[str]) -> Iterator[KeptWorktree]:
         numbers = {int(found[1]) for name in names if (found := _NUMBER.match(name))}
         for number in sorted(numbers):
             with suppress(NotFound):  # what lies there is not ours
                 yield from self._of_chain(self._read.find(str(number)), names)
 
-    def _of_chain(self, run: Run, names: Collection[str]) -> Iterator[Leftover]:
+    def _of_chain(self, run: Run, names: Collection[str]) -> Iterator[KeptWorktree]:
         if run.kind is not Kind.CHAIN:
             return
         last = run
@@ -115,9 +115,9 @@ class WorktreeCleanup:
             # A chain that goes on with another tells of the same ones again.
             is_own = f"/{run.number}-{run.id[-6:]}/" in tree.branch
             if is_own and os.path.basename(tree.path) in names:
-                yield Leftover(run, last, str(data.get("agent", "?")), tree, self._trees.git(steps[data["step"]]))
+                yield KeptWorktree(run, last, str(data.get("agent", "?")), tree, self._trees.git(steps[data["step"]]))
 
-    async def _looked_at(self, one: Leftover) -> Leftover:
+    async def _looked_at(self, one: KeptWorktree) -> KeptWorktree:
         try:
             async with self._trees.alone(one.tree):
                 holding = await self._trees.ask(worktrees.holding, one.tree, one.git)
@@ -125,15 +125,15 @@ class WorktreeCleanup:
             return replace(one, holding=Holding(uncommitted=None), why=error.message)
         return replace(one, holding=holding, why=await self._busy(one) or holding.why)
 
-    async def _busy(self, one: Leftover) -> str | None:
+    async def _busy(self, one: KeptWorktree) -> str | None:
         if not one.last.ended:
             return f"run {one.last.number} has not ended"
-        # In a thread: somebody may work on a disk that does not answer.
+        # In a thread: a directory may be on a disk that does not answer.
         if await self._trees.ask(_is_any_inside, self._directories_in_use(), one.tree.path):
-            return "somebody works in it"
+            return "a run uses it"
         return None
 
-    async def _pruned(self, one: Leftover, older: float, dry: bool) -> Leftover:
+    async def _pruned(self, one: KeptWorktree, older: float, dry: bool) -> KeptWorktree:
         ended = one.last.ended_at
         if one.why is None and older and (ended is None or time.time() - ended < older):
             one = replace(one, why="its chain ended later than that")
@@ -141,7 +141,7 @@ class WorktreeCleanup:
             return one
         try:
             async with self._trees.alone(one.tree):
-                # Once more, where nobody can come in between: whoever wants to work there waits for this lock.
+                # Checked again under the lock that new users of the worktree wait for.
                 why = await self._busy(one)
                 removal = Removal(why) if why else await self._trees.ask(worktrees.prune, one.tree, one.git)
         except HocketError as error:

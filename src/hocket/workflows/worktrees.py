@@ -35,14 +35,14 @@ _LOCKED = re.compile(
     r"\.lock'?: File exists|cannot lock|could not lock|unable to create .*\.lock|failed to read .*/worktrees/",
     re.IGNORECASE,
 )
-"""Git's words when somebody else is at work in the same repository, or half-way through adding to it; it passes."""
+"""What git prints while another process works in the same repository; trying again helps."""
 
 
 # --- Repositories -------------------------------------------------------------------------------------------
 
 
 class Place(NamedTuple):
-    """Where somebody works in a repository."""
+    """A working directory in a repository."""
 
     repository: str
     inside: str
@@ -82,15 +82,15 @@ def _no_repository(git: Git, cwd: str, said: ToolResult) -> str:
 
 
 def ensure(tree: Worktree, git: Git, *, fresh: bool) -> None:
-    """Have the worktree there, whatever became of earlier attempts. Raises why that cannot be.
+    """Make sure that a worktree exists, also after earlier attempts failed; raise if it cannot be made.
 
-    ``fresh``: nobody has worked in it yet, so what lies there is what a crash left of making it.
+    ``fresh``: no agent has worked in it yet, so what lies there is what a crash left of making it.
     """
     if fresh:
         _discard(tree, git)
         _insist(tree, git, "--no-track", "-b", tree.branch, tree.path, tree.base)
     elif not os.path.isdir(tree.path):
-        # Somebody removed it. What was committed is still on its branch.
+        # It was removed. What was committed is still on its branch.
         git(tree.repository, "worktree", "remove", tree.path)
         _insist(tree, git, tree.path, tree.branch)
     elif not is_worktree(tree, git):
@@ -269,7 +269,7 @@ class Holding(NamedTuple):
 
 
 def holding(tree: Worktree, git: Git) -> Holding:
-    """What a worktree holds, whatever became of its chain."""
+    """What a worktree holds, regardless of its chain."""
     if not is_worktree(tree, git):
         return Holding(None, None, "git does not know it as a worktree any more")
     head, listed = git.commit(tree.path, "HEAD"), changes(tree, git)
@@ -355,7 +355,7 @@ def remove(tree: Worktree, git: Git) -> bool:
 
 
 class Beginning(NamedTuple):
-    """Where a new worktree begins, and what somebody should know about that."""
+    """The commit that a new worktree begins with, and remarks for the user."""
 
     commit: str
     remarks: tuple[str, ...] = ()
@@ -364,8 +364,8 @@ class Beginning(NamedTuple):
 def beginning(repository: str, before: Sequence[Sequence[Worktree]], git: Git) -> Beginning:
     """The commit that the latest stage before, of those with a worktree of this repository, has come to.
 
-    Else the repository's own. What several members of a group have committed is not joined: that takes somebody who
-    understands it.
+    Else the repository's own. What several members of a group have committed is not merged: that takes
+    understanding.
     """
     for members in reversed(before):
         heads = [(tree, head) for tree in members if tree.repository == repository and (head := head_of(tree, git))]
