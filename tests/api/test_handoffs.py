@@ -385,7 +385,7 @@ def test_going_to_and_fro_with_the_same_answer_ends_until_something_is_new(share
     error = answers[-1].json()["error"]
     assert (answers[-1].status_code, error["code"]) == (409, "cycle")
     assert "sayer gave you the same answer 3 times" in error["message"]
-    assert "somebody else" in error["hint"]
+    assert "another agent" in error["hint"]
     assert show(shared, task)["currentAgent"] == "sleeper", "who asked is told, and goes on"
     assert again("something else").status_code < 300
     assert again().status_code == 409, "a word in between changes nothing"

@@ -410,7 +410,7 @@ def test_words_are_for_one_agent_and_a_chain_of_several_says_which_it_has(
             assert (await talkers.resumed(runner.engine.find(leaf), "more")).result == "more"
             new = await talkers.resumed(failed, None)
             assert [step["agent"] for step in new.steps] == ["broken"]
-            with pytest.raises(UsageError, match="is no chain"):
+            with pytest.raises(UsageError, match="is not a chain"):
                 await runner.engine.resume(runner.engine.find(leaf), ResumeRequest(start_at=1))
 
     asyncio.run(scene())
