@@ -233,6 +233,100 @@ def test_a_claude_that_hangs_is_not_waited_for(home: Path, agent: Bin, monkeypat
     assert (found.ok, "prints nothing" in found.detail) == (False, True)
 
 
+# --- --verify -----------------------------------------------------------------------------------------------
+
+LISTING = """
+import json, os, sys
+if "--version" in sys.argv:
+    print("2.1.325")
+    sys.exit()
+folder = ".claude/agents"
+names = [name.partition(".")[0] for name in sorted(os.listdir(folder))] if os.path.isdir(folder) else []
+agents = [{"name": name, "description": "d"} for name in ["own", *names]]
+print(json.dumps({"type": "control_response", "response": {"response": {"agents": agents}}}))
+"""
+
+
+def define(project: Path, file: str, name: str, more: str = "") -> None:
+    folder = project / ".claude/agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / file).write_text(f"---\nname: {name}\ndescription: d\n{more}---\n")
+
+
+def test_verify_of_the_same_agents_is_healthy(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("claude", LISTING)
+    define(project, "a.md", "a")
+    done = hocket("doctor", "--verify", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ok"], done.stderr) == (0, True, "")
+    found = {name: told["verify"][name] for name in ("same", "only_claude", "only_hocket", "models")}
+    assert found == {"same": 1, "only_claude": [], "only_hocket": [], "models": []}
+    assert (told["checks"][-1]["name"], told["checks"][-1]["ok"]) == ("agents", True)
+    assert "✓ agents       1 the same as Claude's own list\n" in hocket("doctor", "--verify").stdout
+
+
+def test_verify_names_each_difference_and_is_one(hocket: Hocket, agent: Bin, project: Path) -> None:
+    agent("claude", LISTING)
+    define(project, "a.md", "b")
+    define(project, "c.md", "c", "model: opus\n")
+    done = hocket("doctor", "--verify")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-3:] == [
+        "    only Claude: a",
+        f"    only Hocket: b (project, {project}/.claude/agents/a.md)",
+        "    model of c: opus, Claude has None",
+    ]
+
+
+def test_verify_of_another_project(hocket: Hocket, agent: Bin, world: Path) -> None:
+    agent("claude", LISTING)
+    define(world / "other", "a.md", "a")
+    told = json.loads(hocket("doctor", "--verify", "--project", "../other", "--json").stdout)
+    assert (told["verify"]["same"], told["verify"]["project"]) == (1, str(world / "other"))
+
+
+def test_verify_of_an_old_program_shows_all_checks(hocket: Hocket, agent: Bin, project: Path) -> None:
+    """Old versions answer the question without a list of agents."""
+    agent("claude", 'import sys\nprint("2.1.9 (Claude Code)" if "--version" in sys.argv else "{}")')
+    define(project, "a.md", "a")
+    done = hocket("doctor", "--verify")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert {"python", "database", "claude", "agents"} <= set(checked(done.stdout))
+    assert "does not list its agents" in done.stdout.splitlines()[-2]
+    told = json.loads(hocket("doctor", "--verify", "--json").stdout)
+    assert (told["ok"], told["checks"][-1]["ok"]) == (False, False)
+    assert told["verify"]["error"] == told["checks"][-1]["detail"]
+
+
+def checked(output: str) -> list[str]:
+    return [line.split()[1] for line in output.splitlines() if line[0] in "✓✗"]
+
+
+def test_verify_starts_no_server_and_leaves_nothing_behind(hocket: Hocket, agent: Bin, home: Path, world: Path) -> None:
+    agent("claude", LISTING)
+    before = {path for path in world.rglob("*") if home not in path.parents}
+    hocket("doctor", "--verify")
+    assert not (home / "server.lock").exists()
+    assert {path for path in world.rglob("*") if home not in path.parents} == before
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "message"),
+    [
+        (["--verify"], {}, "claude is not a program"),
+        (["--verify"], {"HOCKET_CLAUDE": "/no/such"}, "/no/such is not a program"),
+        (["--verify", "--project", "/no/such"], {}, "/no/such is not a directory"),
+        (["--project", "."], {}, "--verify"),
+        (["--verify", "--restore"], {}, "--restore or --verify"),
+    ],
+)
+def test_verify_without_what_it_needs_is_two(
+    hocket: Hocket, args: list[str], env: dict[str, str], message: str
+) -> None:
+    done = hocket("doctor", *args, env=env)
+    assert (done.returncode, done.stdout, message in done.stderr) == (2, "", True), done.stderr
+
+
 def codex_check(home: Path) -> Check:
     (found,) = (check for check in checks(str(home)) if check.name == "codex")
     return found

@@ -182,9 +182,10 @@ def test_nothing_touches_the_real_home_or_leaves_the_machine(world: Path, hocket
 
 
 def test_neither_does_the_tour(world: Path, hocket: Hocket) -> None:
-    env = {**os.environ, **ENVIRONMENT}
+    env = {**os.environ, **ENVIRONMENT, "HOCKET_CLAUDE": str(real_cli())}
     code, said, lines = traced(world, [sys.executable, "-m", "hocket", "demo"], hocket.cwd, env, 50)
     assert code == 0, said
+    assert real_cli() in {touch.path for touch in touches(lines)}
     assert_nobody_was_disturbed(lines)
 
 

@@ -1,4 +1,4 @@
-"""``hocket doctor``: check the installation, restore the database."""
+"""``hocket doctor``: check the installation, compare the catalog with the Claude CLI, restore the database."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hocket import __version__, config
 from hocket.cli import access
+from hocket.cli.agent_comparison import comparison_lines, comparison_summary
+from hocket.cli.agent_comparison import verify as compare_agents
 from hocket.cli.server import has_service
-from hocket.cli.usage import FLAG, JSON, Option, command
+from hocket.cli.usage import FLAG, JSON, ArgumentError, Option, command
 from hocket.client.startup import lock_held, parse_version, read_lock
 from hocket.config.loading import load
-from hocket.errors import Conflict, HocketError, HomeError
+from hocket.errors import BadDirectory, Conflict, HocketError, HomeError, ProgramNotFound
 from hocket.keeper import platform
 from hocket.keeper.programs import run_tool
 from hocket.providers.codex import PROGRAM as CODEX
@@ -67,20 +69,58 @@ class Check(NamedTuple):
 
 @command(
     Option("--restore", kind=FLAG, help="Rebuild the database from the files of runs and tasks; the old one is kept."),
+    Option("--verify", kind=FLAG, help="Compare the agents found here with those that the Claude CLI loads."),
+    Option("--project", metavar="DIR", help="With --verify: compare the agents of this directory."),
     JSON,
-    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --restore"),
+    examples=("hocket doctor", "hocket doctor --json", "hocket doctor --verify", "hocket doctor --restore"),
 )
-def doctor(restore: bool, as_json: bool) -> int:
-    """Check the installation and configuration. Starts nothing, and changes nothing without --restore."""
+def doctor(restore: bool, verify: bool, project: str | None, as_json: bool) -> int:
+    """Check the installation and configuration. Starts nothing, and changes nothing without --restore.
+
+    With --verify the Claude CLI lists the agents it would load. It runs in a stand-in of this directory, so nothing of
+    the directory is executed, nothing of yours is written, and no model is used.
+    """
+    if project is not None and not verify:
+        raise ArgumentError("--project needs --verify")
     if restore:
+        if verify:
+            raise ArgumentError("give --restore or --verify, not both")
         return _restore(config.home(), as_json)
-    found = list(checks(config.home()))
+    compared = _verify(project) if verify else None
+    found = [*checks(config.home()), *([compared.check] if compared else [])]
     healthy = all(check.ok for check in found)
     if as_json:
-        access.write_json({"ok": healthy, "checks": [check._asdict() for check in found]})
+        told = {"ok": healthy, "checks": [check._asdict() for check in found]}
+        access.write_json(told | ({"verify": compared.data} if compared else {}))
     else:
-        access.write("".join(map(_shown, found)))
+        access.write("".join(_shown(check) for check in found) + (compared.lines if compared else ""))
     return 0 if healthy else 1
+
+
+class _Compared(NamedTuple):
+    """The comparison with the CLI: as a check, as data, and as lines."""
+
+    check: Check
+    data: dict[str, Any]
+    lines: str
+
+
+def _verify(project: str | None) -> _Compared:
+    cwd = access.directory(project)
+    if not os.path.isdir(cwd):
+        raise BadDirectory(f"{cwd} is not a directory")
+    env = config.caller_environment()
+    program = _claude_program(env)
+    if program is None:
+        named = env.get("HOCKET_CLAUDE", "claude")
+        raise ProgramNotFound(f"nothing to compare with: {named} is not a program", INSTALL_CLAUDE)
+    about = {"program": program, "project": cwd}
+    try:
+        found = compare_agents(program, cwd, env, config.home())
+    except HocketError as error:  # for example an old program, which another check reports
+        return _Compared(Check("agents", False, error.message, error.hint), about | {"error": error.message}, "")
+    check = Check("agents", found.equal, comparison_summary(found))
+    return _Compared(check, found._asdict() | about, comparison_lines(found))
 
 
 def _restore(home: str, as_json: bool) -> int:

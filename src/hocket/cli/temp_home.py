@@ -24,8 +24,9 @@ from hocket import config
 from hocket.catalog.configs import folder
 from hocket.catalog.default_agents import seed
 from hocket.catalog.discovery import discover
-from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT
+from hocket.catalog.entries import PROJECT
 from hocket.cli import access
+from hocket.cli.agent_comparison import SHARED_SOURCES
 from hocket.client import quote
 from hocket.client.startup import lock_held
 from hocket.config.loading import load
@@ -38,10 +39,6 @@ from hocket.trust.approvals import Approvals
 GRACE_SECONDS = 5.0
 KEEP = "--keep"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-CLAUDE_SOURCES = (MANAGED, PROJECT, GLOBAL, PLUGIN)
-"""The sources that the Claude CLI has, too."""
 
 
 class TempHome:
@@ -171,7 +168,7 @@ def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[s
         for approvals in [Approvals(load(cwd, home))]
         for ranked in discover(cwd, env, home, approvals.config, approvals).ranked.values()
         for entry in ranked
-        if entry.source in CLAUDE_SOURCES
+        if entry.source in SHARED_SOURCES
     ]
     # One in both counts as the user's, which is loaded even where the project's settings are not.
     return {

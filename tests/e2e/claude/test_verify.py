@@ -1,20 +1,32 @@
-"""The catalog and the real CLI find the same agents, except where a difference is intended."""
+"""``hocket doctor --verify`` with the real CLI: its report is correct, and it changes nothing."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from e2e.claude.comparison import Comparison, verify
 from e2e.claude.setup import ENVIRONMENT, real_cli
+from e2e.test_home_untouched import TRACE, strangers, touches
 from patience import PATIENCE
+from world import Hocket
+
+from hocket.cli.agent_comparison import ClaudeUser, ask_claude
+from hocket.providers.claude.listing import ARGUMENTS, REQUEST, agents_listed
 
 Make = Callable[[Path], Path]
+
+
+@pytest.fixture(autouse=True)
+def _cli(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
 
 
 def write(folder: Path, file: str, text: str | bytes) -> Path:
@@ -29,15 +41,18 @@ def define(folder: Path, name: str, *more: str, file: str | None = None) -> Path
     return write(folder, file or f"{name}.md", "\n".join(lines) + "\n")
 
 
-def verified(cwd: Path, same: bool = True) -> Comparison:
-    found = verify(real_cli(), cwd, plain_environment())
-    assert found.equal == same, found
+def verified(hocket: Hocket, *args: str | Path, code: int = 0, **more: Any) -> dict[str, Any]:
+    done = hocket("doctor", "--verify", "--json", *args, timeout=PATIENCE, **more)
+    assert done.returncode == code, done.stdout + done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    assert told["ok"] == (code == 0)
+    found: dict[str, Any] = told["verify"]
     return found
 
 
-def differences(found: Comparison) -> dict[str, list[str]]:
-    rows = {"only_claude": found.only_claude, "only_hocket": found.only_hocket, "models": found.models}
-    return {side: [row["name"] for row in there] for side, there in rows.items() if there}
+def differences(found: Mapping[str, Any]) -> dict[str, list[str]]:
+    rows = {side: [row["name"] for row in found[side]] for side in ("only_claude", "only_hocket", "models")}
+    return {side: names for side, names in rows.items() if names}
 
 
 # --- Equal --------------------------------------------------------------------------------------------------
@@ -136,29 +151,31 @@ def odd_folder(project: Path) -> None:
     (agents / "folder").symlink_to(define(project.parent / "far", "in-linked-folder").parent)
 
 
-def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(project: Path) -> None:
+def test_a_folder_of_odd_definitions_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path) -> None:
     odd_folder(project)
     define(Path.home(), "of-the-user", "model: opus")
     define(Path.home(), "plain", "model: opus")
-    found = verified(project)
+    found = verified(hocket)
     assert differences(found) == {}
-    assert found.same > 40
+    assert found["same"] > 40
 
 
-def test_where_nobody_has_any_agents_nothing_differs(project: Path) -> None:
-    assert verified(project).same == 0
+def test_where_nobody_has_any_agents_nothing_differs(hocket: Hocket) -> None:
+    assert verified(hocket)["same"] == 0
 
 
-def test_a_deprecated_definition_is_the_one_difference_and_is_meant(project: Path) -> None:
+def test_a_deprecated_definition_is_the_one_difference_and_is_meant(hocket: Hocket, project: Path) -> None:
     define(project, "young")
     old = define(project, "old", file="old.deprecated.md")
-    found = verified(project)
-    assert (found.same, differences(found)) == (1, {"only_claude": ["old"]})
-    (row,) = found.only_claude
+    found = verified(hocket)
+    assert (found["same"], differences(found)) == (1, {"only_claude": ["old"]})
+    (row,) = found["only_claude"]
     assert (row["expected"], row["path"], "deprecated" in row["reason"]) == (True, str(old), True)
+    shown = hocket("doctor", "--verify", timeout=PATIENCE).stdout
+    assert f"only Claude: old ({old})" in shown
 
 
-# --- Places -------------------------------------------------------------------------------------------
+# --- The stand-in -------------------------------------------------------------------------------------------
 
 
 def git(cwd: Path, *args: str) -> None:
@@ -228,62 +245,154 @@ PLACES: list[tuple[Make, set[str]]] = [
 ]
 
 
+STAND_INS = [
+    # Where the user's own folder is matters most to what lies in it: plugins.
+    pytest.param(
+        *place, moved, id=f"{name}-{moved}", marks=[pytest.mark.slow] if moved and name != "with_a_plugin" else []
+    )
+    for place in PLACES
+    for name in [place[0].__name__]
+    for moved in (False, True)
+]
+
+
 def plain_environment() -> dict[str, str]:
     """With nobody to call, which the CLI would otherwise try for a long time."""
     return {**os.environ, **ENVIRONMENT, "ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
 
 
-@pytest.mark.parametrize(("make", "expected"), PLACES, ids=[make.__name__ for make, _ in PLACES])
-def test_hocket_finds_what_the_cli_finds(world: Path, make: Make, expected: set[str]) -> None:
+@pytest.mark.parametrize(("make", "expected", "moved"), STAND_INS)
+def test_the_stand_in_gives_the_answer_that_the_place_itself_would(
+    world: Path, monkeypatch: pytest.MonkeyPatch, make: Make, expected: set[str], moved: bool
+) -> None:
+    define(world / "user", "of-the-user")
+    if moved:
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world / "moved"))
+        (world / "moved/agents").mkdir(parents=True)
+        shutil.copy(world / "user/.claude/agents/of-the-user.md", world / "moved/agents/moved.md")
+    cwd = make(world)
+    stand_in = ask_claude(str(real_cli()), str(cwd), ClaudeUser.of(os.environ, str(cwd)), os.environ)
+    done = subprocess.run(
+        [real_cli(), *ARGUMENTS],
+        input=REQUEST,
+        cwd=cwd,
+        env=plain_environment(),
+        capture_output=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+    assert stand_in == agents_listed(done.stdout)
+    assert {agent.name for agent in stand_in} >= expected | {"of-the-user"}
+
+
+@pytest.mark.parametrize("make", [make for make, _ in PLACES])
+def test_hocket_finds_what_the_cli_finds(hocket: Hocket, world: Path, make: Make) -> None:
     define(world / "user", "of-the-user")
     cwd = make(world)
-    found = verified(cwd)
-    assert differences(found) == {}
-    assert found.same == len(expected | {"of-the-user"})
+    assert differences(verified(hocket, "--project", cwd)) == {}
 
 
-@pytest.mark.parametrize("make", [in_no_repository, with_a_plugin])
-def test_moved_configuration_folder_is_read_by_both(world: Path, monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(world / "moved"))
-    (world / "moved/agents").mkdir(parents=True)
-    define(world / "user", "of-the-user").rename(world / "moved/agents/moved.md")
-    found = verified(make(world))
-    assert (found.same, differences(found)) == (3, {})
-
-
-def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(world: Path) -> None:
+def test_what_others_could_put_above_a_directory_of_no_repository_is_a_difference_that_is_meant(
+    hocket: Hocket, world: Path
+) -> None:
     cwd = in_no_repository(world)
     cwd.parent.chmod(0o777)
-    found = verified(cwd)
-    assert (found.same, differences(found)) == (1, {"only_claude": ["a"]})
-    assert (found.only_claude[0]["expected"], "repository" in found.only_claude[0]["reason"]) == (True, True)
+    found = verified(hocket, "--project", cwd)
+    assert (found["same"], differences(found)) == (1, {"only_claude": ["a"]})
+    assert (found["only_claude"][0]["expected"], "repository" in found["only_claude"][0]["reason"]) == (True, True)
 
 
 @pytest.mark.parametrize("file", ["settings.json", "settings.local.json"])
-def test_a_plugin_that_a_project_switches_off_is_off_for_both(world: Path, file: str) -> None:
+def test_a_plugin_that_a_project_switches_off_is_off_for_both(hocket: Hocket, world: Path, file: str) -> None:
     cwd = with_a_plugin(world)
     (cwd / ".claude").mkdir()
     (cwd / ".claude" / file).write_text(json.dumps({"enabledPlugins": {"plug@shop": False}}))
-    found = verified(cwd)
-    assert (found.same, differences(found)) == (0, {})
+    found = verified(hocket, "--project", cwd)
+    assert (found["same"], differences(found)) == (0, {})
 
 
-def test_what_only_we_refuse_is_a_difference_that_is_meant_and_has_its_file_and_reason(project: Path) -> None:
+def test_what_only_we_refuse_is_a_difference_that_is_meant_and_has_its_file_and_reason(
+    hocket: Hocket, project: Path
+) -> None:
     paths = {
         "big": define(project, "big", f"x: {'y' * 70_000}", file="one.md"),
         "huge": write(project, "two.md", f"---\nname: huge\ndescription: {'y' * 300_000}\n---\n"),
         "a\tb": write(project, "three.md", '---\nname: "a\\tb"\ndescription: d\n---\n'),
     }
-    found = verified(project)
-    assert {row["name"]: row.get("path") for row in found.only_claude} == {k: str(v) for k, v in paths.items()}
-    assert all(row["expected"] and row["reason"] for row in found.only_claude)
+    found = verified(hocket)
+    assert {row["name"]: row.get("path") for row in found["only_claude"]} == {k: str(v) for k, v in paths.items()}
+    assert all(row["expected"] and row["reason"] for row in found["only_claude"])
+
+
+# --- Harmless -----------------------------------------------------------------------------------------------
+
+
+def trap(project: Path, traces: Path) -> None:
+    """A project that would leave a trace by every way that its files have to run something."""
+    (project / ".claude").mkdir(exist_ok=True)
+
+    def command(name: str) -> str:
+        return f"touch {traces / name}"
+
+    events = ("SessionStart", "SessionEnd", "Setup", "Stop", "InstructionsLoaded")
+    settings = {
+        "hooks": {event: [{"hooks": [{"type": "command", "command": command(event)}]}] for event in events},
+        "apiKeyHelper": command("key"),
+        "awsAuthRefresh": command("aws"),
+        "otelHeadersHelper": command("otel"),
+        "statusLine": {"type": "command", "command": command("status")},
+        "enableAllProjectMcpServers": True,
+        "env": {"LD_PRELOAD": str(traces / "preload.so"), "PATH": f"{project / 'bin'}:/usr/bin:/bin"},
+    }
+    for name in ("settings.json", "settings.local.json"):
+        (project / ".claude" / name).write_text(json.dumps(settings))
+    server = {"command": "/bin/sh", "args": ["-c", command("server")]}
+    (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": server}}))
+
+
+def test_the_trap_would_catch_a_cli_that_is_started_in_the_project(project: Path, tmp_path: Path) -> None:
+    trap(project, tmp_path)
+    subprocess.run(
+        [real_cli(), "-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json"],
+        input=REQUEST, cwd=project, env=plain_environment(), capture_output=True, timeout=PATIENCE, check=True,
+    )  # fmt: skip
+    assert {"SessionStart", "key", "server"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_nothing_of_the_project_is_run_nothing_of_the_user_is_written_and_nobody_is_called(
+    hocket: Hocket, world: Path, project: Path, tmp_path: Path
+) -> None:
+    trap(project, tmp_path)
+    git(project, "init", "-q")
+    define(project, "mine")
+    define(Path.home(), "of-the-user")
+    (Path.home() / ".claude/settings.json").write_text(json.dumps({"apiKeyHelper": f"touch {tmp_path / 'own'}"}))
+    before = snapshot(world)
+    command = [*TRACE, str(world / "trace"), sys.executable, "-m", "hocket"]
+    done = hocket("doctor", "--verify", "--json", command=command, timeout=PATIENCE)
+    assert json.loads(done.stdout)["verify"]["same"] == 2
+    lines = (world / "trace").read_text(errors="replace").splitlines()
+    (world / "trace").unlink()
+    assert snapshot(world) == before
+    assert list(tmp_path.iterdir()) == []
+    assert str(tmp_path) not in {str(touch.path.parent) for touch in touches(lines)}, "a trap was looked for"
+    assert strangers(lines) == set()
+
+
+def snapshot(world: Path) -> dict[str, tuple[int, int]]:
+    """Every file below a world, with when and how it was last written."""
+    return {
+        str(path): (path.lstat().st_mtime_ns, path.lstat().st_size)
+        for path in world.rglob("*")
+        if path.is_file() and not path.is_relative_to(world / "h")
+    }
 
 
 # --- Real collections ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("collection", ["wshobson+agents", "avivl+claude-007-agents"])
-def test_a_real_collection_is_read_as_the_cli_reads_it(project: Path, collection: str) -> None:
+def test_a_real_collection_is_read_as_the_cli_reads_it(hocket: Hocket, project: Path, collection: str) -> None:
     corpora = os.environ.get("HOCKET_CORPORA")
     if not corpora:
         pytest.skip("HOCKET_CORPORA names no collections of definitions")
@@ -291,6 +400,6 @@ def test_a_real_collection_is_read_as_the_cli_reads_it(project: Path, collection
     folder.mkdir(parents=True)
     with tarfile.open(Path(corpora, "agents.tar.gz")) as archive:
         archive.extractall(folder, [one for one in archive if one.name.startswith(collection)], filter="data")
-    found = verified(project)
+    found = verified(hocket)
     assert differences(found) == {}
-    assert found.same > 20
+    assert found["same"] > 20

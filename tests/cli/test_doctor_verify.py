@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
-from e2e.claude.comparison import Comparison, Listed, Row, compare
+from world import Bin
 
 from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.cli import agent_comparison
+from hocket.cli.agent_comparison import (
+    ClaudeUser,
+    Comparison,
+    ask_claude,
+    brought_along,
+    compare,
+    comparison_lines,
+    comparison_summary,
+)
+from hocket.errors import HocketError
+from hocket.providers.claude.listing import Listed
 from hocket.providers.definition_files import DUPLICATE, HIDDEN, ODD, REFUSED
 
 BUILT_IN = [Listed("Explore", "looks around", "inherit"), Listed("claude", "does all", None)]
@@ -28,7 +42,7 @@ def compared(ours: Catalog, *theirs: Listed) -> Comparison:
     return compare(ours, [*theirs, *BUILT_IN], BUILT_IN)
 
 
-def names(rows: list[Row]) -> list[str]:
+def names(rows: list[agent_comparison.Row]) -> list[str]:
     return [row["name"] for row in rows]
 
 
@@ -95,6 +109,9 @@ def test_another_description_is_a_difference() -> None:
     found = compared(catalog(entry("a"), entry("b")), Listed("a", "another " * 30, None), Listed("b", "d", None))
     assert found.descriptions == [{"name": "a", "hocket": "d", "claude": "another " * 30, "path": "/f.md"}]
     assert (found.same, found.equal) == (1, False)
+    assert comparison_summary(found) == "1 the same as Claude's own list, 1 with another description"
+    assert comparison_lines(found).startswith("    description of a: d, Claude has another another")
+    assert len(comparison_lines(found)) < 120
 
 
 @pytest.mark.parametrize("field", ["models", "descriptions"])
@@ -124,7 +141,7 @@ def test_a_deprecated_file_is_a_difference_that_is_meant(world: Path) -> None:
     found = compared(catalog(problems=(broken, hidden)), *listed("old one"))
     assert names(found.only_claude) == ["old one"]
     assert (found.only_claude[0]["expected"], found.only_claude[0]["path"], found.equal) == (True, str(old), True)
-    assert "deprecated" in found.only_claude[0]["reason"]
+    assert "deprecated" in comparison_lines(found)
 
 
 def test_a_folder_that_only_we_leave_out_is_a_difference_that_is_meant(world: Path) -> None:
@@ -138,7 +155,7 @@ def test_a_file_that_only_we_refuse_is_named_with_its_reason_and_is_meant() -> N
     refused = Problem("/a/huge.md", 1, "is too large", True, REFUSED)
     found = compared(catalog(problems=(refused,)), *listed("huge"))
     assert (found.only_claude[0]["expected"], found.equal) == (True, True)
-    assert (found.only_claude[0]["path"], found.only_claude[0]["reason"]) == ("/a/huge.md", "is too large")
+    assert comparison_lines(found) == "    only Claude: huge (/a/huge.md): is too large\n"
 
 
 @pytest.mark.parametrize(
@@ -156,3 +173,64 @@ def test_a_file_that_only_we_refuse_is_known_by_the_name_in_its_head(world: Path
     (theirs, other) = sorted(found.only_claude, key=lambda row: bool(row["name"] == "other"))
     assert (theirs["name"], theirs["expected"], theirs["path"]) == (name, True, str(file))
     assert (other["expected"], found.equal) == (False, False)
+
+
+def test_each_difference_is_one_harmless_line() -> None:
+    found = compared(catalog(entry("a\x1b[31m\nb"), entry("m", model="opus")), *listed("theirs", "m"))
+    lines = comparison_lines(found).splitlines()
+    assert [line.strip() for line in lines] == [
+        *("only Claude: theirs", "only Hocket: a b (project, /f.md)", "model of m: opus, Claude has None")
+    ]
+    assert (
+        comparison_summary(found)
+        == "0 the same as Claude's own list, 1 only Claude has, 1 only Hocket has, 1 with another model"
+    )
+
+
+# --- Asking -------------------------------------------------------------------------------------------------
+
+TELLING = """
+import json, os, sys
+about = {"cwd": os.getcwd(), "env": dict(os.environ), "argv": sys.argv[1:], "asked": sys.stdin.read()}
+agents = [{"name": name, "description": json.dumps(about)} for name in os.listdir(".")]
+print(json.dumps({"type": "control_response", "response": {"response": {"agents": agents}}}))
+"""
+
+
+def test_it_is_asked_in_a_stand_in_without_keys_and_with_places_of_its_own(world: Path, agent: Bin) -> None:
+    cwd = world / "p"
+    (cwd / ".claude/agents").mkdir(parents=True)
+    env = {"PATH": os.environ["PATH"], "HOME": str(world / "user"), "ANTHROPIC_API_KEY": "k", "XDG_CACHE_HOME": "/c"}
+    moved = env | {"CLAUDE_CONFIG_DIR": str(world / "elsewhere")}
+    program = str(agent("claude", TELLING))
+    (found,) = ask_claude(program, str(cwd), ClaudeUser.of(moved, str(cwd)), moved)
+    about = json.loads(found.description)
+    root = about["cwd"].removesuffix(str(cwd))
+    assert (found.name, root != about["cwd"], Path(root).exists()) == (".claude", True, False)
+    told = about["env"]
+    assert (told["HOME"], told["CLAUDE_CONFIG_DIR"]) == (f"{root}{world}/user", f"{root}{world}/elsewhere")
+    assert set(told) & {"ANTHROPIC_API_KEY", "XDG_CACHE_HOME"} == set()
+    assert json.loads(about["asked"])["type"] == "control_request"
+
+
+def test_in_the_middle_of_nowhere_it_finds_nothing(agent: Bin) -> None:
+    env = {"PATH": os.environ["PATH"], "CLAUDE_CONFIG_DIR": "/mine"}
+    assert brought_along(str(agent("claude", TELLING)), env) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("print('I am too old for this')", "too old for this"),
+        ("import signal; signal.pause()", "did not list its agents within 0 s"),
+        ("#!/nowhere\n", "cannot be started"),
+    ],
+)
+def test_a_cli_that_does_not_answer_is_an_error_that_names_it(
+    agent: Bin, monkeypatch: pytest.MonkeyPatch, body: str, message: str
+) -> None:
+    monkeypatch.setattr(agent_comparison, "SECONDS", 0.4 if "pause" in body else 20)
+    program = str(agent("claude", body))
+    with pytest.raises(HocketError, match=message) as caught:
+        brought_along(program, {"PATH": os.environ["PATH"]})
+    assert program in caught.value.message

@@ -1,0 +1,378 @@
+"""Compare the catalog with the agents that the Claude CLI lists, for ``hocket doctor --verify``."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hocket import config
+from hocket.catalog.discovery import discover
+from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
+from hocket.catalog.file_probe import FileProbe
+from hocket.catalog.files import names_in
+from hocket.errors import HocketError
+from hocket.keeper.programs import run_tool
+from hocket.providers.claude.definitions import normalise_model
+from hocket.providers.claude.listing import ARGUMENTS, ENVIRONMENT, REQUEST, Listed, agents_listed, only_choices
+from hocket.providers.defining import DEFINITIONS
+from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED, Head
+from hocket.trust.check import configuration
+from hocket.views.text import one_line
+
+SHARED_SOURCES = (MANAGED, PROJECT, GLOBAL, PLUGIN)
+"""The sources that the Claude CLI has, too."""
+SECONDS = 60.0
+"""For one answer; a second is usual."""
+_MOST_OUTPUT = 64 * 1024 * 1024
+_GIVEN = ("PATH", "LANG", "LC_ALL")
+_INHERIT = "inherit"
+_MOST_TEXT = 60
+"""Characters of a description in a line."""
+
+Row = dict[str, Any]
+
+
+class Comparison(NamedTuple):
+    """The number of equal agents, and each difference. ``expected`` marks differences that are intended."""
+
+    same: int
+    only_claude: list[Row]
+    only_hocket: list[Row]
+    models: list[Row]
+    descriptions: list[Row]
+
+    @property
+    def equal(self) -> bool:
+        rows = (*self.only_claude, *self.only_hocket, *self.models, *self.descriptions)
+        return all(row.get("expected") for row in rows)
+
+
+# --- Asking -------------------------------------------------------------------------------------------------
+
+
+class ClaudeUser(NamedTuple):
+    """The user whose agents are listed: home directory, and configuration folder of the CLI."""
+
+    home: str
+    config_folder: str
+    moved: bool
+
+    @classmethod
+    def of(cls, env: Mapping[str, str], cwd: str) -> ClaudeUser:
+        home = config.home_directory(env)
+        moved = env.get("CLAUDE_CONFIG_DIR")
+        return cls(home, os.path.join(cwd, moved) if moved else os.path.join(home, CLAUDE_FOLDER), bool(moved))
+
+
+def ask_claude(program: str, cwd: str, user: ClaudeUser, env: Mapping[str, str]) -> list[Listed]:
+    """The agents that the CLI would load there for that user."""
+    with _somewhere() as root:
+        mirror = StandInDirectory(root, only_choices)
+        mirror.stand_in(cwd, user.home, user.config_folder)
+        places = {"HOME": mirror.path(user.home), "TMPDIR": root}
+        if user.moved:
+            places["CLAUDE_CONFIG_DIR"] = mirror.path(user.config_folder)
+        return _answer(program, mirror.path(cwd), places, env)
+
+
+def brought_along(program: str, env: Mapping[str, str]) -> list[Listed]:
+    """The agents that the CLI brings along: those it lists without any definition."""
+    with _somewhere() as root:
+        return _answer(program, root, {"HOME": root, "TMPDIR": root}, env)
+
+
+@contextmanager
+def _somewhere() -> Iterator[Path]:
+    # The CLI may still remove files of its own after it has answered.
+    with tempfile.TemporaryDirectory(prefix="hocket-verify-", ignore_cleanup_errors=True) as root:
+        yield Path(os.path.realpath(root))
+
+
+def _answer(program: str, cwd: Path, places: Mapping[str, Path], env: Mapping[str, str]) -> list[Listed]:
+    """Run the CLI with a minimal environment, without credentials."""
+    given = {name: env[name] for name in _GIVEN if name in env} | {name: str(path) for name, path in places.items()}
+    try:
+        done = run_tool([program, *ARGUMENTS], str(cwd), given | ENVIRONMENT, SECONDS, _MOST_OUTPUT, REQUEST)
+    except OSError as error:
+        raise HocketError(f"{program} cannot be started: {error.strerror}") from error
+    if done.timed_out:
+        raise HocketError(f"{program} did not list its agents within {SECONDS:.0f} s", "try to start it")
+    listed = agents_listed(done.output)
+    if listed is None:
+        said = one_line(done.output[-200:].decode(errors="replace"))
+        raise HocketError(f"{program} does not list its agents: {said!r}", "update it: claude update")
+    return listed
+
+
+# --- Comparing ----------------------------------------------------------------------------------------------
+
+
+def verify(program: str, cwd: str, env: Mapping[str, str], home: str) -> Comparison:
+    """Compare for one directory. Nothing of the directory is run, and nothing of the user's is written."""
+    approvals, _ = configuration(cwd, home, env)
+    catalog = discover(cwd, env, home, approvals.config, approvals)
+    return compare(catalog, ask_claude(program, cwd, ClaudeUser.of(env, cwd), env), brought_along(program, env))
+
+
+def compare(catalog: Catalog, listed: list[Listed], built_in: list[Listed]) -> Comparison:
+    """Compare two lists of agents. A built-in agent of the CLI that was redefined counts as a definition."""
+    ours = {name: entry for name, ranked in catalog.ranked.items() if (entry := _shared(ranked))}
+    theirs = {agent.name: agent for agent in listed if agent not in built_in or _is_managed(ours.get(agent.name))}
+    both = sorted(ours.keys() & theirs.keys())
+    left_out = dict(_left_out(catalog.problems))
+    meant = {name: left_out.get(name) or _varying(ours[name], catalog.problems) for name in both}
+    models = [row for name in both if (row := _other_model(ours[name], theirs[name], meant[name]))]
+    descriptions = [row for name in both if (row := _other_description(ours[name], theirs[name], meant[name]))]
+    return Comparison(
+        len(both) - len({row["name"] for row in (*models, *descriptions)}),
+        [_only_theirs(theirs[name], left_out.get(name)) for name in sorted(theirs.keys() - ours.keys())],
+        [_only_ours(ours[name], catalog.problems) for name in sorted(ours.keys() - theirs.keys())],
+        models,
+        descriptions,
+    )
+
+
+def _shared(ranked: Sequence[Entry]) -> Entry | None:
+    """The agent that would be used if only the sources existed that the CLI has, too."""
+    return next((entry for entry in ranked if entry.source in SHARED_SOURCES), None)
+
+
+def _is_managed(entry: Entry | None) -> bool:
+    """Managed agents belong to the machine: the CLI lists them without any definition of a user."""
+    return entry is not None and entry.source == MANAGED
+
+
+def _varying(entry: Entry, problems: Sequence[Problem]) -> Problem | None:
+    """Why Claude may use another file of a plugin than Hocket does."""
+    mine = (one for one in problems if one.kind == DUPLICATE and entry.source == PLUGIN and entry.path in one.reason)
+    return next(mine, None)
+
+
+def _other_model(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
+    if _model(ours.model) == _model(theirs.model):
+        return None
+    return _difference(ours, ours.model, theirs.model, meant)
+
+
+def _other_description(ours: Entry, theirs: Listed, meant: Problem | None) -> Row | None:
+    if ours.description == theirs.description:
+        return None
+    return _difference(ours, ours.description, theirs.description, meant)
+
+
+def _difference(entry: Entry, ours: str | None, theirs: str | None, meant: Problem | None) -> Row:
+    """One property in which an agent differs; expected if Claude uses a file that Hocket ignores."""
+    row: Row = {"name": entry.name, "hocket": ours, "claude": theirs, "path": entry.path}
+    return row | {"expected": True, "reason": f"{meant.path} {meant.reason}"} if meant else row
+
+
+def _model(name: str | None) -> str | None:
+    """The model that a name stands for; without one, and with ``inherit``, it is the caller's."""
+    return None if name is None or name.lower() == _INHERIT else normalise_model(name.strip())
+
+
+def _left_out(problems: Sequence[Problem]) -> Iterator[tuple[str, Problem]]:
+    """The agents in files and folders that only Hocket ignores, with the reason."""
+    for problem in problems:
+        if problem.cli_loads and problem.kind in (HIDDEN, SKIPPED, REFUSED):
+            for name in _names_at(problem.path):
+                yield name, problem
+
+
+def _names_at(path: str) -> list[str]:
+    """The names of the agents at a path: those of a folder, or that of a file, by its frontmatter or its own name."""
+    if os.path.isdir(path):
+        return names_in(path)
+    content = FileProbe().head(path)
+    head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
+    name = head.values.get("name") if isinstance(head, Head) else None
+    return [name if isinstance(name, str) else os.path.basename(path).removesuffix(".md")]
+
+
+def _only_theirs(agent: Listed, left_out: Problem | None) -> Row:
+    """A difference is expected if Hocket reports that it ignores the file."""
+    row: Row = {"name": agent.name, "model": agent.model, "expected": left_out is not None}
+    return row | {"path": left_out.path, "reason": left_out.reason} if left_out else row
+
+
+def _only_ours(entry: Entry, problems: Sequence[Problem]) -> Row:
+    reasons = [problem.reason for problem in problems if problem.path == entry.path]
+    row: Row = {"name": entry.name, "source": entry.source, "path": entry.path}
+    return row | {"reason": "; ".join(reasons)} if reasons else row
+
+
+# --- Showing ------------------------------------------------------------------------------------------------
+
+
+def comparison_summary(found: Comparison) -> str:
+    """Count equal and different agents."""
+    parts = (
+        (found.only_claude, "only Claude has"),
+        (found.only_hocket, "only Hocket has"),
+        (found.models, "with another model"),
+        (found.descriptions, "with another description"),
+    )
+    differing = "".join(f", {len(rows)} {words}" for rows, words in parts if rows)
+    return f"{found.same} the same as Claude's own list{differing}"
+
+
+def comparison_lines(found: Comparison) -> str:
+    """A line for each difference."""
+    lines = [
+        *(f"only Claude: {_described(row)}" for row in found.only_claude),
+        *(f"only Hocket: {_described(row)}" for row in found.only_hocket),
+        *(_differing("model", row) for row in found.models),
+        *(_differing("description", row) for row in found.descriptions),
+    ]
+    return "".join(f"    {one_line(line)}\n" for line in lines)
+
+
+def _differing(what: str, row: Row) -> str:
+    ours, theirs = (_shortened(row[side]) for side in ("hocket", "claude"))
+    why = f" ({row['reason']})" if "reason" in row else ""
+    return f"{what} of {row['name']}: {ours}, Claude has {theirs}{why}"
+
+
+def _shortened(text: str | None) -> str | None:
+    return text if text is None or len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}..."
+
+
+def _described(row: Row) -> str:
+    where = ", ".join(row[key] for key in ("source", "path") if key in row)
+    name: str = row["name"]
+    return name + (f" ({where})" if where else "") + (f": {row['reason']}" if "reason" in row else "")
+
+
+# --- A stand-in of a directory -------------------------------------------------------------------------------
+
+
+Choices = Callable[[bytes], bytes | None]
+"""Returns the part of a settings file that is copied."""
+
+CLAUDE_FOLDER = ".claude"
+AGENTS = "agents"
+_SETTINGS = ("settings.json", "settings.local.json")
+_PLUGINS = "plugins"
+_MOST = 8 * 1024 * 1024
+_RECORDS = "gitdir: "
+
+
+class StandInDirectory:
+    """A copy of the path from the root to a directory: folders of definitions are links to the real ones.
+
+    The CLI executes what the settings of a folder say as soon as it starts there (hooks, helpers, servers), so it never
+    starts in the real folder. The stand-in has no settings but the choice of plugins, and takes what the CLI writes.
+    """
+
+    def __init__(self, root: Path, choices: Choices) -> None:
+        self.root = root
+        self._choices = choices
+
+    def path(self, real: str) -> Path:
+        return self.root / real.lstrip("/")
+
+    def stand_in(self, cwd: str, home: str, config_folder: str) -> None:
+        """Create what a user with this home sees in ``cwd``."""
+        for folder in _upwards(cwd):
+            self._folder(folder)
+            self._repository(folder)
+        self.path(home).mkdir(parents=True, exist_ok=True)
+        self._configuration(config_folder)
+        self._plugins(os.path.join(config_folder, _PLUGINS))
+
+    def _folder(self, real: str) -> None:
+        self.path(real).mkdir(parents=True, exist_ok=True)
+        self._configuration(os.path.join(real, CLAUDE_FOLDER))
+
+    def _configuration(self, real: str) -> None:
+        here = self.path(real)
+        if os.path.lexists(os.path.join(real, AGENTS)) and not os.path.lexists(here / AGENTS):
+            here.mkdir(parents=True, exist_ok=True)
+            (here / AGENTS).symlink_to(os.path.join(real, AGENTS))
+        for name in _SETTINGS:
+            chosen = self._choices(_content(os.path.join(real, name)))
+            if chosen is not None:
+                here.mkdir(parents=True, exist_ok=True)
+                (here / name).write_bytes(chosen)
+
+    def _plugins(self, real: str) -> None:
+        """Folders are linked. Files are copied, because they may be written, and a link would be written through."""
+        here = self.path(real)
+        here.mkdir(parents=True, exist_ok=True)
+        for name in os.listdir(real) if os.path.isdir(real) else ():
+            path = os.path.join(real, name)
+            if os.path.isdir(path):
+                (here / name).symlink_to(path)
+            else:
+                (here / name).write_bytes(_content(path))
+
+    def _repository(self, real: str) -> None:
+        """Mark the root of a repository; for a linked worktree, also the repository it belongs to."""
+        mark = os.path.join(real, ".git")
+        if os.path.isdir(mark):
+            _make_repository(self.path(mark))
+        elif os.path.isfile(mark):
+            self._checkout(mark)
+
+    def _checkout(self, mark: str) -> None:
+        """Copy the ``.git`` file of a linked worktree, if its repository knows that worktree."""
+        said = _text(mark)
+        records = os.path.normpath(os.path.join(os.path.dirname(mark), said.removeprefix(_RECORDS)))
+        if not said.startswith(_RECORDS) or not _is_record_of(records, mark):
+            self.path(mark).write_text(said)
+            return
+        repository = os.path.dirname(os.path.dirname(records))
+        _make_repository(self.path(repository))
+        kept = self.path(records)
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / "HEAD").write_text("ref: refs/heads/other\n")
+        (kept / "commondir").write_text("../..\n")
+        (kept / "gitdir").write_text(f"{self.path(mark)}\n")
+        self.path(mark).write_text(f"{_RECORDS}{kept}\n")
+        self._folder(os.path.dirname(repository))
+
+
+def _is_record_of(records: str, mark: str) -> bool:
+    """True if these are the records of the worktree with this ``.git`` file."""
+    named = _text(os.path.join(records, "gitdir"))
+    return _real(os.path.join(records, named)) == _real(mark)
+
+
+def _real(path: str) -> str | None:
+    try:
+        return os.path.realpath(path)
+    except ValueError:  # nothing can be called so
+        return None
+
+
+def _make_repository(here: Path) -> None:
+    """Create an empty repository, without the configuration of the real one."""
+    for name in ("objects", "refs"):
+        (here / name).mkdir(parents=True, exist_ok=True)
+    (here / "HEAD").write_text("ref: refs/heads/main\n")
+
+
+def _upwards(folder: str) -> Iterator[str]:
+    yield folder
+    while (above := os.path.dirname(folder)) != folder:
+        yield above
+        folder = above
+
+
+def _content(path: str) -> bytes:
+    """The beginning of a file; empty if it cannot be read."""
+    try:
+        if not os.path.isfile(path):
+            return b""
+        with open(path, "rb") as file:
+            return file.read(_MOST)
+    except OSError:
+        return b""
+
+
+def _text(path: str) -> str:
+    return _content(path).decode(errors="replace").strip()
