@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from e2e.claude.setup import ENVIRONMENT, define, real_cli
 from golden.recordings import Recording, Recordings
 from measure import HOCKET, Figure, World, lone_python, seconds, world
-from rehearsal.scripted_model import ScriptedModel
 
 from hocket.client import Client
 from hocket.mcp.protocol import respond
@@ -32,7 +31,7 @@ from hocket.providers.base import LaunchRequest, OwnServer, State
 from hocket.providers.claude import conversation, mcp_requests
 from hocket.providers.claude.launch import launch
 from hocket.providers.claude.reader import reader
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, parse
 
 TIMES = 31
 CALLS = 15

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hocket.rehearsal.installer import install
+from hocket.rehearsal import install
 
 ECHO = {"echo": "you said: {prompt}"}
 ECHO_WITH_ANSWER = {"echo": "you said: {prompt} [{last}]"}

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from cli.leftovers import living_below, wait_until_gone
-from e2e.claude.setup import define
+from e2e.claude.setup import define, real_cli
 from patience import PATIENCE
 from world import Bin, Hocket
 
@@ -92,8 +93,13 @@ def test_built_in_script_handles_repeated_agents_and_markers(hocket: Hocket) -> 
         ("planner -> claude -> builder", "I am builder. My prompt: Go\n"),
     ],
 )
-def test_built_in_script_covers_the_cli_without_definition(hocket: Hocket, chain: str, words: str) -> None:
-    done = hocket("rehearse", chain, "-p", "Go")
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_the_cli_with_no_definition_has_its_part_in_the_built_in_script(
+    hocket: Hocket, monkeypatch: pytest.MonkeyPatch, player: str, chain: str, words: str
+) -> None:
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("rehearse", chain, "-p", "Go", *(["--real"] if player == "real" else []))
     assert (done.returncode, done.stdout) == (0, words), done.stderr
     assert "I am claude" in done.stdout + done.stderr
 
@@ -175,6 +181,7 @@ def test_question_is_denied_unless_asking_is_requested(hocket: Hocket, project: 
     assert hocket("rehearse", "planner", "--on-question", "fail", "-q").returncode == 4
 
 
+@pytest.mark.parametrize("player", ["scripted", "real"])
 @pytest.mark.parametrize(
     ("helper", "is_trusted", "words"),
     [
@@ -185,14 +192,24 @@ def test_question_is_denied_unless_asking_is_requested(hocket: Hocket, project: 
     ],
 )
 def test_sub_agents_are_found_where_the_real_cli_finds_them(
-    hocket: Hocket, project: Path, world: Path, helper: str, is_trusted: bool, words: str
+    hocket: Hocket,
+    project: Path,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    player: str,
+    helper: str,
+    is_trusted: bool,
+    words: str,
 ) -> None:
     if helper != "nobody":
         define({"user": world / "user", "project": project}[helper], "helper")
     if is_trusted:
         assert hocket("trust", "--yes").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
     write(project, HELPED)
-    done = hocket("rehearse", "planner", "-q")
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "-q", *how)
     assert done.stdout == f"{words}\n", done.stderr
 
 
@@ -284,3 +301,190 @@ def test_a_rehearsal_that_was_killed_leaves_no_process_and_the_folder_that_was_t
     found = json.loads(hocket("ps", "-a", "--json", env={"HOCKET_HOME": str(kept / "home")}).stdout)
     assert [run["status"] for run in found] == ["stopped", "stopped"]
     hocket("server", "stop", env={"HOCKET_HOME": str(kept / "home")})
+
+
+# --- The real CLI -------------------------------------------------------------------------------------------
+
+
+def test_the_real_cli_plays_the_same_script_with_its_own_tools(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "an account of the user's")
+    define(world / "user", "helper")
+    writes = "{tool: {name: Write, input: {file_path: made, content: x}}}"
+    write(project, f"rules: [{{when: {{agent: helper}}, do: [{writes}, {{say: written}}]}}]")
+    done = hocket("rehearse", "helper", "--real")
+    assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr
+    assert (project / "made").read_text() == "x"
+    # Beside the home lies the runtime directory, where the CLI puts sockets while it lives; that is no state.
+    theirs = {str(path.relative_to(world / "user")) for path in (world / "user").rglob("*")}
+    assert {name for name in theirs if not name.startswith("run")} == {
+        ".claude",
+        ".claude/agents",
+        ".claude/agents/helper.md",
+    }
+
+
+def test_the_real_cli_without_tools_is_loud_where_no_rule_fits(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    write(project, "rules: [{when: {agent: planner}, do: [{say: planned}]}]")
+    define(project, "reviewer", body=" ", tools="[]")
+    (project / "hocket.toml").write_text("[claude]\nmcp = false\n", encoding="utf-8")
+    done = hocket("rehearse", "reviewer", "--real")
+    assert (done.returncode, "does not cover a request" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("second", "body"), [("reviewer", "Be brief."), ("claude", " ")])
+def test_agents_with_the_same_instructions_are_refused_by_name_before_the_start_and_scripted_ones_are_not(
+    hocket: Hocket, project: Path, monkeypatch: pytest.MonkeyPatch, second: str, body: str
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    define(project, "planner", body=body)
+    define(project, "reviewer", body=body)
+    done = hocket("rehearse", f"planner -> {second}", "-p", "Go", "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"planner and {second} have the same instructions" in done.stderr
+    assert hocket("rehearse", f"planner -> {second}", "-p", "Go", "-q").stdout == f"I am {second}. My prompt: Go\n"
+
+
+def test_the_real_cli_that_is_not_there_is_refused(hocket: Hocket) -> None:
+    done = hocket("rehearse", "planner", "--real")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "needs the Claude CLI, which was not found" in done.stderr
+
+
+# --- Scripts ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def recorded(hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The number of a run of the planner's, in the user's own home."""
+    from hocket.rehearsal import install
+
+    program = install(world / "player", write(project, CALM, "calm.yaml"), world / "state")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(program))
+    assert hocket("run", "planner", "-p", "Go").returncode == 0
+    return "2"
+
+
+def test_a_run_becomes_a_script_that_says_the_same_again(hocket: Hocket, project: Path, recorded: str) -> None:
+    done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert hocket("rehearse", "--record", recorded).stdout == (project / "again.yaml").read_text()
+    assert hocket("rehearse", "planner", "--script", "again.yaml", "-q").stdout == "One room.\n"
+
+
+@pytest.mark.parametrize("player", ["scripted", "real"])
+def test_a_refused_run_is_refused_again(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch, player: str
+) -> None:
+    from hocket.rehearsal import install
+
+    refusing = write(project, "rules: [{do: [{say: hm}, refuse]}]", "refusing.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", refusing, world / "state")))
+    assert hocket("run", "planner", "-p", "Go").returncode == 1
+    assert hocket("rehearse", "--record", "2", "-o", "again.yaml").returncode == 0
+    if player == "real":
+        monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    how = ["--real"] if player == "real" else []
+    done = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *how)
+    ended = events_of(done.stdout)[-1]["data"]
+    assert (done.returncode, ended["status"], done.stderr) == (1, "failed", "")
+
+
+def test_what_a_limit_ended_is_told_when_it_is_recorded_and_ends_so_with_the_same_limit(
+    hocket: Hocket, project: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hocket.rehearsal import install
+
+    long = write(project, "rules: [{do: [{tool: {name: Bash, input: {command: ls}}}, {say: x}]}]", "long.yaml")
+    monkeypatch.setenv("HOCKET_CLAUDE", str(install(world / "player", long, world / "state")))
+    limit = ["--", "--max-turns", "1"]
+    before = events_of(hocket("run", "planner", "-p", "Go", "--json", *limit).stdout)[-1]["data"]
+    done = hocket("rehearse", "--record", "2", "-o", "again.yaml")
+    note = "turn 1 did not end by itself (Reached maximum number of turns (1)): the same end needs the same limit again"
+    assert (done.returncode, done.stderr.splitlines()) == (0, ["wrote again.yaml", f"rehearsal: {note}"])
+    assert (project / "again.yaml").read_text().startswith(f"# {note}\n")
+    again = hocket("rehearse", "planner", "--script", "again.yaml", "--json", *limit)
+    ended = events_of(again.stdout)[-1]["data"]
+    assert [ended[key] for key in ("status", "reason")] == [before[key] for key in ("status", "reason")]
+    assert again.stderr == ""
+    without = hocket("rehearse", "planner", "--script", "again.yaml")
+    assert (without.returncode, "the recorded turn was ended here" in without.stderr) == (1, True)
+
+
+def test_a_file_is_written_over_by_force_alone(hocket: Hocket, project: Path, recorded: str) -> None:
+    path = write(project, "mine", "again.yaml")
+    done = hocket("rehearse", "--record", recorded, "-o", "again.yaml")
+    assert (done.returncode, path.read_text()) == (2, "mine")
+    assert hocket("rehearse", "--record", recorded, "-o", "again.yaml", "--force").returncode == 0
+    assert "One room." in path.read_text()
+
+
+def test_a_chain_is_not_recorded_but_its_agents_are_named(hocket: Hocket, recorded: str) -> None:
+    done = hocket("rehearse", "--record", "1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "hint: its Claude runs: 2" in done.stderr
+
+
+def served(hocket: Hocket) -> tuple[subprocess.Popen[str], dict[str, str]]:
+    process = hocket.start("rehearse", "--serve", "calm.yaml")
+    assert process.stdout is not None
+    lines = [process.stdout.readline().split()[1].partition("=") for _ in range(2)]
+    return process, {name: value for name, _, value in lines}
+
+
+def ask(env: dict[str, str], system: str) -> httpx.Response:
+    said = [{"role": "user", "content": "Go"}]
+    body = {"model": "m", "system": system, "messages": said, "tools": [{"name": "Bash"}]}
+    key = {"X-Api-Key": env["ANTHROPIC_API_KEY"]}
+    return httpx.post(f"{env['ANTHROPIC_BASE_URL']}/v1/messages", json=body, headers=key)
+
+
+def test_the_model_alone_serves_a_script_until_it_is_interrupted(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    process, env = served(hocket)
+    assert ask(env, "You are agent: planner.").json()["content"] == [{"type": "text", "text": "One room."}]
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, told.splitlines()[-1]) == (0, "1 requests")
+
+
+def test_the_model_alone_tells_at_its_end_what_no_rule_covered(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    process, env = served(hocket)
+    assert ask(env, "You are agent: reviewer.").status_code == 400
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "does not cover a request" in told
+
+
+def test_the_model_alone_refuses_agents_that_it_could_not_tell_apart(hocket: Hocket, project: Path) -> None:
+    write(project, CALM, "calm.yaml")
+    for name in ("planner", "builder"):
+        define(project, name, body="Be brief.")
+    done = hocket("rehearse", "--serve", "calm.yaml")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "builder and planner have the same instructions" in done.stderr
+
+
+def test_recording_and_serving_stand_alone(hocket: Hocket) -> None:
+    assert hocket("rehearse", "planner", "--record", "1").returncode == 2
+    assert hocket("rehearse", "--serve", "x", "--record", "1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-o", "x.yaml"], "--output needs --record"),
+        (["--force"], "--force needs --record"),
+        (["--port", "3"], "--port needs --serve"),
+    ],
+)
+def test_what_belongs_to_another_tool_is_not_passed_over(hocket: Hocket, words: list[str], told: str) -> None:
+    refused = hocket("rehearse", "builder", *words)
+    assert (refused.returncode, refused.stdout, told in refused.stderr) == (2, "", True)

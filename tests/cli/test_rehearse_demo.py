@@ -1,4 +1,4 @@
-"""``hocket demo``: it shows what it promises, and leaves nothing behind."""
+"""``hocket demo``: it shows what it promises, with either player, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from cli.leftovers import living_below, wait_until_gone
+from e2e.claude.setup import real_cli
 from patience import PATIENCE
-from world import Hocket
+from world import Bin, Hocket
 
 SHOWN = (
     "Three agents are defined",
@@ -55,9 +56,10 @@ def test_where_its_second_process_cannot_be_started_it_says_so_and_leaves_nothin
     assert done.stderr.startswith("hocket: cannot set up a temporary home: No such file")
 
 
-def test_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:
+def test_without_a_cli_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path) -> None:
     done = hocket("demo")
     assert (done.returncode, done.stderr) == (0, "")
+    assert "scripted agents (no Claude CLI was found)" in done.stdout
     check_shown(done.stdout)
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -70,8 +72,28 @@ def test_scripted_agents_show_everything(hocket: Hocket, home: Path, world: Path
     assert [path.name for path in (world / "user").iterdir()] == ["run"]
 
 
+def test_the_real_cli_shows_the_same(hocket: Hocket, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(real_cli()))
+    done = hocket("demo", timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the installed Claude CLI with a scripted model" in done.stdout
+    check_shown(done.stdout)
+    assert [path.name for path in (world / "user").iterdir()] == ["run"]
+
+
+def test_with_a_cli_that_does_not_work_it_says_what_to_do(
+    hocket: Hocket, agent: Bin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_CLAUDE", str(agent("claude", "import sys; sys.exit('unknown option')")))
+    done = hocket("demo")
+    assert (done.returncode, "None" in done.stderr) == (1, False)
+    assert "the chain ended as failed (exit" in done.stderr
+    assert "hocket doctor" in done.stderr
+    assert "hocket demo --scripted" in done.stderr
+
+
 def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
-    process = hocket.start("demo")
+    process = hocket.start("demo", "--scripted")
     assert process.stdout is not None
     for line in process.stdout:
         if "I write it down" in line:
@@ -82,7 +104,7 @@ def test_an_interrupt_ends_all_of_it(hocket: Hocket) -> None:
 
 
 def test_nothing_is_left_of_a_tour_that_was_killed(hocket: Hocket, temporary: Path) -> None:
-    process = hocket.start("demo")
+    process = hocket.start("demo", "--scripted")
     assert process.stdout is not None
     for line in process.stdout:
         if "I write it down" in line:

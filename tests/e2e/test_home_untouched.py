@@ -22,11 +22,9 @@ from typing import NamedTuple
 
 import pytest
 from e2e.claude.setup import ENVIRONMENT, real_cli
-from rehearsal.scripted_model import ScriptedModel
 from world import REAL_USER, Bin, Hocket
 
-from hocket.rehearsal.installer import install
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, install, parse
 
 TESTS = Path(__file__).parents[1]
 REAL_HOME = Path(REAL_USER.pw_dir)

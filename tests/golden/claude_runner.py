@@ -18,7 +18,6 @@ from typing import IO, Any, NamedTuple
 
 from e2e.claude.setup import ENVIRONMENT
 from golden.claude_cases import Action, Case, FileExists, Interrupt, Say, Until
-from rehearsal.scripted_model import ScriptedModel
 from world import SYSTEM_PATH
 
 from hocket.model import RUN_DIRECTORY, SESSION, Agent, Definition, Spec
@@ -26,7 +25,7 @@ from hocket.providers.base import Answer, State
 from hocket.providers.claude import conversation
 from hocket.providers.claude.launch import launch, resume
 from hocket.providers.claude.reader import reader
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, parse
 from hocket.sessions.messages import ends_at_once
 
 SECONDS = 30.0

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 from e2e.codex.setup import environment, shell
 from golden.normalize import normalised
 from golden.recordings import Recording
-from rehearsal.scripted_model import ScriptedModel
 from world import SYSTEM_PATH, make_root, remove_root
 
 from hocket.model import Agent, Spec
 from hocket.providers import codex
 from hocket.providers.base import LaunchRequest
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, parse
 
 SECONDS = 60.0
 _PATCH = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\nEOF\n"

@@ -17,10 +17,8 @@ from typing import Any, Self
 
 from e2e.claude.setup import ENVIRONMENT, real_cli
 from patience import PATIENCE
-from rehearsal.scripted_model import ScriptedModel
 
-from hocket.rehearsal.installer import install
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, install, parse
 
 SECONDS = PATIENCE
 STREAMS = (

@@ -15,7 +15,7 @@ import pytest
 from patience import PATIENCE
 from rehearsal.processes import ASKING, STREAMS, Agent, Process, blocks, kind, summary
 
-from hocket.rehearsal.conversation_counts import uncovered_in
+from hocket.rehearsal import uncovered_in
 
 Make = Callable[..., Agent]
 

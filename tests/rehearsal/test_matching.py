@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from rehearsal.scripted_model import sub_agent_type
 
 from hocket.model import DEFAULT_MARKER, Agent, Definition
 from hocket.providers import PROVIDERS
 from hocket.providers.base import LaunchRequest
-from hocket.rehearsal.matching import CLOSING, Conversation, Message, Part, Uncovered, next_message, turn_of
+from hocket.rehearsal import Conversation, Message, Uncovered, next_message, parse
+from hocket.rehearsal.matching import CLOSING, Part, sub_agent_type, turn_of
 from hocket.rehearsal.matching import DEFAULT_MARKER as SPELLED_OUT
-from hocket.rehearsal.script import parse
 from hocket.rehearsal.steps import Call, Fail, Say
 
 Messages = list[dict[str, Any]]

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hocket import rehearsal
 from hocket.errors import UsageError
-from hocket.rehearsal.script import ScriptError, load, parse
+from hocket.rehearsal import ScriptError, load, parse
 from hocket.rehearsal.steps import Call, Calls, Echo, End, Fail, Marker, Rule, Say, Spend, Think, Wait
 
 WORDS = [
@@ -219,3 +220,9 @@ def test_no_document_whatever_leads_to_any_other_error(document: Any) -> None:
 def test_a_bad_script_is_a_mistake_of_usage() -> None:
     assert issubclass(ScriptError, UsageError)
     assert ScriptError("x").exit_code == 2
+
+
+def test_the_public_names_are_all_there() -> None:
+    assert [name for name in rehearsal.__all__ if not callable(getattr(rehearsal, name))] == []
+    with pytest.raises(AttributeError):
+        rehearsal.nothing  # noqa: B018 - asking for it is the test

@@ -16,11 +16,10 @@ import pytest
 from e2e.claude.setup import real_cli
 from patience import PATIENCE
 from rehearsal.processes import Process, cli_environment
-from rehearsal.scripted_model import ScriptedModel
 
+from hocket.rehearsal import ScriptedModel, parse, uncovered_in
 from hocket.rehearsal.matching import Conversation, Message, next_message
 from hocket.rehearsal.messages_api import blocks, contents
-from hocket.rehearsal.script import parse
 
 
 def rule(*do: Any, **when: Any) -> dict[str, Any]:
@@ -211,12 +210,13 @@ def test_passes_are_counted_by_session_in_the_header_or_the_metadata() -> None:
 
 
 def test_what_nothing_covers_is_loud_and_noted_once(tmp_path: Path) -> None:
-    with model(rule({"say": "hi"}, prompt="known")) as running:
+    with model(rule({"say": "hi"}, prompt="known"), state=tmp_path) as running:
         answers = {call(running, body("strange")) for _ in range(2)}
         assert len(running.uncovered) == 1
     ((status, answer),) = answers
     assert status == 400
     assert "no rule fits agent 'claude', turn 1, pass 1, last message 'strange'" in answer.decode()
+    assert uncovered_in(tmp_path) == running.uncovered
 
 
 def test_requests_are_counted() -> None:

@@ -19,7 +19,7 @@ from hocket.keeper import files
 from hocket.model import Event, Kind, Reason, Run, Status
 from hocket.providers.base import Answer
 from hocket.providers.claude import conversation as claude_talk
-from hocket.rehearsal.installer import install
+from hocket.rehearsal import install
 from hocket.sessions.journal import Journal
 from hocket.sessions.messages import _meant
 from hocket.sessions.run_identity import session_of

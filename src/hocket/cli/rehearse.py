@@ -1,25 +1,30 @@
 """``rehearse demo``: run chains with scripted Claude agents, without an account, a network or cost.
 
-``demo`` is a tour of a minute: three agents, a loop, a question, and a server that is killed half-way.
+``rehearse --record`` makes a script from a run, ``rehearse --serve`` serves a scripted model to a CLI. ``demo`` is a
+tour of a minute: three agents, a loop, a question, and a server that is killed half-way.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import signal
 import sys
 import textwrap
-from collections.abc import Sequence
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import hocket.rehearsal
 from hocket import config
+from hocket.catalog.discovery import discover
 from hocket.catalog.file_probe import FileProbe
+from hocket.catalog.files import read_definition
+from hocket.catalog.resolve import resolve
 from hocket.catalog.sources import project_roots
 from hocket.cli import access
 from hocket.cli.dispatch import run_command
@@ -27,12 +32,16 @@ from hocket.cli.format import cost_text, paint, truncate
 from hocket.cli.plain import PlainDisplay, lines_of, question_with_reply, summary
 from hocket.cli.run import exit_code, make_display, request_body, validated
 from hocket.cli.temp_home import (
+    API_KEY,
     TempHome,
+    real_environment,
     scripted_environment,
+    share_agents,
     share_configuration,
     sub_agents,
     temp_environment,
     temp_home,
+    without_account,
 )
 from hocket.cli.usage import (
     ASKING,
@@ -43,27 +52,33 @@ from hocket.cli.usage import (
     JSON,
     MARKER,
     PLAIN,
+    PORT,
     PROMPT,
     PROMPT_FILE,
     QUIET,
     TIMEOUT,
     UNTIL,
+    ArgumentError,
     Option,
     command,
 )
 from hocket.cli.watch import ClientExit, SignalHandler, steady_now, steady_view, stream_json, watch
 from hocket.client.startup import read_lock
 from hocket.config.loading import load as load_config
-from hocket.errors import HocketError
+from hocket.config.settings import Config
+from hocket.errors import HocketError, UsageError
+from hocket.keeper.files import read_spec
 from hocket.keeper.platform import signal_process
 from hocket.model import BoundChain, Spec, Step
-from hocket.rehearsal.conversation_counts import uncovered_in
-from hocket.rehearsal.matching import Uncovered
+from hocket.rehearsal import ScriptedModel, Uncovered, load, record, uncovered_in
+from hocket.trust.approvals import Approvals
 from hocket.views.run_view import RunView
 from hocket.workflows.bind import bind
 
 SCRIPT = "rehearsal.yaml"
 FOOTER = "rehearsal  ·  ^C stop"
+SCRIPT_TOOLS = ("record", "serve")
+TOOL_OPTIONS = {"output": "record", "force": "record", "port": "serve"}
 CLAUDE = "claude"
 DEFINITIONS = "--agents"
 PROMPT_CHARACTERS = 200
@@ -75,6 +90,12 @@ DEFAULT_ITERATIONS = 2
     CHAIN_WORDS,
     Option("--chain", name="chain_name", metavar="NAME", help="Rehearse a chain of the configuration."),
     Option("--script", metavar="FILE", help=f"Script of the agents (default: {SCRIPT} of the project)."),
+    Option(
+        "--real",
+        name="is_real",
+        kind=FLAG,
+        help="Use the installed Claude CLI and its tools; only the model is scripted.",
+    ),
     Option("--keep", kind=FLAG, help="Keep the temporary folder and print its path."),
     PROMPT,
     PROMPT_FILE,
@@ -88,9 +109,18 @@ DEFAULT_ITERATIONS = 2
     QUIET,
     PLAIN,
     JSON,
+    Option("--record", metavar="RUN", help="Print a script that repeats what a Claude run said."),
+    Option("-o", "--output", metavar="FILE", help="With --record: write the script to a new file."),
+    Option("--force", kind=FLAG, help="With -o: overwrite an existing file."),
+    Option("--serve", metavar="FILE", help="Serve the scripted model to a CLI that you start, until Ctrl-C."),
+    Option(
+        "--port", kind=PORT, default=0, metavar="N", help="With --serve: listen on this port; 0 takes any free one."
+    ),
     examples=(
         'hocket rehearse "planner:3 -> builder" -p "Expire old sessions"',
-        "hocket rehearse --chain ship --script calm.yaml",
+        "hocket rehearse --chain ship --script calm.yaml --real",
+        "hocket rehearse --record 42 -o rehearsal.yaml",
+        "hocket rehearse --serve rehearsal.yaml",
     ),
     passing=True,
 )
@@ -100,23 +130,17 @@ def rehearse(words: tuple[str, ...], cwd: str | None, **options: Any) -> int:
     It uses a temporary home with a server of its own. Plain programs of the chain, and the gate, run for real. Exits
     with the chain's code, but with 1 when the script does not cover a request of an agent.
     """
-    place, before, users_home = access.directory(cwd), config.process_environment(), config.home()
-    with temp_home("rehearsal", options["keep"]) as temp:
-        share_configuration(temp, users_home)
-        # Binding needs a program for every agent; which one does not matter yet.
-        config.replace_environment(temp_environment(temp, before, {"HOCKET_CLAUDE": sys.executable}))
-        rehearsal = _prepare(temp, words, place, options)
-        if not (options["as_json"] or options["quiet"]):
-            _announce(rehearsal, temp)
-        state = temp.folder("state")
-        found = sub_agents({step.spec.cwd for step in rehearsal.chain.steps}, access.environment(place), config.home())
-        scripted = scripted_environment(temp, rehearsal.script, state, found)
-        config.replace_environment(temp_environment(temp, before, scripted))
-        code = _watch({**rehearsal.request, "env": access.environment(place)}, options)
-        code = _check_script(rehearsal, state, code)
-    if options["keep"]:
-        print(f"kept {temp.root}; list its runs: HOCKET_HOME={temp.home} hocket ps -a", file=sys.stderr)
-    return code
+    given = [f"--{name}" for name in SCRIPT_TOOLS if options[name] is not None]
+    if len(given) > 1 or (given and (words or options["chain_name"])):
+        raise ArgumentError(f"{given[-1]} cannot be combined with a chain or another tool")
+    for name, tool in TOOL_OPTIONS.items():
+        if options[name] and options[tool] is None:
+            raise ArgumentError(f"--{name} needs --{tool}")
+    if options["record"] is not None:
+        return _record_script(options["record"], options["output"], options["force"])
+    if options["serve"] is not None:
+        return _serve_model(options["serve"], access.directory(cwd), options["port"])
+    return _rehearse(words, access.directory(cwd), options)
 
 
 # --- A rehearsal --------------------------------------------------------------------------------------------
@@ -130,6 +154,26 @@ class Rehearsal(NamedTuple):
     roles: list[Role]
     script: Path
     script_name: str
+
+
+def _rehearse(words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> int:
+    before, users_home = config.process_environment(), config.home()
+    with temp_home("rehearsal", options["keep"]) as place:
+        share_configuration(place, users_home)
+        # Binding needs a program for every agent; which one does not matter yet.
+        config.replace_environment(
+            temp_environment(place, before, {} if options["is_real"] else {"HOCKET_CLAUDE": sys.executable})
+        )
+        rehearsal = _prepare(place, words, cwd, options)
+        if not (options["as_json"] or options["quiet"]):
+            _announce(rehearsal, options["is_real"], place)
+        state = place.folder("state")
+        with _scripted_agents(place, rehearsal, before, options["is_real"], state):
+            code = _watch({**rehearsal.request, "env": access.environment(cwd)}, options)
+        code = _check_script(rehearsal, state, code)
+    if options["keep"]:
+        print(f"kept {place.root}; list its runs: HOCKET_HOME={place.home} hocket ps -a", file=sys.stderr)
+    return code
 
 
 def _prepare(place: TempHome, words: tuple[str, ...], cwd: str, options: dict[str, Any]) -> Rehearsal:
@@ -156,12 +200,39 @@ def _find_script(given: str | None, cwd: str) -> Path | None:
     )
 
 
-def _announce(rehearsal: Rehearsal, place: TempHome) -> None:
-    print(f"rehearsal: agents are scripted by {rehearsal.script_name}", file=sys.stderr)
+def _announce(rehearsal: Rehearsal, is_real: bool, place: TempHome) -> None:
+    scripted = "the installed CLI and its tools run for real, the model is" if is_real else "agents are"
+    print(f"rehearsal: {scripted} scripted by {rehearsal.script_name}", file=sys.stderr)
     if programs := real_programs(rehearsal.chain):
         print(f"rehearsal: runs for real: {', '.join(programs)}", file=sys.stderr)
     if any(step.spec.on_question == "ask" for step in rehearsal.chain.steps):
         print(f"rehearsal: to answer questions: HOCKET_HOME={place.home} hocket answer …", file=sys.stderr)
+
+
+@contextmanager
+def _scripted_agents(
+    place: TempHome, rehearsal: Rehearsal, before: Mapping[str, str], is_real: bool, state: Path
+) -> Iterator[None]:
+    """Set the environment that gives every Claude agent the script."""
+    cwd = rehearsal.request["cwd"]
+    if not is_real:
+        cwds = {step.spec.cwd for step in rehearsal.chain.steps}
+        found = sub_agents(cwds, access.environment(cwd), config.home())
+        config.replace_environment(
+            temp_environment(place, before, scripted_environment(place, rehearsal.script, state, found))
+        )
+        yield
+        return
+    agents = {role.agent: role.definition for role in rehearsal.roles}
+    model = ScriptedModel(load(rehearsal.script), state=state, agents=agents)
+    # Start the server now, because it forks, which has to happen before there are threads.
+    access.connect(talk=False).request("GET", "/api/health")
+    share_agents(place, cwd, before)
+    with model:
+        config.replace_environment(
+            temp_environment(place, without_account(before), real_environment(place, model.url, before))
+        )
+        yield
 
 
 def _watch(request: dict[str, Any], options: dict[str, Any]) -> int:
@@ -292,12 +363,83 @@ def _quoted(text: str) -> str:
     return text if text.isascii() and text.replace("-", "").replace("_", "").isalnum() else json.dumps(text)
 
 
+# --- Scripts ------------------------------------------------------------------------------------------------
+
+
+def _record_script(ref: str, output: str | None, force: bool) -> int:
+    client = access.connect()
+    run = client.run(ref)
+    if run["provider"] != CLAUDE:
+        raise UsageError(f"run {run['number']} is not a Claude run", _recordable(run))
+    raw = b"".join(client.output(run["id"]))
+    recording = record(raw.split(b"\n"), _name_in_script(run))
+    if output is None:
+        access.write(recording.script)
+    else:
+        _write_file(Path(output), recording.script, force)
+    for note in recording.notes:
+        print(f"rehearsal: {note}", file=sys.stderr)
+    return 0
+
+
+def _recordable(run: dict[str, Any]) -> str | None:
+    found = [str(child["number"]) for child in run["children"] if child["provider"] == CLAUDE]
+    return f"its Claude runs: {', '.join(found)}" if found else None
+
+
+def _name_in_script(run: dict[str, Any]) -> str:
+    """The name in the agent's definition, which may differ from the one the run was started by."""
+    argv = (read_spec(run["dir"]) or {}).get("argv", [])
+    return str(argv[argv.index("--agent") + 1]) if "--agent" in argv else CLAUDE
+
+
+def _write_file(path: Path, text: str, force: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+    try:
+        with open(os.open(path, flags, 0o666), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UsageError(f"{path} exists already", "give another name, or --force to overwrite it") from None
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
+    print(f"wrote {path}", file=sys.stderr)
+
+
+def _serve_model(file: str, cwd: str, port: int) -> int:
+    script = load(Path(cwd, file))
+    names = {rule.when.agent for rule in script.rules if rule.when.agent}
+    try:
+        model = ScriptedModel(script, port, agents=_definitions(names, cwd))
+    except OSError as error:
+        raise UsageError(f"cannot listen on port {port}: {error.strerror}") from error
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with model:
+        try:
+            print(f"export ANTHROPIC_BASE_URL={model.url}\nexport ANTHROPIC_API_KEY={API_KEY}", flush=True)
+            print("serving the scripted model until Ctrl-C", file=sys.stderr, flush=True)
+            signal.pause()
+        except KeyboardInterrupt:
+            print(f"{model.requests} requests", file=sys.stderr)
+    if model.uncovered:
+        print("\n".join(uncovered_report(model.uncovered, file)), file=sys.stderr)
+    return 1 if model.uncovered else 0
+
+
+def _definitions(names: set[str], cwd: str) -> dict[str, str]:
+    """The system prompts by which the model recognises the agents that are defined here."""
+    env, home = access.environment(cwd), config.home()
+    approvals = Approvals(load_config(cwd, home))
+    catalog = discover(cwd, env, home, approvals.config, approvals)
+    found = {name: entry for name in sorted(names) for entry in catalog.find(name)[:1]}
+    return {
+        name: str(read_definition(entry.path, stem=name).fields.get("prompt") or "") for name, entry in found.items()
+    }
+
+
 # --- The demo ------------------------------------------------------------------------------------------------
 
 
-TOUR_FILES = Path(hocket.rehearsal.__file__).parent / "tour"
-USER_PREFIXES = ("ANTHROPIC_", "CLAUDE_", "XDG_")
-"""Variables that lead to the account and the files of the user."""
 TOUR_CHAIN = "planner -> builder:3 -> reviewer"
 TOUR_PROMPT = "Write greet.sh, which greets a person by name"
 LEAVES = ["planner", "builder", "builder", "reviewer"]
@@ -306,6 +448,7 @@ COLUMNS = 80
 BOLD, DIM, ACCENT, WARNING, ALARM = "1", "2", "36", "1;33", "1;31"
 STYLES = {"question": WARNING}
 
+BROKEN_CLI = "check the CLI: hocket doctor; without it: hocket demo --scripted"
 NEXT = """\
 hocket run "planner -> builder:3"     your own agents, by name or by path
 hocket run ... --on-question ask      the agent waits for your answer
@@ -326,8 +469,11 @@ def tour_body(cwd: str) -> dict[str, Any]:
     return {**body, "cwd": cwd, "env": access.environment(cwd)}
 
 
-@command(examples=("hocket demo",))
-def demo() -> int:
+@command(
+    Option("--scripted", kind=FLAG, help="Use scripted agents even if the Claude CLI is installed."),
+    examples=("hocket demo", "hocket demo --scripted"),
+)
+def demo(scripted: bool) -> int:
     """Take a tour of a minute: agents in a chain, a question, and a server that is killed half-way.
 
     It needs no account and no network, and leaves nothing behind.
@@ -336,15 +482,52 @@ def demo() -> int:
     try:
         with temp_home("demo") as place:
             project = place.folder("project")
-            shutil.copytree(TOUR_FILES / "agents", project / ".claude" / "agents")
-            base = {name: value for name, value in before.items() if not name.startswith(USER_PREFIXES)}
-            scripted = scripted_environment(place, TOUR_FILES / "script.yaml", place.folder("state"), {})
-            user = {"HOME": str(place.folder("user"))}
-            config.replace_environment(temp_environment(place, base, {**user, **scripted}))
-            Tour(place, project).show()
+            shutil.copytree(_tour_files() / "agents", project / ".claude" / "agents")
+            cli = None if scripted else _installed_cli(before, place)
+            with _tour_environment(place, before, cli):
+                Tour(place, project).show(cli, "as requested" if scripted else "no Claude CLI was found")
     except ClientExit as leaving:
         return leaving.code
     return 0
+
+
+def _tour_files() -> Path:
+    return Path(hocket.rehearsal.__file__).parent / "tour"
+
+
+def _installed_cli(env: dict[str, str], place: TempHome) -> str | None:
+    """The Claude CLI on PATH, regardless of the user's configuration."""
+    known = {"HOME": str(place.folder("user")), "PATH": env.get("PATH", ""), **config.named_programs(env)}
+    try:
+        return resolve("claude", access.directory(None), known, Config()).agent.path or None
+    except HocketError:
+        return None
+
+
+def _tour_definitions() -> dict[str, str]:
+    """The system prompts by which the scripted model recognises its agents."""
+    found = [read_definition(str(path)) for path in sorted((_tour_files() / "agents").iterdir())]
+    return {definition.name: str(definition.fields["prompt"]) for definition in found}
+
+
+@contextmanager
+def _tour_environment(place: TempHome, before: dict[str, str], cli: str | None) -> Iterator[None]:
+    """The environment of the tour: a temporary user, whose Claude agents are scripted or have a scripted model."""
+    script = _tour_files() / "script.yaml"
+    user = {"HOME": str(place.folder("user"))}
+    base = {name: value for name, value in without_account(before).items() if not name.startswith("XDG_")}
+    if cli is None:
+        scripted = scripted_environment(place, script, place.folder("state"), {})
+        config.replace_environment(temp_environment(place, base, {**user, **scripted}))
+        yield
+        return
+    config.replace_environment(temp_environment(place, base, user))
+    # Start the server now, because it forks, which has to happen before there are threads.
+    access.connect(talk=False).request("GET", "/api/health")
+    with hocket.rehearsal.ScriptedModel(hocket.rehearsal.load(script), agents=_tour_definitions()) as model:
+        real = real_environment(place, model.url, base)
+        config.replace_environment(temp_environment(place, base, {**user, **real, "HOCKET_CLAUDE": cli}))
+        yield
 
 
 class Tour:
@@ -359,17 +542,17 @@ class Tour:
         self._took_over = False
         self._answered = False
 
-    def show(self) -> None:
-        self._open()
+    def show(self, cli: str | None, reason: str) -> None:
+        self._open(f"the installed Claude CLI with a scripted model: {cli}" if cli else f"scripted agents ({reason})")
         ended = self._run_chain()
-        self._check(ended)
+        self._check(ended, BROKEN_CLI if cli else None)
         self._look_back(ended)
 
     # --- the steps ------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, agents: str) -> None:
         self._print("A tour of Hocket: no account, no network, no cost, nothing left behind.", BOLD)
-        self._print("The agents are scripted.", DIM)
+        self._print(truncate(f"Uses {agents}", self._columns), DIM)
         self._tell(
             "Three agents are defined in .claude/agents: planner, builder and reviewer. They run one after another,"
             " the builder up to three times, until it says that it is done."
@@ -424,11 +607,11 @@ class Tour:
                 f"A new server (pid {pid}) continues where the old one stopped; the builder was not interrupted."
             )
 
-    def _check(self, ended: dict[str, Any]) -> None:
+    def _check(self, ended: dict[str, Any], hint: str | None) -> None:
         """Raise unless everything happened that the tour shows."""
         if ended["status"] != "done":
             why = ": ".join(str(part) for part in (ended["reason"], ended.get("error")) if part)
-            raise DemoFailed(f"the chain ended as {ended['status']} ({why})")
+            raise DemoFailed(f"the chain ended as {ended['status']} ({why})", hint)
         if not (self._took_over and self._answered):
             raise DemoFailed("the server was not killed, or no question was asked")
         runs = json.loads(self._captured("ps", "-a", "--json"))

@@ -33,12 +33,24 @@ from hocket.config.loading import load
 from hocket.errors import HocketError, HomeError
 from hocket.keeper.cleanup_process import heir
 from hocket.keeper.process_tree import sweep_home
-from hocket.rehearsal.installer import install
+from hocket.providers.defining import DEFINITIONS
+from hocket.rehearsal import install
 from hocket.trust.approvals import Approvals
 
 GRACE_SECONDS = 5.0
 KEEP = "--keep"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+API_KEY = "rehearsal"
+ACCOUNT_PREFIXES = ("ANTHROPIC_", "CLAUDE_")
+"""Variables that could lead the CLI to an account, a network or the user's own files."""
+OFFLINE = {
+    "ANTHROPIC_API_KEY": API_KEY,
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "ENABLE_TOOL_SEARCH": "false",
+}
+LOOPBACK = "127.0.0.1,localhost"
 
 
 class TempHome:
@@ -175,6 +187,29 @@ def sub_agents(cwds: Iterable[str], env: Mapping[str, str], home: str) -> dict[s
         **{entry.name: "project" for entry in entries if entry.source == PROJECT},
         **{entry.name: "user" for entry in entries if entry.source != PROJECT},
     }
+
+
+def real_environment(place: TempHome, url: str, before: Mapping[str, str]) -> dict[str, str]:
+    """Variables that give the real CLI a model on this machine, and settings and transcripts of its own."""
+    around = {name: _with_loopback(before.get(name, "")) for name in ("NO_PROXY", "no_proxy")}
+    own = {"CLAUDE_CONFIG_DIR": str(place.folder("claude")), "TMPDIR": str(place.folder("tmp"))}
+    own["XDG_CACHE_HOME"] = str(place.folder("cache"))  # logs of its MCP servers
+    return {**OFFLINE, **around, **own, "ANTHROPIC_BASE_URL": url}
+
+
+def without_account(env: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in env.items() if not name.startswith(ACCOUNT_PREFIXES)}
+
+
+def _with_loopback(exceptions: str) -> str:
+    return f"{exceptions},{LOOPBACK}" if exceptions else LOOPBACK
+
+
+def share_agents(place: TempHome, cwd: str, before: Mapping[str, str]) -> None:
+    """Link the user's agents into the temporary configuration folder of the CLI."""
+    users = DEFINITIONS.user_folder(cwd, before)
+    if users is not None and os.path.isdir(users):
+        os.symlink(os.path.abspath(users), place.folder("claude") / "agents")
 
 
 if __name__ == "__main__":

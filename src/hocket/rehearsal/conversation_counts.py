@@ -21,7 +21,7 @@ UNCOVERED = "uncovered.jsonl"
 class ConversationCounts:
     """Numbers the conversations of each agent, from 1."""
 
-    def __init__(self, state: str | os.PathLike[str]) -> None:
+    def __init__(self, state: str | os.PathLike[str] | None = None) -> None:
         self._state = state
         self._seen: dict[str, list[str]] = {}
         self._lock = threading.Lock()
@@ -33,6 +33,9 @@ class ConversationCounts:
             return self._seen[agent].index(conversation) + 1
 
     def _register(self, agent: str, conversation: str) -> None:
+        if self._state is None:
+            self._seen.setdefault(agent, []).append(conversation)
+            return
         os.makedirs(self._state, exist_ok=True)
         descriptor = os.open(os.path.join(self._state, PASSES), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with open(descriptor, "r+", encoding="utf-8") as file:

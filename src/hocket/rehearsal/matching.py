@@ -15,10 +15,11 @@ from the conversation itself, so no state is kept between two requests:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hocket.rehearsal.steps import (
+    AGENT_TOOL,
     Call,
     Calls,
     Echo,
@@ -323,6 +324,11 @@ def users_part(text: str) -> str:
     return REMINDER.sub("", text).strip()
 
 
+def is_reminded(message: Mapping[str, Any]) -> bool:
+    """True if the CLI has added a reminder to the message."""
+    return any(REMINDER.match(text) for text in _texts(message))
+
+
 def notification(message: Mapping[str, Any]) -> str | None:
     return "\n".join(text for text in _texts(message) if NOTIFICATION in text) or None
 
@@ -343,6 +349,28 @@ def blocks_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def flat_text(content: Any) -> str:
     """A text, or the joined text of content blocks."""
     return content if isinstance(content, str) else "\n".join(_texts({"content": content}))
+
+
+def sub_agent_type(script: Script, prompt: str) -> str | None:
+    """The agent type for which the script has this prompt; nothing else in a request names a sub-agent."""
+    for call in _all_calls(script):
+        if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
+            return str(call.input.get("subagent_type"))
+    return None
+
+
+def _all_calls(script: Script) -> Iterator[Call]:
+    for rule in script.rules:
+        yield from _calls_in(rule.do)
+    yield from _calls_in(script.default or ())
+
+
+def _calls_in(steps: Iterable[Step]) -> Iterator[Call]:
+    for step in steps:
+        if isinstance(step, Calls):
+            for call in step.calls:
+                yield call
+                yield from _calls_in((call.allowed or ()) + (call.denied or ()))
 
 
 # --- The marker ---------------------------------------------------------------------------------------------

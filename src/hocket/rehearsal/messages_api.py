@@ -63,6 +63,13 @@ def tokens(spend: Spend) -> tuple[int, int]:
     return given, OUTPUT_TOKENS if spend.output is None else spend.output
 
 
+def whole(message: Message, items: list[Block | Wait], id: str, model: str) -> dict[str, Any]:
+    """The message as one object."""
+    given, made = tokens(message.spend)
+    usage = {"input_tokens": given, "output_tokens": made}
+    return {**head(id, model), "content": blocks(items), "stop_reason": message.stop_reason, "usage": usage}
+
+
 def frames(message: Message, items: list[Block | Wait], id: str, model: str) -> Iterator[Frame | float]:
     """The message as a stream. It ends without ``message_stop`` where the script breaks it off."""
     given, made = tokens(message.spend)

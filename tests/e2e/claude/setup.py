@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.scripted_model import ScriptedModel
 
-from hocket.rehearsal.installer import install
-from hocket.rehearsal.matching import Message
-from hocket.rehearsal.script import parse
-from hocket.rehearsal.steps import Script
+from hocket.rehearsal import Message, Script, ScriptedModel, install, parse
 
 Document = Mapping[str, Any]
 

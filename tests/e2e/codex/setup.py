@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rehearsal.scripted_model import ScriptedModel
 
-from hocket.rehearsal.script import parse
+from hocket.rehearsal import ScriptedModel, parse
 
 Document = Mapping[str, Any]
 KEY = "sk-scripted-0123456789"

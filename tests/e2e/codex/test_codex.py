@@ -10,7 +10,7 @@ from e2e.codex.setup import KEY, CodexSetup, shell
 from e2e.commands import data_of, make_gate, run, run_output, shown, spawn, waited
 from world import Bin, Hocket, processes_of
 
-from hocket.rehearsal.installer import install
+from hocket.rehearsal import install
 
 HELLO = {"do": [{"say": "hello there"}]}
 

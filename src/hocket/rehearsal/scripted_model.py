@@ -1,6 +1,6 @@
 """The scripted model: the Messages API and the Responses API on loopback, so that *real* CLIs run without a token.
 
-    with ScriptedModel(parse(document)) as model:
+    with ScriptedModel(load("script.yaml")) as model:
         ...run claude with ANTHROPIC_BASE_URL=model.url...
         assert not model.uncovered
 
@@ -17,26 +17,26 @@ import json
 import select
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rehearsal import responses_api
-
-from hocket.rehearsal import messages_api
+from hocket.errors import UsageError
+from hocket.rehearsal import messages_api, responses_api
+from hocket.rehearsal.conversation_counts import ConversationCounts, note_uncovered
 from hocket.rehearsal.matching import (
-    REMINDER,
     Conversation,
     Message,
     Uncovered,
-    blocks_of,
     flat_text,
+    is_reminded,
     next_message,
+    sub_agent_type,
     turn_of,
-    users_part,
 )
-from hocket.rehearsal.steps import AGENT_TOOL, NO_DEFINITION, Call, Calls, Fail, Say, Script, Step, Wait
+from hocket.rehearsal.steps import NO_DEFINITION, Fail, Say, Script
 
 SUB_AGENT = "cc_is_subagent=true"
 HARMLESS = Message((Say("ok"),))
@@ -59,16 +59,24 @@ ERRORS: Mapping[int, str] = {
 class ScriptedModel:
     """A server for one script. Use ``start()`` and ``stop()``, or ``with``; ``url`` is for ANTHROPIC_BASE_URL."""
 
-    def __init__(self, script: Script, agents: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        script: Script,
+        port: int = 0,
+        state: Path | None = None,
+        agents: Mapping[str, str] | None = None,
+    ) -> None:
         self.script = script
         self.uncovered: list[Uncovered] = []
         self.requests = 0
         """The number of requests that the script answered."""
-        self._conversations: dict[str, list[str]] = {}
+        self._state = state
+        self._passes = ConversationCounts(state)
         self._agents = dict(agents or {})
+        _check_distinct(self._agents)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
-        self._server = _Server(("127.0.0.1", 0), self)
+        self._server = _Server(("127.0.0.1", port), self)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
@@ -107,16 +115,8 @@ class ScriptedModel:
 
     def answer_responses(self, body: Mapping[str, Any], session: str) -> Message:
         """The message that the script has for a request of the Responses API."""
-        passage = self._number(responses_api.AGENT, session)
+        passage = self._passes.number(responses_api.AGENT, session)
         return self._next(responses_api.conversation(body, passage))
-
-    def _number(self, agent: str, conversation: str) -> int:
-        """The number of a conversation among those of its agent, from 1."""
-        with self._lock:
-            known = self._conversations.setdefault(agent, [])
-            if conversation not in known:
-                known.append(conversation)
-            return known.index(conversation) + 1
 
     def _next(self, conversation: Conversation) -> Message:
         with self._lock:
@@ -133,7 +133,7 @@ class ScriptedModel:
         if name is None and not tools and session and not _is_agents(body) and not self._wants_no_tools():
             return None
         agent = name or NO_DEFINITION
-        passage = self._number(agent, f"{session}/{sub_agent}")
+        passage = self._passes.number(agent, f"{session}/{sub_agent}")
         return Conversation(agent, messages, system, tools, passage)
 
     def _name(self, system: str, messages: list[dict[str, Any]]) -> str | None:
@@ -152,8 +152,24 @@ class ScriptedModel:
     def _note(self, uncovered: Uncovered) -> None:
         """Note each request once, although the CLI retries it."""
         with self._lock:
-            if uncovered not in self.uncovered:
-                self.uncovered.append(uncovered)
+            if uncovered in self.uncovered:
+                return
+            self.uncovered.append(uncovered)
+        if self._state is not None:
+            note_uncovered(self._state, uncovered)
+
+
+def _check_distinct(agents: Mapping[str, str]) -> None:
+    """Refuse equal definitions: nothing else in a request identifies the agent."""
+    names: dict[str, list[str]] = {}
+    for name, text in agents.items():
+        names.setdefault(text.strip(), []).append(name)
+    for alike in names.values():
+        if len(alike) > 1:
+            raise UsageError(
+                f"{' and '.join(alike)} have the same instructions, by which the scripted model identifies agents",
+                "give one of them a sentence of its own, or rehearse with scripted agents, which know their names",
+            )
 
 
 def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -169,34 +185,7 @@ def _is_agents(body: Mapping[str, Any]) -> bool:
     if "context_management" in body:
         return True
     added = (message for message in _messages(body) if message.get("role") in ("user", "system"))
-    return any(message["role"] == "system" or _is_reminded(message) for message in added)
-
-
-def _is_reminded(message: Mapping[str, Any]) -> bool:
-    """True if the CLI has added a reminder to the message."""
-    return any(REMINDER.match(str(block.get("text", ""))) for block in blocks_of(message))
-
-
-def sub_agent_type(script: Script, prompt: str) -> str | None:
-    """The agent type for which the script has this prompt; nothing else in a request names a sub-agent."""
-    for call in _all_calls(script):
-        if call.name == AGENT_TOOL and users_part(str(call.input.get("prompt", ""))) == users_part(prompt):
-            return str(call.input.get("subagent_type"))
-    return None
-
-
-def _all_calls(script: Script) -> Iterator[Call]:
-    for rule in script.rules:
-        yield from _calls_in(rule.do)
-    yield from _calls_in(script.default or ())
-
-
-def _calls_in(steps: Iterable[Step]) -> Iterator[Call]:
-    for step in steps:
-        if isinstance(step, Calls):
-            for call in step.calls:
-                yield call
-                yield from _calls_in((call.allowed or ()) + (call.denied or ()))
+    return any(message["role"] == "system" or is_reminded(message) for message in added)
 
 
 def _tools(body: Mapping[str, Any]) -> tuple[str, ...]:
@@ -309,7 +298,7 @@ class _Handler(BaseHTTPRequestHandler):
         if is_stream:
             self._stream(message, messages_api.frames(message, items, id, name))
         elif self._pause_all(message) and self._goes_on(message):
-            self._send_json(200, _whole(message, items, id, name))
+            self._send_json(200, messages_api.whole(message, items, id, name))
 
     def _answer_responses(self, body: dict[str, Any]) -> None:
         message = self.server.model.answer_responses(body, self.headers.get("thread-id", ""))
@@ -364,18 +353,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
         self.wfile.flush()
-
-
-def _whole(message: Message, items: list[messages_api.Block | Wait], id: str, model: str) -> dict[str, Any]:
-    """The message as one object."""
-    given, made = messages_api.tokens(message.spend)
-    usage = {"input_tokens": given, "output_tokens": made}
-    return {
-        **messages_api.head(id, model),
-        "content": messages_api.blocks(items),
-        "stop_reason": message.stop_reason,
-        "usage": usage,
-    }
 
 
 def _session_of(body: Mapping[str, Any]) -> str:
