@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,7 +13,6 @@ from typing import Any, NamedTuple
 from hocket import config
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import GLOBAL, MANAGED, PLUGIN, PROJECT, Catalog, Entry, Problem
-from hocket.catalog.file_probe import FileProbe
 from hocket.catalog.files import names_in
 from hocket.errors import HocketError
 from hocket.keeper.programs import run_tool
@@ -187,9 +187,13 @@ def _names_at(path: str) -> list[str]:
     """The names of the agents at a path: those of a folder, or that of a file, by its frontmatter or its own name."""
     if os.path.isdir(path):
         return names_in(path)
-    content = FileProbe().head(path)
-    head = DEFINITIONS.parse(content) if isinstance(content, bytes) else content
-    name = head.values.get("name") if isinstance(head, Head) else None
+    content = _content(path)
+    head = DEFINITIONS.parse(content)
+    if isinstance(head, Head):
+        name = head.values.get("name")
+    else:  # too long for Hocket, not for Claude
+        found = re.search(rb"^name: *(.+)$", content, re.MULTILINE)
+        name = found[1].decode(errors="replace") if found else None
     return [name if isinstance(name, str) else os.path.basename(path).removesuffix(".md")]
 
 
