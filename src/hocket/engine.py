@@ -27,7 +27,7 @@ from hocket.sessions.secret_store import SecretStore
 from hocket.sessions.stops import Stops
 from hocket.sessions.stream_mcp import StreamMcp
 from hocket.sessions.supervisor import Supervisor
-from hocket.store import Committed, Line, Store, UsageTotal
+from hocket.store import Committed, EventLine, Store, UsageTotal
 from hocket.tasks.service import Tasks
 from hocket.workflows.budgets import Budgets
 from hocket.workflows.chain_driver import Chains
@@ -207,7 +207,7 @@ class Engine:
 
     def follow(
         self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
-    ) -> AsyncIterator[list[Line]]:
+    ) -> AsyncIterator[list[EventLine]]:
         return self.hub.follow(run, after, wait=wait, heartbeat=heartbeat)
 
     async def wait(self, run: Run) -> Run:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE
-from store.stories import Pen, created, ended
+from store.sample_events import StoreWriter, created, ended
 from torture.installation import wait_for
 from world import Bin, Hocket
 
@@ -280,11 +280,11 @@ def test_output_that_cannot_be_written_is_said_in_one_line(hocket: Hocket, agent
 @pytest.mark.own_server
 def test_a_long_history_is_listed_a_thousand_at_a_time(home: Path, hocket: Hocket) -> None:
     store = open_store(home / "hocket.db")
-    pen = Pen(store)
+    store_writer = StoreWriter(store)
     ids = {f"r{number}": number for number in range(1, 1003)}
     told = [event for run, number in ids.items() for event in (created(run, number), ended(run))]
-    pen.write(*told, new={run: NewRun(b"{}") for run in ids})
-    pen.writer.close()
+    store_writer.write(*told, new={run: NewRun(b"{}") for run in ids})
+    store_writer.writer.close()
     store.close()
     newest = hocket("ps", "-a")
     assert len(newest.stdout.splitlines()) == 1 + 1000

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from store.stories import Pen, created, ended
+from store.sample_events import StoreWriter, created, ended
 from world import Bin, Hocket
 
 from hocket.cli.format import parse_since
@@ -94,9 +94,9 @@ def test_runs_are_listed_since_a_time(hocket: Hocket, home: Path) -> None:
     for number, (name, age) in enumerate(sorted(ages.items(), key=lambda one: -one[1]), 1):
         born = created(name, number, agent="odd" if name == "rold" else "usual")
         events += [replace(event, ts=now - age) for event in (born, ended(name))]
-    pen = Pen(store)
-    pen.write(*events, new={name: NewRun(b"{}") for name in ages})
-    pen.writer.close()
+    store_writer = StoreWriter(store)
+    store_writer.write(*events, new={name: NewRun(b"{}") for name in ages})
+    store_writer.writer.close()
     store.close()
     assert listed(hocket, "-a", "--since", "30m") == ["rnew"]
     assert len(listed(hocket, "-a", "--since", "1d")) == 451
@@ -111,9 +111,9 @@ def test_runs_are_listed_since_a_time(hocket: Hocket, home: Path) -> None:
 def test_run_without_its_root_is_listed_by_its_own_directory(hocket: Hocket, home: Path) -> None:
     """As after a restore that found the files of a run and not those of the one above it."""
     store = open_store(home / "hocket.db")
-    pen = Pen(store)
-    pen.write(created("rlone", 1, "rgone", "rgone"), ended("rlone", "rgone"), new={"rlone": NewRun(b"{}")})
-    pen.writer.close()
+    store_writer = StoreWriter(store)
+    store_writer.write(created("rlone", 1, "rgone", "rgone"), ended("rlone", "rgone"), new={"rlone": NewRun(b"{}")})
+    store_writer.writer.close()
     store.close()
     assert listed(hocket, "-a", "--project", "/p") == ["rlone"]
     assert listed(hocket, "-a", "--project", "/other") == []

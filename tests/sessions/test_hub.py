@@ -8,16 +8,16 @@ import queue
 from pathlib import Path
 
 import pytest
-from store.stories import created, ended, said
+from store.sample_events import created, ended, said
 from workflows.engine_fixture import EventLog, note, open_event_log, until
 
 from hocket.model import Run
 from hocket.sessions import hub as hub_module
 from hocket.sessions.hub import PAGE, PAGE_BYTES, Hub
-from hocket.store import Batch, Committed, Line, NewRun, open_store
+from hocket.store import Batch, Committed, EventLine, NewRun, open_store
 
 
-def seqs(lines: list[Line]) -> list[int]:
+def seqs(lines: list[EventLine]) -> list[int]:
     return [line.seq for line in lines]
 
 
@@ -25,7 +25,7 @@ def waiting(log: EventLog) -> int:
     return sum(map(len, log.hub._waiting.values()))
 
 
-def texts(lines: list[Line]) -> list[str]:
+def texts(lines: list[EventLine]) -> list[str]:
     return [json.loads(line.text)["data"]["text"] for line in lines if line.type == "text"]
 
 

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from store.stories import created, ended, said
+from store.sample_events import created, ended, said
 from workflows.engine_fixture import note, open_event_log
 
 from hocket.errors import StoreError

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store.stories import created
+from store.sample_events import created
 from workflows.engine_fixture import engine_runner, stop_all, until
 from world import Bin
 

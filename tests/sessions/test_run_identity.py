@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from store.stories import created
+from store.sample_events import created
 
 from hocket.model import fold
 from hocket.sessions.run_identity import directory, new_id, run_of_token, run_token

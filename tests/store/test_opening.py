@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from store.stories import Pen, contents, ended, migration, said
+from store.sample_events import StoreWriter, contents, ended, migration, said
 
 from hocket.errors import StoreError
 from hocket.store import check, open_store
@@ -34,21 +34,21 @@ def place(world: Path) -> Path:
 def fill(path: Path) -> None:
     """A database with one ended run, closed in order."""
     store = open_store(path)
-    pen = Pen(store)
-    pen.create("r1", 1)
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
     for number in range(50):
-        pen.write(said("r1", "text", text=f"{number} " + "x" * 1000))
-    pen.write(ended("r1"))
+        store_writer.write(said("r1", "text", text=f"{number} " + "x" * 1000))
+    store_writer.write(ended("r1"))
     store.close()
 
 
 KILLED = """
 import sys
 from pathlib import Path
-from store.stories import Pen
+from store.sample_events import StoreWriter
 from hocket.store import open_store
-pen = Pen(open_store(Path(sys.argv[1])))
-pen.create("r2", 2)
+store_writer = StoreWriter(open_store(Path(sys.argv[1])))
+store_writer.create("r2", 2)
 print("written", flush=True)
 sys.stdin.read()
 """
@@ -167,7 +167,7 @@ def test_a_kill_while_the_log_was_being_folded_in_is_no_damage(place: Path) -> N
 
 def test_a_process_killed_before_its_first_commit_leaves_a_store_that_opens(place: Path) -> None:
     open_store(place).close()
-    write_and_be_killed(place, KILLED.replace('pen.create("r2", 2)', "pass"))
+    write_and_be_killed(place, KILLED.replace('store_writer.create("r2", 2)', "pass"))
     open_store(place).close()
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store.stories import Pen, created, ended, plain, said
+from store.sample_events import StoreWriter, created, ended, plain, said
 
 from hocket.errors import AmbiguousRun, NotFound
 from hocket.model import Run, Status
 from hocket.model.task import Handoff, Restore, Task
-from hocket.store import Batch, Line, NewRun, Queries, Store, below_test, open_store
+from hocket.store import Batch, EventLine, NewRun, Queries, Store, below_test, open_store
 
 HUGE = 10**9
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 @pytest.fixture
 def tree(store: Store) -> Queries:
     """A chain with a loop of two leaves, the first of which started an agent; and a run beside it."""
-    pen = Pen(store)
+    store_writer = StoreWriter(store)
     family = [
         created("rchain", 1, kind="chain"),
         created("rloop", 2, "rchain", "rchain", "loop"),
@@ -42,7 +42,7 @@ def tree(store: Store) -> Queries:
         created("rleaf2", 6, "rloop", "rchain"),
         said("rleaf2", "text", "rchain", text="two"),
     ]
-    pen.write(*family, new={event.run: NewRun(b'{"s":1}') for event in family if event.type == "run.created"})
+    store_writer.write(*family, new={event.run: NewRun(b'{"s":1}') for event in family if event.type == "run.created"})
     return store.read
 
 
@@ -66,9 +66,9 @@ def test_a_prefix_that_fits_several_runs_is_refused(tree: Queries) -> None:
 
 
 def test_a_whole_id_wins_over_being_a_prefix(store: Store) -> None:
-    pen = Pen(store)
-    pen.create("rab", 1)
-    pen.create("rabc", 2)
+    store_writer = StoreWriter(store)
+    store_writer.create("rab", 1)
+    store_writer.create("rabc", 2)
     assert store.read.find("rab").number == 1
 
 
@@ -85,11 +85,11 @@ def test_live_recent_children_and_below(tree: Queries) -> None:
     assert tree.spec("rloop") == b'{"s":1}'
 
 
-def words(lines: list[Line]) -> list[str]:
+def words(lines: list[EventLine]) -> list[str]:
     return [decode(line)["data"]["text"] for line in lines if line.type == "text"]
 
 
-def decode(line: Line) -> dict[str, Any]:
+def decode(line: EventLine) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(line.text)
     return found
 
@@ -97,7 +97,7 @@ def decode(line: Line) -> dict[str, Any]:
 def test_page_has_the_events_of_its_tree_or_its_run(tree: Queries) -> None:
     assert words(tree.tree_page("rchain", 0, 500, HUGE)) == ["one", "child", "two"]
     assert words(tree.run_page("rleaf1", 0, 500, HUGE)) == ["one"]
-    one_by_one: list[Line] = []
+    one_by_one: list[EventLine] = []
     while page := tree.tree_page("rchain", one_by_one[-1].seq if one_by_one else 0, 1, HUGE):
         one_by_one += page
     assert words(one_by_one) == ["one", "child", "two"]
@@ -117,20 +117,20 @@ def test_a_line_is_the_event_as_every_reader_gets_it(tree: Queries) -> None:
 
 
 def test_a_page_ends_once_it_has_enough_bytes_and_always_has_one_line(store: Store) -> None:
-    pen = Pen(store)
-    pen.create("r1", 1)
-    pen.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
+    store_writer.write(*(said("r1", "text", text="x" * 1000) for _ in range(10)))
     assert len(store.read.run_page("r1", 1, 500, 2500)) == 3
     assert len(store.read.run_page("r1", 1, 500, 1)) == 1
     # An unfinished cursor would keep an old picture of the database, and its log from being cut.
-    pen.write(said("r1", "text", text="new"))
+    store_writer.write(said("r1", "text", text="new"))
     assert store.read.run_page("r1", 11, 500, HUGE) != []
 
 
 def test_a_stored_run_reads_back_as_it_was(store: Store) -> None:
-    pen = Pen(store)
-    pen.create("r1", 1)
-    last = pen.write(ended("r1", steps=[{"agent": "ä", "runs": ["r1"]}], result="\0\x1b[31m\u2028"))
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
+    last = store_writer.write(ended("r1", steps=[{"agent": "ä", "runs": ["r1"]}], result="\0\x1b[31m\u2028"))
     assert plain(store.read.run("r1")) == plain(last.runs["r1"])
     assert store.read.run("nobody") is None
     with pytest.raises(NotFound):

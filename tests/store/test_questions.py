@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store.stories import Pen, created, downgrade, ended, said
+from store.sample_events import StoreWriter, created, downgrade, ended, said
 from store.test_queries import Asked
 
 from hocket.model.task import Create, Enqueue, Queued, Task, Unqueue
@@ -26,7 +26,7 @@ def ask(run: str, name: str, root: str | None = None) -> dict[str, object]:
 
 def fill(store: Store) -> None:
     """A chain with a loop of two agents that ask and spend, one of which has ended; and an agent beside it."""
-    pen = Pen(store)
+    store_writer = StoreWriter(store)
     family = [
         created("rchain", 1, kind="chain"),
         created("rloop", 2, "rchain", "rchain", "loop"),
@@ -34,17 +34,19 @@ def fill(store: Store) -> None:
         created("rtwo", 4, "rloop", "rchain"),
         created("rother", 5),
     ]
-    pen.write(*family, new={event.run: NewRun(b"{}") for event in family})
+    store_writer.write(*family, new={event.run: NewRun(b"{}") for event in family})
     for run, root in (("rone", "rchain"), ("rtwo", "rchain"), ("rother", "rother")):
-        pen.write(said(run, "question", root, **ask(run, "q1")), said(run, "question", root, **ask(run, "q2")))
-        pen.write(said(run, "answer", root, id="q1", allow=True, text=run, by="operator", key=f"key-{run}"))
-        pen.write(said(run, "usage", root, cost_usd=0.25), said(run, "usage", root, cost_usd=0.5, tokens=7))
-    pen.write(ended("rone", "rchain", cost_usd=0.75, tokens=9))
+        store_writer.write(said(run, "question", root, **ask(run, "q1")), said(run, "question", root, **ask(run, "q2")))
+        store_writer.write(said(run, "answer", root, id="q1", allow=True, text=run, by="operator", key=f"key-{run}"))
+        store_writer.write(said(run, "usage", root, cost_usd=0.25), said(run, "usage", root, cost_usd=0.5, tokens=7))
+    store_writer.write(ended("rone", "rchain", cost_usd=0.75, tokens=9))
     later = created("rlater", 6, kind="chain")
-    pen.write(said("rlater", "run.created", **{**later.data, "resumed_from": "rchain"}), new={"rlater": NewRun(b"{}")})
+    store_writer.write(
+        said("rlater", "run.created", **{**later.data, "resumed_from": "rchain"}), new={"rlater": NewRun(b"{}")}
+    )
     item = Queued("q123", "p", None, 1.0)
     orders = [Create(Task("t1", 0, "d", 1.0, 1.0)), Enqueue("t1", item), Unqueue("t1", "q123", "k1")]
-    pen.write(orders=orders)
+    store_writer.write(orders=orders)
 
 
 def check(read: Queries) -> None:

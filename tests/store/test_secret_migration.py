@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store.stories import Pen, created, downgrade, ended, said
+from store.sample_events import StoreWriter, created, downgrade, ended, said
 
 from hocket.secret_files import read_values
 from hocket.store import NewRun, Store, open_store
@@ -40,14 +40,14 @@ def step(key: str) -> dict[str, Any]:
 def fill(path: Path) -> None:
     """Live and ended runs as the version before wrote them, and pages that it has freed."""
     store = open_store(path)
-    pen = Pen(store)
+    store_writer = StoreWriter(store)
     chain = record(KEY, name="a -> a", steps=[step(KEY), step(KEY)])
-    pen.write(created(LIVE, 1, kind="chain"), new={LIVE: NewRun(chain)})
-    pen.write(created(OTHER, 2, parent=LIVE, root=LIVE), new={OTHER: NewRun(record(KEY + "2"))})
-    pen.write(created(ENDED, 3), new={ENDED: NewRun(record(KEY, prompt="x" * 20_000))})
+    store_writer.write(created(LIVE, 1, kind="chain"), new={LIVE: NewRun(chain)})
+    store_writer.write(created(OTHER, 2, parent=LIVE, root=LIVE), new={OTHER: NewRun(record(KEY + "2"))})
+    store_writer.write(created(ENDED, 3), new={ENDED: NewRun(record(KEY, prompt="x" * 20_000))})
     for number in range(20):
-        pen.write(said(ENDED, "text", text=f"{number}"))
-    pen.write(ended(OTHER, LIVE), ended(ENDED, result="y" * 20_000))
+        store_writer.write(said(ENDED, "text", text=f"{number}"))
+    store_writer.write(ended(OTHER, LIVE), ended(ENDED, result="y" * 20_000))
     store.close()
     downgrade(path, BEFORE)
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from patience import PATIENCE
-from store.stories import Pen, created, ended, plain, said
+from store.sample_events import StoreWriter, created, ended, plain, said
 
 from hocket.errors import DiskLow, StoreError
 from hocket.model import Event, apply, fold
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_a_commit_gives_numbers_wire_forms_and_the_run_after_it(store: Store) -> None:
-    done = Pen(store).create("r1", 1)
+    done = StoreWriter(store).create("r1", 1)
     assert [event.seq for event in done.events] == [1]
     assert plain(done.runs["r1"]) == plain(store.read.run("r1"))
     assert b'"seq":1,' in done.lines[0]
@@ -97,34 +97,34 @@ def test_a_bad_batch_spoils_only_itself(store: Store, bad: Batch) -> None:
 
 def test_a_full_disk_is_told_as_such_and_healed_without_a_restart(tmp_path: Path) -> None:
     store = open_store(tmp_path / "hocket.db")
-    pen = Pen(store)
-    pen.create("r1", 1)
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
     size = store._writing.execute("PRAGMA page_count").fetchone()[0]
     store._writing.execute(f"PRAGMA max_page_count={size}")
-    refused = pen.attempt(Batch([said("r1", "text", text="x" * 100_000)]))
+    refused = store_writer.attempt(Batch([said("r1", "text", text="x" * 100_000)]))
     assert isinstance(refused, DiskLow)
     store._writing.execute("PRAGMA max_page_count=1000000")
-    assert pen.write(said("r1", "text", text="x" * 100_000)).events[0].seq == 2
+    assert store_writer.write(said("r1", "text", text="x" * 100_000)).events[0].seq == 2
     store.close()
 
 
 def test_events_of_an_ended_run_are_kept_and_change_nothing(store: Store) -> None:
-    pen = Pen(store)
-    pen.create("r1", 1)
-    pen.write(ended("r1", result="bye"))
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
+    store_writer.write(ended("r1", result="bye"))
     before = plain(store.read.run("r1"))
-    pen.write(said("r1", "text", text="late"), said("r1", "run.started", pid=1), created("r1", 1))
+    store_writer.write(said("r1", "text", text="late"), said("r1", "run.started", pid=1), created("r1", 1))
     assert plain(store.read.run("r1")) == before
     assert [event.type for event in store.read.events("r1")][2:] == ["text", "run.started", "run.created"]
 
 
 def test_offsets_are_true_exactly_when_their_events_are(store: Store) -> None:
-    pen = Pen(store)
-    pen.create("r1", 1)
-    pen.write(said("r1", "text", text="a"), offsets={"r1": Offsets(2, 0, {"marker": True})})
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
+    store_writer.write(said("r1", "text", text="a"), offsets={"r1": Offsets(2, 0, {"marker": True})})
     assert store.read.offsets("r1") == Offsets(2, 0, {"marker": True})
     spoiled = Batch([said("r1", "text", text=object())], offsets={"r1": Offsets(99, 99, {})})
-    assert isinstance(pen.attempt(spoiled), StoreError)
+    assert isinstance(store_writer.attempt(spoiled), StoreError)
     assert store.read.offsets("r1") == Offsets(2, 0, {"marker": True})
     assert store.read.offsets("unknown") == Offsets()
 
@@ -132,7 +132,7 @@ def test_offsets_are_true_exactly_when_their_events_are(store: Store) -> None:
 def test_the_sequence_goes_on_after_a_restart(tmp_path: Path) -> None:
     for number in range(1, 4):
         store = open_store(tmp_path / "hocket.db")
-        assert [event.seq for event in Pen(store).create(f"r{number}", number).events] == [number]
+        assert [event.seq for event in StoreWriter(store).create(f"r{number}", number).events] == [number]
         assert [run.id for run in store.read.live()] == [f"r{n}" for n in range(1, number + 1)]
         store.close()
 
@@ -188,11 +188,11 @@ def test_what_is_stored_is_the_fold_of_what_was_said(
     told: dict[str, list[Event]] = {}
     for begin in range(0, len(batches) + 1, restart_every):
         store = open_store(path)
-        pen = Pen(store)
+        store_writer = StoreWriter(store)
         part = batches[begin : begin + restart_every]
         for batch in part:
-            pen.writer.submit(batch)
-        for _, outcome in pen.outcomes(len(part)):
+            store_writer.writer.submit(batch)
+        for _, outcome in store_writer.outcomes(len(part)):
             assert isinstance(outcome, Committed), outcome
             for event in outcome.events:
                 told.setdefault(event.run, []).append(event)
@@ -207,9 +207,9 @@ def test_what_is_stored_is_the_fold_of_what_was_said(
 
 
 def test_the_runs_of_a_commit_are_those_after_each_of_its_events(store: Store) -> None:
-    pen = Pen(store)
-    first = pen.create("r1", 1)
-    later = pen.write(said("r1", "run.started", pid=3), said("r1", "marker"), ended("r1"))
+    store_writer = StoreWriter(store)
+    first = store_writer.create("r1", 1)
+    later = store_writer.write(said("r1", "run.started", pid=3), said("r1", "marker"), ended("r1"))
     expected = first.runs["r1"]
     for event in later.events:
         expected = apply(expected, event)
@@ -221,14 +221,14 @@ def test_the_runs_of_a_commit_are_those_after_each_of_its_events(store: Store) -
 FLUSHING = """
 import sys
 from pathlib import Path
-from store.stories import Pen, said
+from store.sample_events import StoreWriter, said
 from hocket.store import open_store
 store = open_store(Path(sys.argv[1]))
-pen = Pen(store)
-pen.create("r1", 1)
+store_writer = StoreWriter(store)
+store_writer.create("r1", 1)
 print("MARK", file=sys.stderr, flush=True)
 for _ in range(20):
-    pen.write(said("r1", "text", text="x"), durable=sys.argv[2] == "durable")
+    store_writer.write(said("r1", "text", text="x"), durable=sys.argv[2] == "durable")
 print("MARK", file=sys.stderr, flush=True)
 store.close()
 """
@@ -254,10 +254,10 @@ def test_what_somebody_is_told_is_flushed_first_and_the_rest_is_not(tmp_path: Pa
 
 def test_each_commit_is_as_durable_as_it_was_asked_to_be(store: Store) -> None:
     seen: list[int] = []
-    pen = Pen(store)
-    pen.create("r1", 1)
+    store_writer = StoreWriter(store)
+    store_writer.create("r1", 1)
     for durable in (False, True, False):
-        pen.write(said("r1", "text", text="x"), durable=durable)
+        store_writer.write(said("r1", "text", text="x"), durable=durable)
         seen.append(store._writing.execute("PRAGMA synchronous").fetchone()[0])
     normal, full = 1, 2
     assert seen == [normal, full, normal]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store.stories import created
+from store.sample_events import created
 from workflows.engine_fixture import EngineRunner, engine_runner, stop_all, until
 from world import Bin
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from patience import PATIENCE
-from store.stories import created, ended, said
+from store.sample_events import created, ended, said
 from world import processes_of
 
 from hocket.engine import Engine
@@ -24,7 +24,7 @@ from hocket.sessions.home import DATABASE
 from hocket.sessions.hub import Hub
 from hocket.sessions.journal import Journal
 from hocket.sessions.limits import Limits
-from hocket.store import Committed, Line, NewRun, open_store
+from hocket.store import Committed, EventLine, NewRun, open_store
 from hocket.workflows.request import StartRequest
 
 SECRET = b"a secret of the tests"
@@ -48,7 +48,7 @@ class EventLog:
     async def end(self, run: str, root: str) -> Committed:
         return await self.journal.write([ended(run, root)])
 
-    async def told(self, run: Run, after: int = 0, *, wait: bool = True) -> list[Line]:
+    async def told(self, run: Run, after: int = 0, *, wait: bool = True) -> list[EventLine]:
         """Everything that one follower gets."""
         return [line async for lines in self.hub.follow(run, after, wait=wait) for line in lines]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from store.stories import created, ended, said
+from store.sample_events import created, ended, said
 from workflows.engine_fixture import EngineRunner, EventLog, engine_runner, open_event_log, stop_all, until
 from world import Bin, Hocket
 

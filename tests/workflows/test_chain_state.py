@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
-from store.stories import Pen, created, ended, said
+from store.sample_events import StoreWriter, created, ended, said
 
 from hocket.chain.decide import Finished, decide
 from hocket.model import BoundChain, Kind, Reason, Run, Spec, Status, Step
@@ -157,16 +157,16 @@ HISTORY = 100
 
 def write_history(store: Store) -> None:
     """A loop whose every pass said a lot, and whose gate did too. The last pass met a limit."""
-    pen = Pen(store)
-    pen.write(created("rchain", 1, kind="chain"), new={"rchain": NewRun(b"{}")})
+    store_writer = StoreWriter(store)
+    store_writer.write(created("rchain", 1, kind="chain"), new={"rchain": NewRun(b"{}")})
     loop = created("rloop", 2, "rchain", "rchain", "loop")
-    pen.write(replace(loop, data={**loop.data, "step": 0}), new={"rloop": NewRun(b"{}")})
+    store_writer.write(replace(loop, data={**loop.data, "step": 0}), new={"rloop": NewRun(b"{}")})
     for number in range(HISTORY):
         run = f"rleaf{number}"
         birth = created(run, number + 3, "rloop", "rchain")
         limit = {"status": "failed", "reason": "rate_limited"} if number == HISTORY - 1 else {}
         gate = {"run": run, "step": 0, "passed": False, "command": "check", "exit_code": number, "output": LONG}
-        pen.write(
+        store_writer.write(
             replace(birth, data={**birth.data, "step": 0, "iteration": number + 1}),
             *([] if limit else [said(run, "marker", "rchain")]),
             ended(run, "rchain", result=f"{number} {LONG}", **limit),

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from store.stories import created, ended, said
+from store.sample_events import created, ended, said
 from workflows.engine_fixture import EventLog, engine_runner, open_event_log, stop_all, until
 from world import Bin
 

@@ -13,7 +13,7 @@ from hocket.engine import Engine
 from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions.output_lines import read_at
-from hocket.store import Line
+from hocket.store import EventLine
 
 HEARTBEAT = 15.0
 EVENTS = "text/event-stream"
@@ -56,7 +56,7 @@ def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> A
     return _output(news, path, offset, follow)
 
 
-async def _output(news: AsyncIterator[list[Line]], path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
+async def _output(news: AsyncIterator[list[EventLine]], path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
     open_ = True
     while open_:
         while chunk := read_at(path, offset, CHUNK):

@@ -183,14 +183,14 @@ def environments_of(bound: Spec | BoundChain) -> Iterator[Mapping[str, str]]:
             yield step.approval.without.env
 
 
-class Grouped(Protocol):
+class GroupedStep(Protocol):
     """A step, bound or not."""
 
     @property
     def group(self) -> int | None: ...
 
 
-def stages(steps: Sequence[Grouped]) -> Iterator[range]:
+def stages(steps: Sequence[GroupedStep]) -> Iterator[range]:
     """Yield the positions of steps by stage: consecutive members of a group run in parallel."""
     begin = 0
     for place in range(1, len(steps) + 1):
@@ -200,6 +200,6 @@ def stages(steps: Sequence[Grouped]) -> Iterator[range]:
             begin = place
 
 
-def stage_number(steps: Sequence[Grouped], place: int) -> int:
+def stage_number(steps: Sequence[GroupedStep], place: int) -> int:
     """Return the number of a step's stage, from 1."""
     return next(number for number, together in enumerate(stages(steps), 1) if place in together)

@@ -140,7 +140,7 @@ MOST_QUEUED = 100
 MOST_QUEUED_TEXT = 1_000_000
 """Limits of a queue, which is stored as part of its task, whole with every change."""
 
-Told = tuple[str, dict[str, Any]]
+HistoryEntry = tuple[str, dict[str, Any]]
 """An event of a task's history: its type and its data."""
 
 
@@ -161,7 +161,7 @@ class Change(NamedTuple):
     """The result of an order."""
 
     task: Task
-    told: tuple[Told, ...]
+    history: tuple[HistoryEntry, ...]
     opened: tuple[Handoff, ...] = ()
     closed: tuple[Handoff, ...] = ()
     noted: tuple[Handoff, ...] = ()
@@ -200,11 +200,11 @@ class Create:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         if task is not None:
             raise Conflict(f"task {task.id} exists already", f"`hocket task show {task.number}` shows it")
-        told: tuple[Told, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
+        entries: tuple[HistoryEntry, ...] = () if self.history else ((CREATED, {"description": self.new.description}),)
         if self.new.brought:
             away = sum(one.elsewhere for one in self.handoffs)
-            told += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
-        return Change(self.new, told, opened=self.handoffs, past=self.history)
+            entries += ((IMPORTED, {"handoffs": len(self.handoffs), "runs_elsewhere": away}),)
+        return Change(self.new, entries, opened=self.handoffs, past=self.history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,8 +233,8 @@ class SetStatus:
 
 
 def _with_status(task: Task, status: TaskStatus, message: str | None) -> Change:
-    told = {"from": task.status, "to": status} | ({"message": message} if message else {})
-    return Change(replace(task, status=status, message=message), ((STATUS, told),))
+    data = {"from": task.status, "to": status} | ({"message": message} if message else {})
+    return Change(replace(task, status=status, message=message), ((STATUS, data),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +247,8 @@ class Plan:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         task = require_task(task, self.task)
         before = task.planning or Planning()
-        said = {name: value for name in Planning.__slots__ if (value := getattr(self.planning, name)) is not None}
-        after = replace(before, **said)
+        given = {name: value for name in Planning.__slots__ if (value := getattr(self.planning, name)) is not None}
+        after = replace(before, **given)
         return Change(replace(task, planning=after, updated_at=now), ((PLANNED, {"summary": after.summary}),))
 
 
@@ -263,9 +263,9 @@ class Attach:
         task = require_task(task, self.task)
         if any(one.name == self.attachment.name for one in task.attachments):
             raise Conflict(f"attachment {self.attachment.name!r} exists already", "choose another name")
-        told = {"name": self.attachment.name, "size": self.attachment.size}
+        data = {"name": self.attachment.name, "size": self.attachment.size}
         return Change(
-            replace(task, attachments=(*task.attachments, self.attachment), updated_at=now), ((ATTACHED, told),)
+            replace(task, attachments=(*task.attachments, self.attachment), updated_at=now), ((ATTACHED, data),)
         )
 
 
@@ -288,8 +288,8 @@ class Enqueue:
                 f"the queue is full (at most {MOST_QUEUED} items and {MOST_QUEUED_TEXT:,} characters)",
                 "wait until items are done, or put long texts in files",
             )
-        told = {"id": self.item.id, "agent_name": self.item.agent}
-        return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, told),))
+        data = {"id": self.item.id, "agent_name": self.item.agent}
+        return Change(replace(task, queue=(*task.queue, self.item), updated_at=now), ((QUEUED, data),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +310,9 @@ class Unqueue:
         if taken is None:
             raise NotFound(f"unknown item in the queue of this task: {item!r}", "it may have been removed already")
         left = tuple(one for one in task.queue if one.id != item)
-        told = {"id": item, "agent_name": taken.agent, "prompt": taken.prompt, "since": taken.created_at}
-        told |= {"key": self.key} if self.key else {}
-        return Change(replace(task, queue=left, updated_at=now), ((UNQUEUED, told),))
+        data = {"id": item, "agent_name": taken.agent, "prompt": taken.prompt, "since": taken.created_at}
+        data |= {"key": self.key} if self.key else {}
+        return Change(replace(task, queue=left, updated_at=now), ((UNQUEUED, data),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +326,8 @@ class Refuse:
     def on(self, task: Task | None, open_: Sequence[Handoff], now: float) -> Change:
         left, ((_, taken),), *_ = Unqueue(self.task, self.item).on(task, open_, now)
         # With the prompt, which is stored nowhere else.
-        told = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
-        return Change(replace(left, message=self.why), ((REFUSED, told),))
+        data = {name: taken[name] for name in ("id", "agent_name", "prompt")} | {"message": self.why}
+        return Change(replace(left, message=self.why), ((REFUSED, data),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,12 +349,14 @@ class Begin:
         check_free(task, open_, self.caller)
         number, seen = task.handoffs + 1, self.evidence
         record = Handoff(self.id, task.id, number, self.run, self.agent, self.depth, now, evidence=seen)
-        told: tuple[Told, ...] = ((STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),)
+        entries: tuple[HistoryEntry, ...] = (
+            (STARTED, {"agent_name": self.agent, "handoff": self.id, "run": self.run}),
+        )
         after = replace(task, current_agent=self.agent, current_since=now, handoffs=record.number, updated_at=now)
         if task.status is not TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.ACTIVE, None)
-            told += became
-        return Change(after, told, opened=(record,))
+            entries += became
+        return Change(after, entries, opened=(record,))
 
 
 def check_free(task: Task, open_: Sequence[Handoff], caller: str | None) -> None:
@@ -404,11 +406,11 @@ class Close:
         about |= {"handoff": record.id, "run": record.run, "status": self.status, "reason": self.reason}
         agent, since = (left[-1].agent, left[-1].started_at) if left else (None, None)
         after = replace(task, current_agent=agent, current_since=since, updated_at=now)
-        told: tuple[Told, ...] = ((COMPLETED, about),)
+        entries: tuple[HistoryEntry, ...] = ((COMPLETED, about),)
         if not left and task.status is TaskStatus.ACTIVE:
             after, became, *_ = _with_status(after, TaskStatus.WAITING, None)
-            told += became
-        return Change(after, told, closed=(closed,))
+            entries += became
+        return Change(after, entries, closed=(closed,))
 
 
 def closing(run: Run) -> Close | None:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from hocket.model import Run
-from hocket.store import Committed, Line, Queries, below_test
+from hocket.store import Committed, EventLine, Queries, below_test
 
 RECENT_BYTES = 8 * 1024 * 1024
 PAGE = 500
@@ -30,7 +30,7 @@ class _Recent:
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
-        self.lines: deque[Line] = deque()
+        self.lines: deque[EventLine] = deque()
 
 
 class _Reader:
@@ -74,7 +74,7 @@ class Hub:
                 # A follower from the creation of a tree on needs no store: there is nothing earlier.
                 born = event.type == "run.created" and event.run == event.root
                 recent = self._recent[event.root] = _Recent(0 if born else event.seq - 1)
-            recent.lines.append(Line(event.seq, event.run, event.type, text))
+            recent.lines.append(EventLine(event.seq, event.run, event.type, text))
             self._order.append(event.root)
             self._size += len(text)
             roots.add(event.root)
@@ -107,7 +107,7 @@ class Hub:
 
     async def follow(
         self, run: Run, after: int, *, wait: bool = True, heartbeat: float | None = None
-    ) -> AsyncIterator[list[Line]]:
+    ) -> AsyncIterator[list[EventLine]]:
         """Events of the run and everything below it, after ``after``, until its own end (or, not waiting, until now).
 
         With a ``heartbeat``, silence of that many seconds gives an empty list.
@@ -165,7 +165,7 @@ class Hub:
         now = self._read.run(run.id)
         return now is None or now.ended
 
-    def _collect(self, reader: _Reader) -> tuple[list[Line], bool]:
+    def _collect(self, reader: _Reader) -> tuple[list[EventLine], bool]:
         """The next lines, and whether nothing more is known at present."""
         run = reader.run
         recent = self._recent.get(run.root)
@@ -181,7 +181,7 @@ class Hub:
             reader.cursor = fresh[-1].seq
         return self._own(reader, fresh), reader.cursor >= recent.lines[-1].seq
 
-    def _from_store(self, reader: _Reader) -> list[Line] | None:
+    def _from_store(self, reader: _Reader) -> list[EventLine] | None:
         """The follower's own among the next events; None when there are no more."""
         run = reader.run
         if run.id != run.root and not self._read.has_children(run.id):
@@ -193,7 +193,7 @@ class Hub:
         reader.cursor = lines[-1].seq
         return self._own(reader, lines)
 
-    def _own(self, reader: _Reader, lines: list[Line]) -> list[Line]:
+    def _own(self, reader: _Reader, lines: list[EventLine]) -> list[EventLine]:
         """Those of a whole tree's lines that belong to the run and what is below it."""
         if reader.run.id == reader.run.root:
             return lines
@@ -205,7 +205,7 @@ def _settle(future: asyncio.Future[bool], there_is_news: bool) -> None:
         future.set_result(there_is_news)
 
 
-def _page(lines: deque[Line], cursor: int) -> list[Line]:
+def _page(lines: deque[EventLine], cursor: int) -> list[EventLine]:
     """The next lines after the cursor, within the bounds of a page."""
     page, size = [], 0
     for line in _after(lines, cursor):
@@ -216,9 +216,9 @@ def _page(lines: deque[Line], cursor: int) -> list[Line]:
     return page
 
 
-def _after(lines: deque[Line], cursor: int) -> list[Line]:
+def _after(lines: deque[EventLine], cursor: int) -> list[EventLine]:
     """Most followers are close behind, so the end is looked at first."""
-    fresh: list[Line] = []
+    fresh: list[EventLine] = []
     for line in reversed(lines):
         if line.seq <= cursor:
             break

@@ -4,7 +4,7 @@ This package alone contains SQL, in a form that PostgreSQL accepts too. ``schema
 ``opening`` opens or refuses a database, ``writer`` commits batches in one thread, and each subject has its queries.
 """
 
-from hocket.store.events import Line
+from hocket.store.events import EventLine
 from hocket.store.opening import check, open_store
 from hocket.store.queries import Queries
 from hocket.store.questions import Question
@@ -18,7 +18,7 @@ __all__ = [
     "SPENDERS",
     "Batch",
     "Committed",
-    "Line",
+    "EventLine",
     "NewRun",
     "Offsets",
     "Queries",

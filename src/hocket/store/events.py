@@ -20,7 +20,7 @@ _COLUMNS = "SELECT seq, ts, run, root, type, data FROM events"
 _any = msgspec.json.Decoder()
 
 
-class Line(msgspec.Struct, frozen=True, gc=False):
+class EventLine(msgspec.Struct, frozen=True, gc=False):
     """An event in its wire form, with what a follower needs to know of it."""
 
     seq: int
@@ -66,21 +66,21 @@ class EventQueries(RunQueries):
         row = self._connection.execute(sql, (run_id,)).fetchone()
         return (prompt_decoder.decode(row[0]).prompt if row else None) or self.prompt(run_id)
 
-    def tree_page(self, root: str, after: int, limit: int, most: int) -> list[Line]:
+    def tree_page(self, root: str, after: int, limit: int, most: int) -> list[EventLine]:
         """Return the next events of a whole tree: ``limit`` at most, none once there are ``most`` bytes."""
         return self._page("root", root, after, limit, most)
 
-    def run_page(self, run_id: str, after: int, limit: int, most: int) -> list[Line]:
+    def run_page(self, run_id: str, after: int, limit: int, most: int) -> list[EventLine]:
         """Return the next events of one run alone, within the same bounds."""
         return self._page("run", run_id, after, limit, most)
 
-    def _page(self, column: str, value: str, after: int, limit: int, most: int) -> list[Line]:
+    def _page(self, column: str, value: str, after: int, limit: int, most: int) -> list[EventLine]:
         lines, size = [], 0
         sql = f"{_COLUMNS} WHERE {column} = ? AND seq > ? ORDER BY seq LIMIT ?"
         # Closed at once: an open cursor holds back the checkpoint of the log.
         with closing(self._connection.execute(sql, (value, after, limit))) as rows:
             for row in rows:
-                lines.append(Line(row[0], row[2], row[4], wire(*row)))
+                lines.append(EventLine(row[0], row[2], row[4], wire(*row)))
                 size += len(lines[-1].text)
                 if size >= most:
                     break

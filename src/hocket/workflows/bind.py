@@ -34,7 +34,7 @@ from hocket.model import (
     Approval,
     BoundChain,
     Bounds,
-    Grouped,
+    GroupedStep,
     Isolation,
     Spec,
     Step,
@@ -52,7 +52,7 @@ from hocket.workflows.request import StartRequest
 from hocket.workflows.step_prompts import filled
 from hocket.workflows.worktrees import find_repository
 
-T = TypeVar("T", bound=Grouped)
+T = TypeVar("T", bound=GroupedStep)
 
 
 _CHAIN_OPTIONS = ("until", "gate_timeout", "failures", "no_progress", "on_lost", "isolation")

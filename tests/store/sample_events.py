@@ -1,4 +1,4 @@
-"""What the tests of this room share: stores, and events as the engine would write them."""
+"""Stores and events for tests, as the engine would write them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hocket.store.schema import Migration
 from hocket.store.writer import Writer
 
 
-class Pen:
-    """A store's writer, for a test that wants to wait for each of its commits."""
+class StoreWriter:
+    """The writer of a store, with commits that a test can wait for."""
 
     def __init__(self, store: Store) -> None:
         self.groups: queue.SimpleQueue[list[tuple[Batch, Committed | Exception]]] = queue.SimpleQueue()
@@ -35,7 +35,7 @@ class Pen:
         return self.outcomes(1)[0][1]
 
     def outcomes(self, count: int) -> list[tuple[Batch, Committed | Exception]]:
-        """What became of the next ``count`` batches, in whatever groups they were committed."""
+        """Return the outcomes of the next ``count`` batches, in any groups."""
         found: list[tuple[Batch, Committed | Exception]] = []
         while len(found) < count:
             found += self.groups.get(timeout=PATIENCE)
