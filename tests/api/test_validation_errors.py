@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hocket.api import wire
-from hocket.api import wire_tasks as names
+from hocket.api import wire, wire_tasks
 from hocket.api.validation_errors import body_error
 
 MESSAGES: list[tuple[Any, bytes, str]] = [
@@ -34,25 +33,25 @@ MESSAGES: list[tuple[Any, bytes, str]] = [
     (wire.MessageBody, b'{"text":"","interrupt":true}', "the body: give a non-empty `text`, or `interrupt`"),
     (wire.ResumeBody, b'{"from":1.5}', "from: expected `int | str | null`, got `float`"),
     (
-        names.StatusBody,
+        wire_tasks.StatusBody,
         b'{"status":{"type":"done"}}',
         "status.type: invalid value 'done' (choose active, completed, failed, pending or waiting)",
     ),
-    (names.StatusBody, b'{"status":{"kind":"done"}}', "status.kind: unknown field"),
-    (names.NewTask, b'{"description":"a","source":{}}', "source.sourceType: missing"),
-    (names.PlanBody, b"{}", "the body: give at least one of summary, requirements, acceptanceCriteria and plan"),
+    (wire_tasks.StatusBody, b'{"status":{"kind":"done"}}', "status.kind: unknown field"),
+    (wire_tasks.NewTask, b'{"description":"a","source":{}}', "source.sourceType: missing"),
+    (wire_tasks.PlanBody, b"{}", "the body: give at least one of summary, requirements, acceptanceCriteria and plan"),
     (
-        names.ImportBody,
+        wire_tasks.ImportBody,
         b'{"task":{"id":"1","description":"a"}}',
         "task: an id must not consist of digits only, because tasks have numbers",
     ),
     (
-        names.ImportBody,
+        wire_tasks.ImportBody,
         b'{"task":{"id":"a","description":"a","agentChain":[{"agentName":"a","startedAt":-1}]}}',
         "task.agentChain[0].startedAt: expected `int` >= 0",
     ),
     (
-        names.ImportBody,
+        wire_tasks.ImportBody,
         b'{"task":{"id":"a\\n","description":"a"}}',
         "task.id: expected `str` matching regex '^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$'",
     ),
@@ -72,7 +71,7 @@ def test_message_names_place_and_problem(kind: Any, content: bytes, said: str) -
 
 def test_message_lists_the_choices_below_lists() -> None:
     record = b'{"agentName":"a","startedAt":1,"reason":"because"}'
-    said = message_of(names.ImportBody, b'{"task":{"id":"a","description":"a","agentChain":[%b]}}' % record)
+    said = message_of(wire_tasks.ImportBody, b'{"task":{"id":"a","description":"a","agentChain":[%b]}}' % record)
     assert said.startswith("task.agentChain[0].reason: invalid value 'because' (choose ")
     assert {"marker", "budget", "stopped"} <= set(said.replace(",", "").split())
 
@@ -80,7 +79,7 @@ def test_message_lists_the_choices_below_lists() -> None:
 def test_long_names_are_truncated() -> None:
     said = message_of(wire.EmptyBody, b'{"%b":1}' % (b"x" * 100_000))
     assert said == f"{'x' * 100}…: unknown field"
-    said = message_of(names.StatusBody, b'{"status":{"type":"%b"}}' % (b"x" * 100_000))
+    said = message_of(wire_tasks.StatusBody, b'{"status":{"type":"%b"}}' % (b"x" * 100_000))
     assert said.endswith("(choose active, completed, failed, pending or waiting)")
     assert len(said) < 200
 
@@ -104,4 +103,4 @@ def test_invalid_json_is_reported_with_its_position(content: bytes, said: str) -
 
 def test_deep_nesting_is_reported() -> None:
     deep = b'{"task":{"id":"a","description":"a","source":%b1' % (b'{"a":' * 10**5)
-    assert message_of(names.ImportBody, deep) == "the body is nested too deeply"
+    assert message_of(wire_tasks.ImportBody, deep) == "the body is nested too deeply"

@@ -50,8 +50,7 @@ LOOP = [
 
 def test_a_loop_shows_its_pass_and_its_last_words() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP)
-    step = progress.current_step()
-    assert step is not None
+    (step,) = progress.active_steps()
     assert (step.agent, step.iterations(), step.last, step.status) == ("builder", "2/3", "hammering", "running")
     assert progress.speaker("rb2") == "builder[2/3]"
     assert progress.speaker("rp") == "planner"
@@ -171,8 +170,7 @@ def test_a_question_is_shown_with_the_command_that_answers_it() -> None:
     progress = feed(RunView(ROOT, [("planner", 1), ("builder", 3)]), *LOOP, asking())
     (line,) = lines_of(progress, asking())
     assert line[8:] == " ? builder[2/3] wants to run Bash: touch x    hocket answer 7 allow/deny"
-    step = progress.current_step()
-    assert step is not None
+    (step,) = progress.active_steps()
     assert (step.status, reply(progress, step)) == ("waiting", "hocket answer 7 allow/deny")
     assert summary(progress, 1.0)[-2] == "builder needs you: hocket answer 7 allow/deny"
 

@@ -108,8 +108,8 @@ def _check_headers(headers: Mapping[str, str], message: Any) -> None:
     if version != protocol.STATELESS and stated is None:
         return
     name = params.get("name") if isinstance(params, dict) and message.get("method") == "tools/call" else None
-    for header, said in (("mcp-protocol-version", stated), ("mcp-method", message.get("method")), ("mcp-name", name)):
-        if said is not None and _decoded(headers.get(header)) != said:
+    for header, value in (("mcp-protocol-version", stated), ("mcp-method", message.get("method")), ("mcp-name", name)):
+        if value is not None and _decoded(headers.get(header)) != value:
             raise ProtocolError(protocol.HEADER_MISMATCH, f"The header {header} differs from the message")
     if stated is None:
         raise ProtocolError(protocol.INVALID_PARAMS, f"Invalid params: _meta has no {protocol.VERSION_KEY}")

@@ -11,8 +11,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from hocket.api import wire
-from hocket.api import wire_tasks as names
+from hocket.api import wire, wire_tasks
 from hocket.api.guard import caller_of
 from hocket.api.routing import Key, Operation, delete, get, post, put
 from hocket.api.scope import require_operator
@@ -35,25 +34,25 @@ def operations() -> list[Operation]:
     one = "/api/tasks/{ref}"
     files = f"{one}/attachments"
     return [
-        get("/api/tasks", list_tasks, list[names.TaskSummary], about=names.TaskListMeta),
-        post("/api/tasks", create_task, names.TaskOut, status=201),
-        post("/api/tasks/import", import_task, names.TaskOut, status=201),
-        post("/api/handoffs", hand_off_new, names.TaskOut, status=201, about=names.HandoffMeta),
-        get(one, show_task, names.TaskOut),
-        get(f"{one}/export", export_task, names.TaskExport),
-        put(f"{one}/status", set_status, names.TaskOut),
-        put(f"{one}/planning", plan_task, names.TaskOut),
-        get(f"{one}/history", show_history, names.TaskHistory),
-        get(f"{one}/queue", show_queue, names.TaskQueue),
-        post(f"{one}/queue", enqueue, names.QueuedOut, status=201),
-        post(f"{one}/queue/next", take_next, names.QueuedOut),
-        delete(f"{one}/queue/{{item}}", unqueue, names.QueuedOut),
-        get(files, list_attachments, names.Attachments),
-        post(files, attach, names.AttachmentOut, status=201),
+        get("/api/tasks", list_tasks, list[wire_tasks.TaskSummary], about=wire_tasks.TaskListMeta),
+        post("/api/tasks", create_task, wire_tasks.TaskOut, status=201),
+        post("/api/tasks/import", import_task, wire_tasks.TaskOut, status=201),
+        post("/api/handoffs", hand_off_new, wire_tasks.TaskOut, status=201, about=wire_tasks.HandoffMeta),
+        get(one, show_task, wire_tasks.TaskOut),
+        get(f"{one}/export", export_task, wire_tasks.TaskExport),
+        put(f"{one}/status", set_status, wire_tasks.TaskOut),
+        put(f"{one}/planning", plan_task, wire_tasks.TaskOut),
+        get(f"{one}/history", show_history, wire_tasks.TaskHistory),
+        get(f"{one}/queue", show_queue, wire_tasks.TaskQueue),
+        post(f"{one}/queue", enqueue, wire_tasks.QueuedOut, status=201),
+        post(f"{one}/queue/next", take_next, wire_tasks.QueuedOut),
+        delete(f"{one}/queue/{{item}}", unqueue, wire_tasks.QueuedOut),
+        get(files, list_attachments, wire_tasks.Attachments),
+        post(files, attach, wire_tasks.AttachmentOut, status=201),
         get(f"{files}/{{name}}", get_attachment, responses=_BYTES),
-        post(f"{one}/handoff", hand_off, names.TaskOut, about=names.HandoffMeta),
-        put(f"{one}/handoff/complete", complete, names.TaskOut),
-        get(f"{one}/handoffs/{{handoff}}", show_handoff, names.HandoffDetail),
+        post(f"{one}/handoff", hand_off, wire_tasks.TaskOut, about=wire_tasks.HandoffMeta),
+        put(f"{one}/handoff/complete", complete, wire_tasks.TaskOut),
+        get(f"{one}/handoffs/{{handoff}}", show_handoff, wire_tasks.HandoffDetail),
     ]
 
 
@@ -69,10 +68,10 @@ def _task(request: Request, ref: str) -> Task:
     return _tasks(request).find(ref, _caller(request))
 
 
-def _task_out(tasks: Tasks, task: Task) -> names.TaskOut:
+def _task_out(tasks: Tasks, task: Task) -> wire_tasks.TaskOut:
     chain = tasks.read.handoffs(task.id)
     runs = (tasks.read.run(one.run) for one in chain if one.run and one.completed_at is None)
-    return names.task_out(task, chain, _session(tasks, task, chain), {run.id: run.status for run in runs if run})
+    return wire_tasks.task_out(task, chain, _session(tasks, task, chain), {run.id: run.status for run in runs if run})
 
 
 def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
@@ -84,7 +83,7 @@ def _session(tasks: Tasks, task: Task, chain: list[Handoff]) -> str | None:
 
 async def list_tasks(
     request: Request,
-    status: names.StatusType | None = None,
+    status: wire_tasks.StatusType | None = None,
     limit: Annotated[int, Meta(ge=1, le=1000)] = 100,
     before: Annotated[int, Meta(ge=0, le=LATEST)] | None = None,
 ) -> Response:
@@ -92,7 +91,7 @@ async def list_tasks(
     found = await _tasks(request).listed(_caller(request), TaskStatus(status) if status else None, before, limit + 1)
     page = list(_first(found[:limit]))
     following = page[-1].number if len(found) > len(page) else None
-    return wire.answer([names.summary_out(task) for task in page], next=following)
+    return wire.answer([wire_tasks.summary_out(task) for task in page], next=following)
 
 
 def _first(tasks: list[Task]) -> Iterator[Task]:
@@ -105,21 +104,21 @@ def _first(tasks: list[Task]) -> Iterator[Task]:
         yield task
 
 
-async def create_task(request: Request, body: names.NewTask, idempotency_key: Key = None) -> Response:
+async def create_task(request: Request, body: wire_tasks.NewTask, idempotency_key: Key = None) -> Response:
     """Create a task. The same Idempotency-Key gives the same task."""
     tasks = _tasks(request)
     task = await tasks.create(body.fields(), idempotency_key, _caller(request))
     return wire.answer(_task_out(tasks, task), 201)
 
 
-async def import_task(request: Request, body: names.ImportBody, idempotency_key: Key = None) -> Response:
+async def import_task(request: Request, body: wire_tasks.ImportBody, idempotency_key: Key = None) -> Response:
     """Import a task of another server under its own id. Its open hand-offs are closed as lost.
 
     Its queue waits until the task is handed off here.
     """
     require_operator(request, "import tasks")
     tasks = _tasks(request)
-    task = await tasks.adopt(*names.imported(body.task, time.time()), idempotency_key)
+    task = await tasks.adopt(*wire_tasks.imported(body.task, time.time()), idempotency_key)
     return wire.answer(_task_out(tasks, task), 201)
 
 
@@ -131,13 +130,13 @@ async def show_task(request: Request, ref: str) -> Response:
 async def export_task(request: Request, ref: str) -> Response:
     """Export a task with its queue and history, without the contents of attachments, as ``import`` accepts it."""
     tasks, task = _tasks(request), _task(request, ref)
-    details: list[names.HandoffDetail] = []
+    details: list[wire_tasks.HandoffDetail] = []
     last = 0
     while page := tasks.read.handoffs(task.id, last, SLICE // 4):
         details += [_detail(tasks, one) for one in page]
         last = page[-1].number
         await asyncio.sleep(0)
-    return wire.answer(names.export_out(_task_out(tasks, task), details, task.queue, await _events(tasks, task)))
+    return wire.answer(wire_tasks.export_out(_task_out(tasks, task), details, task.queue, await _events(tasks, task)))
 
 
 async def _events(tasks: Tasks, task: Task) -> list[Event]:
@@ -149,14 +148,14 @@ async def _events(tasks: Tasks, task: Task) -> list[Event]:
     return found
 
 
-async def set_status(request: Request, ref: str, body: names.StatusBody) -> Response:
+async def set_status(request: Request, ref: str, body: wire_tasks.StatusBody) -> Response:
     """Set the status of a task."""
     tasks = _tasks(request)
     status = TaskStatus(body.status.type)
     return wire.answer(_task_out(tasks, await tasks.set_status(_task(request, ref), status, body.status.message)))
 
 
-async def plan_task(request: Request, ref: str, body: names.PlanBody) -> Response:
+async def plan_task(request: Request, ref: str, body: wire_tasks.PlanBody) -> Response:
     """Set the plan of a task."""
     tasks = _tasks(request)
     return wire.answer(_task_out(tasks, await tasks.plan(_task(request, ref), body.planning())))
@@ -165,20 +164,20 @@ async def plan_task(request: Request, ref: str, body: names.PlanBody) -> Respons
 async def show_history(request: Request, ref: str) -> Response:
     """Show the history of a task, oldest first."""
     events = await _events(_tasks(request), _task(request, ref))
-    return wire.answer({"events": names.history_out(events)})
+    return wire.answer({"events": wire_tasks.history_out(events)})
 
 
 async def show_queue(request: Request, ref: str) -> Response:
     """Show the queue of a task, the next item first."""
-    return wire.answer({"items": [names.queued_out(one) for one in _task(request, ref).queue]})
+    return wire.answer({"items": [wire_tasks.queued_out(one) for one in _task(request, ref).queue]})
 
 
-async def enqueue(request: Request, ref: str, body: names.QueueBody, idempotency_key: Key = None) -> Response:
+async def enqueue(request: Request, ref: str, body: wire_tasks.QueueBody, idempotency_key: Key = None) -> Response:
     """Add an item to the queue; with an agent it is handed over when the task is free."""
     task, caller = _task(request, ref), _caller(request)
     handoff = body.handoff(task.cwd)
     item = await _tasks(request).enqueue(task, body.prompt, handoff, caller, idempotency_key)
-    return wire.answer(names.queued_out(item), 201)
+    return wire.answer(wire_tasks.queued_out(item), 201)
 
 
 async def take_next(
@@ -186,24 +185,24 @@ async def take_next(
 ) -> Response:
     """Remove the first item from the queue. The same Idempotency-Key gives the same item."""
     taken = await _tasks(request).take(_task(request, ref), None, idempotency_key)
-    return wire.answer(names.queued_out(taken))
+    return wire.answer(wire_tasks.queued_out(taken))
 
 
 async def unqueue(request: Request, ref: str, item: str) -> Response:
     """Remove an item from the queue."""
-    return wire.answer(names.queued_out(await _tasks(request).take(_task(request, ref), item)))
+    return wire.answer(wire_tasks.queued_out(await _tasks(request).take(_task(request, ref), item)))
 
 
 async def list_attachments(request: Request, ref: str) -> Response:
     """List the files of a task."""
-    return wire.answer({"items": [names.attachment_out(one) for one in _task(request, ref).attachments]})
+    return wire.answer({"items": [wire_tasks.attachment_out(one) for one in _task(request, ref).attachments]})
 
 
-async def attach(request: Request, ref: str, body: names.AttachmentBody) -> Response:
+async def attach(request: Request, ref: str, body: wire_tasks.AttachmentBody) -> Response:
     """Attach a file to a task."""
     task = _task(request, ref)
     made = await _tasks(request).attach(task, body.filename, body.bytes())
-    return wire.answer(names.attachment_out(made), 201)
+    return wire.answer(wire_tasks.attachment_out(made), 201)
 
 
 async def get_attachment(request: Request, ref: str, name: str) -> Response:
@@ -214,21 +213,21 @@ async def get_attachment(request: Request, ref: str, name: str) -> Response:
     return FileResponse(path, media_type="application/octet-stream", filename=name)
 
 
-async def hand_off(request: Request, ref: str, body: names.HandoffBody, idempotency_key: Key = None) -> Response:
+async def hand_off(request: Request, ref: str, body: wire_tasks.HandoffBody, idempotency_key: Key = None) -> Response:
     """Hand a task to an agent. Responds at once; the record of the hand-off gets the result later."""
     tasks, task, caller = _tasks(request), _task(request, ref), _caller(request)
     given = await tasks.hand_off(task, body.start(task.cwd), idempotency_key, caller)
     return wire.answer(_task_out(tasks, given.task), handoff=given.handoff.id, run=given.handoff.run)
 
 
-async def hand_off_new(request: Request, body: names.NewHandoffBody, idempotency_key: Key = None) -> Response:
+async def hand_off_new(request: Request, body: wire_tasks.NewHandoffBody, idempotency_key: Key = None) -> Response:
     """Create a task and hand it to an agent; if that is refused, no task is created."""
     tasks = _tasks(request)
     given = await tasks.hand_off_new(body.task_description(), body, idempotency_key, _caller(request))
     return wire.answer(_task_out(tasks, given.task), 201, handoff=given.handoff.id, run=given.handoff.run)
 
 
-async def complete(request: Request, ref: str, body: names.CompleteBody) -> Response:
+async def complete(request: Request, ref: str, body: wire_tasks.CompleteBody) -> Response:
     """Complete a hand-off: a run completes its own, the operator the innermost one."""
     tasks = _tasks(request)
     return wire.answer(_task_out(tasks, await tasks.complete(_task(request, ref), body.output, _caller(request))))
@@ -240,8 +239,10 @@ async def show_handoff(request: Request, ref: str, handoff: str) -> Response:
     return wire.answer(_detail(tasks, tasks.handoff(_task(request, ref), handoff)))
 
 
-def _detail(tasks: Tasks, record: Handoff) -> names.HandoffDetail:
+def _detail(tasks: Tasks, record: Handoff) -> wire_tasks.HandoffDetail:
     run = tasks.read.run(record.run) if record.run else None
     if run is None:
-        return names.handoff_detail(record, None, record.prompt, record.session)
-    return names.handoff_detail(record, run.status, tasks.read.shown_prompt(run.id) or record.prompt, run.session_id)
+        return wire_tasks.handoff_detail(record, None, record.prompt, record.session)
+    return wire_tasks.handoff_detail(
+        record, run.status, tasks.read.shown_prompt(run.id) or record.prompt, run.session_id
+    )

@@ -181,7 +181,7 @@ class Order(Protocol):
 
 def require_task(task: Task | None, name: str) -> Task:
     if task is None:
-        raise NotFound(f"unknown task: {name!r}", "`hocket task list` lists them")
+        raise NotFound(f"there is no task {name!r}", "`hocket task list` lists them")
     return task
 
 

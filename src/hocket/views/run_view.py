@@ -269,10 +269,6 @@ class RunView:
         begun = [step for step in self.steps if step.run is not None and not step.is_over]
         return [step for step in begun if step is begun[-1] or is_parallel(step, begun[-1])]
 
-    def current_step(self) -> StepView | None:
-        """One active step, if there is any."""
-        return next(reversed(self.active_steps()), None)
-
     def group_of(self, step: StepView) -> list[StepView]:
         """The steps that run in parallel with a step, itself included."""
         return [one for one in self.steps if one is step or is_parallel(one, step)]
