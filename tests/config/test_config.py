@@ -57,25 +57,25 @@ def refused(project: Path, home: Path) -> ConfigError:
         ({"HOME": "/u"}, "/u/.local/state/hocket"),
     ],
 )
-def test_home_is_what_was_chosen_or_the_state_directory(environ: dict[str, str], expected: str) -> None:
+def test_home_defaults_to_the_state_directory(environ: dict[str, str], expected: str) -> None:
     assert config.home(environ) == expected
 
 
-def test_home_without_any_environment_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_uses_the_process_environment_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/of/this/process")
     assert config.home({}) == "/of/this/process/.local/state/hocket"
 
 
-def test_without_any_home_the_system_knows_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_directory_falls_back_to_the_password_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOME")
     assert config.home({}) == f"{pwd.getpwuid(os.getuid()).pw_dir}/.local/state/hocket"
 
 
-def test_the_socket_lies_in_home_when_its_path_is_short() -> None:
+def test_short_socket_path_is_in_home() -> None:
     assert config.socket_path("/x/h") == "/x/h/sock"
 
 
-def test_a_long_path_moves_the_socket_to_the_runtime_directory(world: Path) -> None:
+def test_long_socket_path_uses_the_runtime_directory(world: Path) -> None:
     runtime = world / "user/run"
     found = config.socket_path(f"/{DEEP}", {"XDG_RUNTIME_DIR": str(runtime)})
     assert Path(found).parent == runtime
@@ -83,14 +83,14 @@ def test_a_long_path_moves_the_socket_to_the_runtime_directory(world: Path) -> N
     assert found != config.socket_path(f"/{DEEP}x", {"XDG_RUNTIME_DIR": str(runtime)})
 
 
-def test_without_a_runtime_directory_the_socket_gets_a_private_folder(world: Path) -> None:
+def test_long_socket_path_uses_a_private_folder(world: Path) -> None:
     found = Path(config.socket_path(f"/{DEEP}", {"TMPDIR": str(world)}))
     assert found.parent == world / f"hocket-{os.getuid()}"
     assert found.parent.stat().st_mode & 0o777 == 0o700
     assert str(found) == config.socket_path(f"/{DEEP}", {"TMPDIR": str(world)})
 
 
-def test_a_runtime_directory_open_to_others_is_not_used(world: Path) -> None:
+def test_runtime_directory_open_to_others_is_ignored(world: Path) -> None:
     runtime = world / "run"
     runtime.mkdir()
     runtime.chmod(0o755)
@@ -99,7 +99,7 @@ def test_a_runtime_directory_open_to_others_is_not_used(world: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["open", "link", "file"])
-def test_a_folder_that_is_not_privately_ours_is_refused(world: Path, kind: str) -> None:
+def test_folder_that_is_not_private_is_refused(world: Path, kind: str) -> None:
     folder = world / f"hocket-{os.getuid()}"
     if kind == "open":
         folder.mkdir()
@@ -143,9 +143,7 @@ def test_what_is_no_port_is_refused(value: str) -> None:
         ({"NO_COLOR": ""}, None, True, True),
     ],
 )
-def test_colour_follows_no_color_then_flag_then_force_color_then_terminal(
-    environ: dict[str, str], flag: bool | None, tty: bool, expected: bool
-) -> None:
+def test_colour_precedence(environ: dict[str, str], flag: bool | None, tty: bool, expected: bool) -> None:
     assert config.colour_wanted(tty, flag, environ) is expected
 
 
@@ -174,13 +172,13 @@ def test_a_process_of_a_run_knows_its_run() -> None:
     assert config.caller({}).run is None
 
 
-def test_this_process_is_asked_when_no_environment_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_environment_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_RUN", "here")
     assert config.caller().run == "here"
     assert config.process_environment()["HOCKET_RUN"] == "here"
 
 
-def test_an_environment_that_was_taken_on_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", os.environ.copy())
     config.replace_environment({"HOCKET_HOME": "/elsewhere"})
     assert (config.home(), config.process_environment()) == ("/elsewhere", {"HOCKET_HOME": "/elsewhere"})
@@ -208,12 +206,12 @@ MARKS = dict.fromkeys(
 SECRETS = {"AWS_SECRET_ACCESS_KEY": "s", "MY_TOKEN": "m", "PATHS": "x"}
 
 
-def test_a_client_sends_what_any_agent_may_get_and_nothing_else() -> None:
+def test_client_sends_only_allowed_variables() -> None:
     everything = {**BASE, **KEYS, **MARKS, **SECRETS}
     assert config.caller_environment(environ=everything) == {**BASE, **KEYS}
 
 
-def test_a_plain_program_gets_no_keys_of_any_cli() -> None:
+def test_plain_program_gets_no_cli_keys() -> None:
     assert config.agent_environment({**BASE, **KEYS}, "executable") == BASE
 
 
@@ -229,7 +227,7 @@ def test_configured_names_pass_but_never_a_mark() -> None:
     assert config.agent_environment({**SECRETS, **MARKS}, "executable", names) == {"MY_TOKEN": "m"}
 
 
-def test_where_the_clis_are_is_told_to_the_server_and_to_no_agent() -> None:
+def test_cli_paths_reach_the_server_but_no_agent() -> None:
     programs = {"HOCKET_CLAUDE": "/x/claude", "HOCKET_CODEX": "codex", "HOCKET_CURSOR_AGENT": "./c"}
     environ = {**BASE, **programs, "HOCKET_OTHER": "x"}
     assert config.caller_environment(environ=environ) == {**BASE, **programs}
@@ -238,7 +236,7 @@ def test_where_the_clis_are_is_told_to_the_server_and_to_no_agent() -> None:
     assert config.caller_environment(environ={"HOCKET_CLAUDE": "\udcff"}) == {}
 
 
-def test_a_value_that_is_no_text_is_left_out() -> None:
+def test_value_that_is_not_utf8_is_omitted() -> None:
     assert config.caller_environment(environ={"LANG": "C", "TERM": "\udcff"}) == {"LANG": "C"}
 
 
@@ -323,7 +321,7 @@ def test_hocket_toml_is_read(project: Path, home: Path) -> None:
     assert ship.source == str(project / "hocket.toml")
 
 
-def test_the_nearest_file_wins_and_the_users_fills_up(project: Path, home: Path) -> None:
+def test_nearest_file_wins(project: Path, home: Path) -> None:
     put(project / "hocket.toml", '[agents.a]\npath = "/project"\n[run]\nmarker = "P"\n[env]\npass = ["ONE"]')
     chains_json(project, {"agents": {"a": {"path": "/json"}, "b": {"path": "/json"}}})
     put(
@@ -342,7 +340,7 @@ def test_the_nearest_file_wins_and_the_users_fills_up(project: Path, home: Path)
     assert [Path(file).name for file in found.files] == ["hocket.toml", "chains.json", "config.toml"]
 
 
-def test_the_users_file_is_in_home_or_else_in_the_configuration_directory(project: Path, home: Path) -> None:
+def test_user_file_in_home_wins(project: Path, home: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(project / "xdg")}
     put(project / "xdg" / "hocket" / "config.toml", '[run]\nmarker = "X"')
     assert load(str(project), str(home), environ).marker == "X"
@@ -350,7 +348,7 @@ def test_the_users_file_is_in_home_or_else_in_the_configuration_directory(projec
     assert load(str(project), str(home), environ).marker == "H"
 
 
-def test_a_projects_file_is_found_up_to_the_repositorys_root(world: Path, home: Path) -> None:
+def test_project_file_is_found_up_to_the_repository(world: Path, home: Path) -> None:
     put(world / "hocket.toml", '[run]\nmarker = "outside"')
     put(world / "repo" / "hocket.toml", '[run]\nmarker = "root"')
     (world / "repo" / ".git").mkdir()
@@ -365,7 +363,7 @@ def test_a_projects_file_is_found_up_to_the_repositorys_root(world: Path, home: 
 
 
 @pytest.mark.req("S1-B08")
-def test_the_users_chains_are_a_fallback_for_the_projects(project: Path, home: Path) -> None:
+def test_user_chains_are_a_fallback(project: Path, home: Path) -> None:
     environ = {"XDG_CONFIG_HOME": str(project / "xdg")}
     users = {"chains": {"mine": {"steps": [{"agent": "a"}]}}}
     put(project / "xdg" / "hocket" / "chains.json", json.dumps(users))
@@ -375,7 +373,7 @@ def test_the_users_chains_are_a_fallback_for_the_projects(project: Path, home: P
 
 
 @pytest.mark.req("S1-B08")
-def test_a_chain_without_any_file_lists_the_places_looked_at(project: Path, home: Path) -> None:
+def test_unknown_chain_lists_searched_paths(project: Path, home: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         of_project(project, home).chain("ship")
     for place in ("hocket.toml", "forge/chains.json", "config.toml", "hocket/chains.json"):
@@ -452,7 +450,7 @@ def test_an_agent_may_be_named_by_its_project(project: Path, home: Path) -> None
 
 
 @pytest.mark.req("S1-55")
-def test_a_project_may_be_named_in_the_users_file_and_used_in_a_projects(project: Path, home: Path) -> None:
+def test_project_names_are_shared_between_files(project: Path, home: Path) -> None:
     (home / "config.toml").write_text('[projects]\nbackend = "~/backend"\n')
     (project / "hocket.toml").write_text('[agents.r]\nproject = "backend"\nagent = "reviewer"\n')
     assert of_project(project, home).agents["r"].path == "~/backend/.claude/agents/reviewer"
@@ -470,7 +468,7 @@ def test_a_project_may_be_named_in_the_users_file_and_used_in_a_projects(project
         ({"project": 7, "agent": "x"}, ['"project"']),
     ],
 )
-def test_an_agent_of_a_project_that_makes_no_sense_is_refused(
+def test_invalid_agent_of_a_project_is_refused(
     project: Path, home: Path, agent: dict[str, Any], words: list[str]
 ) -> None:
     file = chains_json(project, {"projects": {"backend": "/srv"}, "agents": {"r": agent}})
@@ -486,7 +484,7 @@ def test_a_project_that_is_no_path_is_refused(project: Path, home: Path) -> None
 
 @pytest.mark.req("S1-30")
 @pytest.mark.parametrize("path", [3, "", [], None, " "])
-def test_a_path_that_is_no_text_names_file_and_agent(project: Path, home: Path, path: Any) -> None:
+def test_invalid_path_error_names_file_and_agent(project: Path, home: Path, path: Any) -> None:
     file = chains_json(project, {"agents": {"reviewer": {"path": path}}})
     message = refused(project, home).message
     assert str(file) in message
@@ -568,7 +566,7 @@ def test_claude_has_careful_defaults(project: Path, home: Path) -> None:
     )
 
 
-def test_chains_json_spells_the_same_settings_its_own_way(project: Path, home: Path) -> None:
+def test_chains_json_uses_camel_case(project: Path, home: Path) -> None:
     chains_json(
         project,
         {
@@ -599,7 +597,7 @@ def test_chains_json_spells_the_same_settings_its_own_way(project: Path, home: P
         ('[trust]\nfolders = ["~other/x"]', "a list of folders"),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_an_error(project: Path, home: Path, text: str, words: str) -> None:
+def test_invalid_setting_is_refused(project: Path, home: Path, text: str, words: str) -> None:
     put(home / "config.toml", text)
     error = refused(project, home)
     assert words in error.message
@@ -627,7 +625,7 @@ def test_folders_are_trusted_by_the_user_alone(project: Path, home: Path, world:
     ],
 )
 @pytest.mark.parametrize("mode", ["bypassPermissions", "auto"])
-def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
+def test_untrusted_project_cannot_widen_permissions(
     project: Path, home: Path, file: str, where: str, text: str, mode: str
 ) -> None:
     path = put(project / file, text.replace("MODE", mode))
@@ -647,7 +645,7 @@ def test_a_project_may_switch_every_question_off_only_where_it_is_trusted(
         ("forge/chains.json", '{"chains": {"c": {"steps": [{"agent": "a"}]}}}'),
     ],
 )
-def test_a_chain_knows_the_project_whose_file_it_is_from(project: Path, home: Path, file: str, text: str) -> None:
+def test_chain_has_the_project_of_its_file(project: Path, home: Path, file: str, text: str) -> None:
     put(home / "config.toml", '[chains.mine]\nsteps = [{agent = "a"}]')
     put(project / file, text)
     found = of_project(project, home)
@@ -659,7 +657,7 @@ def test_the_user_may_switch_every_question_off(project: Path, home: Path) -> No
     assert of_project(project, home).claude.permission_mode == "bypassPermissions"
 
 
-def test_limits_in_a_project_are_refused_with_the_place_they_belong_to(project: Path, home: Path) -> None:
+def test_limits_in_a_project_file_are_refused(project: Path, home: Path) -> None:
     put(project / "hocket.toml", "[limits]\ndepth = 50")
     assert "not allowed in a project's file" in refused(project, home).message
 
@@ -671,7 +669,7 @@ def test_limits_in_a_project_are_refused_with_the_place_they_belong_to(project: 
         ("forge/chains.json", '{\n  "chains": ,}'),
     ],
 )
-def test_a_broken_file_is_named_with_line_and_column(project: Path, home: Path, name: str, text: str) -> None:
+def test_syntax_error_has_line_and_column(project: Path, home: Path, name: str, text: str) -> None:
     file = put(project / name, text)
     message = refused(project, home).message
     assert str(file) in message
@@ -707,7 +705,7 @@ def test_only_regular_files_are_read(project: Path, home: Path, kind: str) -> No
 
 
 @pytest.mark.parametrize("name", ["hocket.toml", "forge/chains.json"])
-def test_a_link_to_nothing_is_a_configuration_that_cannot_be_read(project: Path, home: Path, name: str) -> None:
+def test_dangling_link_is_refused(project: Path, home: Path, name: str) -> None:
     (project / "forge").mkdir()
     (project / name).symlink_to("/nowhere/at-all")
     error = refused(project, home)
@@ -715,24 +713,24 @@ def test_a_link_to_nothing_is_a_configuration_that_cannot_be_read(project: Path,
     assert error.hint == "repair the link, or remove it"
 
 
-def test_a_users_link_to_nothing_is_one_too(project: Path, home: Path) -> None:
+def test_dangling_link_of_the_user_is_refused(project: Path, home: Path) -> None:
     (home / "config.toml").symlink_to("gone.toml")
     assert "it links to gone.toml" in refused(project, home).message
 
 
-def test_a_link_to_nothing_above_counts_as_the_nearest_file(project: Path, home: Path) -> None:
+def test_dangling_link_above_is_the_nearest_file(project: Path, home: Path) -> None:
     (project / ".git").mkdir()
     (project / "sub").mkdir()
     (project / "hocket.toml").symlink_to("gone.toml")
     assert str(project / "hocket.toml") in refused(project / "sub", home).message
 
 
-def test_a_name_that_is_there_twice_is_an_error(project: Path, home: Path) -> None:
+def test_duplicate_key_is_refused(project: Path, home: Path) -> None:
     put(project / "forge" / "chains.json", '{"agents": {"a": {}, "a": {}}}')
     assert '"a" is defined twice' in refused(project, home).message
 
 
-def test_a_byte_order_mark_and_a_schema_reference_do_no_harm(project: Path, home: Path) -> None:
+def test_byte_order_mark_and_schema_are_ignored(project: Path, home: Path) -> None:
     put(project / "forge" / "chains.json", '\ufeff{"$schema": "x", "agents": {"a": {}}}')
     put(project / "hocket.toml", '\ufeff[run]\nmarker = "M"')
     found = of_project(project, home)
@@ -748,7 +746,7 @@ def test_a_configuration_cannot_be_changed(project: Path, home: Path) -> None:
     assert Limits(depth=1) == Limits(1) != Limits()
 
 
-def test_the_names_to_pass_are_known_without_a_file_and_with_one(project: Path, home: Path) -> None:
+def test_env_names_with_and_without_a_file(project: Path, home: Path) -> None:
     assert env_names(str(project), str(home)) == ()
     put(project / "hocket.toml", '[env]\npass = ["NPM_TOKEN"]')
     assert env_names(str(project), str(home)) == ("NPM_TOKEN",)
@@ -794,14 +792,14 @@ def _loaded_by_python_itself() -> set[str]:
         ([("", ""), ("", None)], (None, None)),
     ],
 )
-def test_the_first_level_that_gives_a_prompt_wins_and_text_beats_file(
+def test_prompt_precedence(
     levels: list[tuple[str | None, str | None]], expected: tuple[str | None, str | None]
 ) -> None:
     assert choose_prompt(PromptLevel(*level) for level in levels) == PromptLevel(*expected)
 
 
 @pytest.mark.req("S1-B12")
-def test_a_prompt_file_is_relative_to_the_working_directory(project: Path) -> None:
+def test_prompt_file_is_relative_to_the_cwd(project: Path) -> None:
     put(project / "p" / "x.md", "hello\n\n")
     assert read_prompt("p/x.md", str(project)) == "hello\n\n"
     assert read_prompt(str(project / "p" / "x.md"), "/") == "hello\n\n"
@@ -809,7 +807,7 @@ def test_a_prompt_file_is_relative_to_the_working_directory(project: Path) -> No
 
 @pytest.mark.req("S1-B12")
 @pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "binary", "large", "nul"])
-def test_a_prompt_file_that_cannot_be_used_is_an_error_that_names_it(project: Path, kind: str) -> None:
+def test_unusable_prompt_file_is_refused_by_name(project: Path, kind: str) -> None:
     path = project / "p.md"
     if kind == "directory":
         path.mkdir()
@@ -827,7 +825,7 @@ def test_a_prompt_file_that_cannot_be_used_is_an_error_that_names_it(project: Pa
     assert caught.value.exit_code == 2
 
 
-def test_messages_from_other_sessions_are_configured_by_the_user_alone(project: Path, home: Path) -> None:
+def test_cross_session_is_set_by_the_user_only(project: Path, home: Path) -> None:
     assert of_project(project, home).claude.cross_session == "refuse"
     put(home / "config.toml", '[claude]\ncross_session = "accept"')
     assert of_project(project, home).claude.cross_session == "accept"

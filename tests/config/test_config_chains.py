@@ -42,7 +42,7 @@ BOUNDS = {
 }
 
 
-def test_a_chain_and_a_step_of_a_toml_file_have_bounds(project: Path) -> None:
+def test_toml_chain_and_step_have_bounds(project: Path) -> None:
     bounds = "\n".join(f"{name} = {json.dumps(value)}" for name, value in BOUNDS.items())
     own = ", ".join(f"{name} = {json.dumps(value)}" for name, value in BOUNDS.items())
     (project / "hocket.toml").write_text(
@@ -58,7 +58,7 @@ def test_a_chain_and_a_step_of_a_toml_file_have_bounds(project: Path) -> None:
     assert {getattr(second, name) for name in BOUNDS} == {None}
 
 
-def test_a_json_file_spells_them_in_its_own_way(project: Path) -> None:
+def test_json_chain_and_step_have_bounds(project: Path) -> None:
     spelled = {"budgetUsd": 5, "budgetTokens": 9, "idleTimeout": 3, "noProgress": 2, "gateTimeout": 1, "onLost": "ask"}
     in_json(project, {**spelled, "steps": [{"agent": "a", "budgetUsd": 0.5, "noProgress": 4}]})
     chain = ship(project)
@@ -67,7 +67,7 @@ def test_a_json_file_spells_them_in_its_own_way(project: Path) -> None:
     assert (chain.steps[0].budget_usd, chain.steps[0].no_progress) == (0.5, 4)
 
 
-def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
+def test_group_members_are_steps_with_its_number(project: Path) -> None:
     in_json(project, {"steps": [{"agent": "a"}, {"group": [{"agent": "b"}, {"agent": "c", "iterations": 3}]}]})
     steps = ship(project).steps
     assert [(step.agent, step.group) for step in steps] == [("a", None), ("b", 2), ("c", 2)]
@@ -105,7 +105,7 @@ def test_members_of_a_group_are_steps_with_its_number(project: Path) -> None:
     ],
     ids=lambda value: json.dumps(value)[:70] if isinstance(value, dict) else "",
 )
-def test_an_error_names_file_chain_step_member_and_field(project: Path, chain: Any, words: list[str]) -> None:
+def test_error_names_file_chain_step_and_field(project: Path, chain: Any, words: list[str]) -> None:
     file = in_json(project, {"steps": [{"agent": "a"}], **chain})
     with pytest.raises(ConfigError) as caught:
         ship(project)
@@ -122,14 +122,14 @@ def test_an_error_names_file_chain_step_member_and_field(project: Path, chain: A
         ({"steps": [{"group": [{"agent": "a", "iteration": 1}]}]}, "iterations"),
     ],
 )
-def test_an_unknown_key_is_met_with_the_nearest_one(project: Path, chain: Any, hint: str) -> None:
+def test_unknown_key_error_suggests_the_nearest(project: Path, chain: Any, hint: str) -> None:
     in_json(project, {"steps": [{"agent": "a"}], **chain})
     with pytest.raises(ConfigError, match="unknown key") as caught:
         ship(project)
     assert caught.value.hint == f'did you mean "{hint}"?'
 
 
-def test_a_chain_of_a_file_has_no_more_steps_than_one_of_a_text(project: Path) -> None:
+def test_chain_has_a_maximum_of_steps(project: Path) -> None:
     one, pair = {"agent": "a"}, {"group": [{"agent": "b"}, {"agent": "c"}]}
     in_json(project, {"steps": [one] * 998 + [pair]})
     assert len(ship(project).steps) == 1000
@@ -151,7 +151,7 @@ def test_a_broken_file_hides_only_its_own_chains(project: Path) -> None:
 
 
 @pytest.mark.parametrize("is_broken", [True, False])
-def test_a_projects_chains_file_takes_the_place_of_the_users(project: Path, is_broken: bool) -> None:
+def test_project_chains_file_hides_the_users(project: Path, is_broken: bool) -> None:
     users = Path.home() / ".config/hocket/chains.json"
     users.parent.mkdir(parents=True)
     users.write_text(json.dumps({"chains": {"mine": {"steps": [{"agent": "a"}]}}}))
