@@ -209,7 +209,7 @@ def test_a_prompt_that_is_no_text_is_refused(hocket: Hocket, agent: Bin, project
     command = [sys.executable.encode(), b"-m", b"hocket", b"handoff", b"echo", b"a \xff b"]
     done = subprocess.run(command, cwd=project, capture_output=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"not UTF-8" in done.stderr
+    assert b"not valid UTF-8" in done.stderr
 
 
 def test_a_run_that_is_no_hand_off_has_no_result_of_one(hocket: Hocket, agent: Bin) -> None:
