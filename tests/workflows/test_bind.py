@@ -71,7 +71,7 @@ class Place:
 def test_text_that_is_none_is_refused_without_a_server_as_well(place: Place, wish: str) -> None:
     wishes: dict[str, Any] = {"dsl": "builder", wish: "x\udcff"}
     error = place.refused(**wishes)
-    assert error.message.startswith(f"{wish} is no text: ")
+    assert error.message.startswith(f"{wish} is not valid UTF-8")
 
 
 @pytest.fixture
