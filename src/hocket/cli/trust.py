@@ -329,7 +329,7 @@ def _lines(one: Explanation) -> Iterator[tuple[int, str]]:
         yield 2, f"asks for {ask.what}" if one.kind == FILE else ask.what
         yield from ((6, detail) for detail in ask.details)
     if one.replaced:
-        yield 2, f"takes the place of {one.replaced}"
+        yield 2, f"replaces {one.replaced}"
     if one.kind == FOLDER:
         yield 2, "lets Claude read the folder's CLAUDE.md, skills and agents (as sub-agents)"
         programs = "programs that these files name are not covered; " if one.files else ""
