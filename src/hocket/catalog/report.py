@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hocket.catalog.configs import is_default_config
@@ -218,34 +218,17 @@ def loaded_note(problem: Mapping[str, Any]) -> str:
 
 
 def find(catalog: Catalog, word: str) -> str:
-    """Return the name that a word means in a catalog. Raises AgentNotFound."""
-    return named(word, catalog.addresses, map(problem_row, catalog.problems))
-
-
-def find_in_table(table: Table, word: str) -> str:
-    """Return the name that a word means in a routing table. Raises AgentNotFound."""
-    return named(word, {name: agent["address"] for name, agent in table["by_name"].items()}, table["problems"])
-
-
-def named(word: str, addresses: Mapping[str, str], problems: Iterable[Mapping[str, Any]]) -> str:
-    """Look up a name as written, else an address. Raises AgentNotFound."""
-    if word in addresses:
-        return word
-    for name, address in addresses.items():
-        if address == word:
-            return name
-    raise AgentNotFound(f"there is no agent {word!r}", _unused(word, problems) or _near(word, addresses))
-
-
-def _unused(word: str, problems: Iterable[Mapping[str, Any]]) -> str | None:
-    for problem in problems:
-        if problem["kind"] in UNSEEN and stem(problem["path"]) == word:
-            return f"{at(problem)} is not used: {problem['reason']}"
-    return None
-
-
-def _near(word: str, addresses: Mapping[str, str]) -> str:
-    return did_you_mean(word, [*addresses, *addresses.values()]) or "`hocket agents` lists all agents"
+    """Return the name that a word means: itself, or the name with that address. Raises AgentNotFound."""
+    if entries := catalog.find(word):
+        return entries[0].name
+    for problem in catalog.problems:
+        if problem.kind in UNSEEN and stem(problem.path) == word:
+            hint = f"{at(problem_row(problem))} is not used: {problem.reason}"
+            break
+    else:
+        known = [*catalog.addresses, *catalog.addresses.values()]
+        hint = did_you_mean(word, known) or "`hocket agents` lists all agents"
+    raise AgentNotFound(f"there is no agent {word!r}", hint)
 
 
 def stem(path: str) -> str:

@@ -72,7 +72,7 @@ def agents(
     catalog, approvals = _look(_place(project), strict)
     table = table_of(catalog, approvals)
     if name is not None:
-        agent = table["by_name"][report.find_in_table(table, name)]
+        agent = table["by_name"][report.find(catalog, name)]
         reasons = report.why(catalog, table, agent["name"], approvals.config) if why else None
         if as_json:
             access.write_json(agent if reasons is None else reasons)
