@@ -1,6 +1,6 @@
-"""``hocket completion SHELL``, and the answers to the script that it prints.
+"""``hocket completion SHELL``, and the answers to the scripts that it prints.
 
-The script runs ``hocket`` with the words typed so far and ``_HOCKET_COMPLETE`` set. The answer has a line for each word
+A script runs ``hocket`` with the words typed so far and ``_HOCKET_COMPLETE`` set. The answer has a line for each word
 that the last one may become.
 """
 
@@ -20,10 +20,46 @@ _hocket() {
 }
 complete -o default -F _hocket hocket
 """,
+    "zsh": r"""
+#compdef hocket
+_hocket() {
+    local -a values
+    values=("${(@f)$(_HOCKET_COMPLETE=zsh $words[1] "${(@)words[2,CURRENT]}")}")
+    if [[ -n $values ]]; then
+        compadd -a values
+    else
+        _files
+    fi
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+    _hocket "$@"
+else
+    compdef _hocket hocket
+fi
+""",
+    "fish": r"""
+function __hocket_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l found (env _HOCKET_COMPLETE=fish hocket $words[2..-1] "$current")
+    if test -n "$found"
+        printf '%s\n' $found
+    else
+        __fish_complete_path "$current"
+    end
+end
+complete --no-files --command hocket --arguments '(__hocket_complete)'
+""",
 }
 
 
-@command(Argument("shell", kind=tuple(SCRIPTS)), examples=('eval "$(hocket completion bash)"',))
+@command(
+    Argument("shell", kind=tuple(SCRIPTS)),
+    examples=(
+        'eval "$(hocket completion bash)"',
+        "hocket completion fish > ~/.config/fish/completions/hocket.fish",
+    ),
+)
 def completion(shell: str) -> None:
     """Print a completion script for a shell; evaluate it in the start-up file of that shell."""
     access.write(SCRIPTS[shell].lstrip("\n"))
