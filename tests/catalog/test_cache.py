@@ -19,9 +19,11 @@ from hocket.catalog import cache
 from hocket.catalog.cache import Catalogs
 from hocket.catalog.discovery import discover
 from hocket.catalog.entries import Catalog
+from hocket.catalog.files import forget_definitions, read_definition
 from hocket.catalog.routing_table import render
 from hocket.config.loading import load
 from hocket.config.settings import Config
+from hocket.errors import BadDefinition
 from hocket.trust.approvals import Approvals
 from hocket.trust.check import table_of
 
@@ -345,3 +347,46 @@ def test_cached_catalog_is_current_after_any_change(agents: AgentWorld, seed: in
             catalog = settled(lambda: catalogs.get(where, agents.env, load(where, home, agents.env)))
             given += catalogs.get(where, agents.env, config) is catalog
     assert given, "nothing was ever kept"
+
+
+# --- Definitions --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kept_definition(agents: AgentWorld) -> Path:
+    """A definition that was read and is kept: one that was written a moment ago is not."""
+    path = write(agents.globals, "a")
+    while True:
+        with watched() as touched:
+            read_definition(str(path))
+        if not touched:
+            return path
+
+
+@pytest.mark.req("S3-09")
+def test_unchanged_definition_is_not_opened_again(kept_definition: Path) -> None:
+    with watched() as touched:
+        assert read_definition(str(kept_definition)).name == "a"
+    assert touched == []
+
+
+@pytest.mark.req("S3-10")
+def test_forgotten_definition_is_read_again(kept_definition: Path) -> None:
+    forget_definitions()
+    with watched() as touched:
+        assert read_definition(str(kept_definition)).name == "a"
+    assert f"open {kept_definition}" in touched
+
+
+@pytest.mark.req("S3-09")
+def test_changed_definition_is_read_again(agents: AgentWorld, kept_definition: Path) -> None:
+    write(agents.globals, "a", description="Something else")
+    assert read_definition(str(kept_definition)).fields["description"] == "Something else"
+
+
+def test_unreadable_definition_is_not_kept(agents: AgentWorld) -> None:
+    path = agents.globals / "a.md"
+    with pytest.raises(BadDefinition):
+        read_definition(str(path))
+    write(agents.globals, "a")
+    assert read_definition(str(path)).name == "a"

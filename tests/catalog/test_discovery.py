@@ -12,8 +12,9 @@ from catalog.agent_world import AgentWorld, settled, write
 
 from hocket.catalog.cache import holds, is_settled
 from hocket.catalog.configs import DEFAULTS
-from hocket.catalog.discovery import UNSETTLED, discover, is_young, require_agents
+from hocket.catalog.discovery import UNSETTLED, discover, require_agents
 from hocket.catalog.entries import ALIAS, CONFIG, GLOBAL, LIBRARY, PROJECT, Catalog
+from hocket.catalog.file_probe import is_young
 from hocket.config.settings import Config
 from hocket.errors import NoAgentsFound
 from hocket.providers.definition_files import DUPLICATE, RENAMED

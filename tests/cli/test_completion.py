@@ -24,7 +24,7 @@ def test_options_and_their_values_are_completed() -> None:
     assert words_for("run", "a", "--on-question", "d") == ["deny"]
     assert words_for("run", "a", "--on-question", "ask", "--on-") == ["--on-lost"]
     assert words_for("task", "status", "7", "p") == ["pending"]
-    assert words_for("completion", "") == ["bash"]
+    assert words_for("completion", "") == ["bash", "zsh", "fish"]
 
 
 def test_nothing_is_offered_where_anything_may_stand() -> None:

@@ -27,7 +27,7 @@ from hocket.catalog.entries import (
     SearchedPlace,
     entry_of,
 )
-from hocket.catalog.file_probe import FileProbe, real_path
+from hocket.catalog.file_probe import FileProbe, is_young, real_path
 from hocket.catalog.files import find_in
 from hocket.catalog.names import address_of, is_address
 from hocket.catalog.plugins import plugins
@@ -44,8 +44,6 @@ Environ = Mapping[str, str]
 UNSETTLED = "?"
 """The signature of what changed a moment ago: the next change could get the same times, so it never matches."""
 _OF_FILES = (MANAGED, PROJECT, GLOBAL, LIBRARY)
-_TICK_NS = 50_000_000
-"""More than the resolution of any file system's clock."""
 
 
 class _Query(NamedTuple):
@@ -315,15 +313,6 @@ def _up_to_repository(folder: str) -> Iterator[str]:
 
 def _settled(seen: Mapping[str, str], begun: int, ended: int) -> dict[str, str]:
     return {path: UNSETTLED if is_young(known, begun, ended) else known for path, known in seen.items()}
-
-
-def is_young(known: str, begun: int, ended: int) -> bool:
-    """True if something with this signature changed so recently that the next change may not show.
-
-    A time in the future is that of a file older than a clock that was set back.
-    """
-    changed = known.split(" ", 2)[1:2]
-    return bool(changed) and begun - _TICK_NS < int(changed[0]) < ended + _TICK_NS
 
 
 # --- No agents ----------------------------------------------------------------------------------------------

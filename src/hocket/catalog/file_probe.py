@@ -32,6 +32,10 @@ def kind_of(mode: int) -> str:
     return next((words for fits, words in _KINDS if fits(mode)), "not a regular file")
 
 
+_TICK_NS = 50_000_000
+"""More than the resolution of any file system's clock."""
+
+
 def signature(found: os.stat_result) -> str:
     """Return a value that changes with a file's content or a folder's list."""
     return f"{found.st_mtime_ns} {found.st_ctime_ns} {found.st_size} {found.st_ino} {found.st_mode}"
@@ -43,6 +47,15 @@ def signature_at(path: str) -> str:
         return signature(os.stat(path))
     except (OSError, ValueError):
         return ABSENT
+
+
+def is_young(known: str, begun: int, ended: int) -> bool:
+    """True if something with this signature changed so recently that the next change may not show.
+
+    A time in the future is that of a file older than a clock that was set back.
+    """
+    changed = known.split(" ", 2)[1:2]
+    return bool(changed) and begun - _TICK_NS < int(changed[0]) < ended + _TICK_NS
 
 
 def real_path(path: str) -> str:

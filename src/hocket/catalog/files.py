@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
 from hocket.catalog.entries import LIBRARY, PROJECT, Entry, Problem, Scan, entry_of
-from hocket.catalog.file_probe import MAX_FILE, FileProbe, kind_of
+from hocket.catalog.file_probe import MAX_FILE, FileProbe, is_young, kind_of, signature_at
 from hocket.config.reading import read_bounded
 from hocket.errors import BadDefinition, BadDirectory
 from hocket.input_limits import is_text
@@ -42,7 +43,25 @@ def plainly(path: str) -> str:
 
 
 def read_definition(path: str, stem: str | None = None) -> Definition:
-    """Read an agent file, as ``parse_definition`` does. Raises BadDefinition."""
+    """Read an agent file, as ``parse_definition`` does; one that has not changed is read once. Raises BadDefinition."""
+    begun, now = time.time_ns(), signature_at(path)
+    if is_young(now, begun, time.time_ns()):
+        return _parse_file(path, stem)
+    return _parse_unchanged(path, stem, now)
+
+
+def forget_definitions() -> None:
+    """Read every agent file again the next time."""
+    _parse_unchanged.cache_clear()
+
+
+@lru_cache(maxsize=512)
+def _parse_unchanged(path: str, stem: str | None, signature: str) -> Definition:
+    del signature  # a part of the key
+    return _parse_file(path, stem)
+
+
+def _parse_file(path: str, stem: str | None) -> Definition:
     content = read_bounded(path, MAX_FILE, BadDefinition)
     if content is None:
         raise BadDefinition(f"{path} does not exist")
