@@ -87,7 +87,7 @@ def test_words_are_read_into_values(name: str, words: list[str], values: dict[st
         ("run", ["a", "--budget", "much"], "invalid --budget: 'much' (use an amount in USD such as 5 or 0.50)"),
         ("logs", ["1", "-n", "0"], "invalid --lines: '0' (use a whole number from 1)"),
         ("serve", ["--port", "99999"], "invalid --port: '99999' (use a port from 0 to 65535)"),
-        ("completion", ["tcsh"], "invalid shell: 'tcsh' (choose bash)"),
+        ("completion", ["tcsh"], "invalid shell: 'tcsh' (choose bash, zsh, fish)"),
         ("show", [], "missing argument: RUN"),
         ("show", ["1", "2"], "unexpected argument: '2'"),
     ],

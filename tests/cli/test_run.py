@@ -365,7 +365,7 @@ def test_dry_run_inside_a_run_is_refused_as_the_run_would_be(
     assert hocket("run", "claude", "-p", "x").returncode == 0
     told = (hocket.cwd / "told").read_text()
     assert told.startswith("2 ")
-    assert "may not give a gate" in told
+    assert "may not set a gate" in told
     assert len(hocket.runs()) == 2, "nothing was started by it"
 
 

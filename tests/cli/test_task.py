@@ -397,7 +397,7 @@ def test_files_are_kept_with_a_task_byte_by_byte(hocket: Hocket, project: Path) 
         (("data.bin", "--name", "b.txt"), "already"),
         (("gone.txt",), "gone.txt"),
         ((".",), "not a regular file"),
-        (("b.txt", "--name", "../up"), "safe name"),
+        (("b.txt", "--name", "../up"), "safe file name"),
         (("--get", "gone.txt"), "gone.txt"),
         (("b.txt", "--get", "b.txt"), "--get"),
         (("b.txt", "data.bin", "--name", "x"), "--name"),

@@ -248,7 +248,7 @@ def test_servers_that_a_step_writes_above_its_worktree_stay_off(
         assert traps.sprung() == (False, False)
         is_refused = more[0] == "--from"
         assert again.returncode == (4 if is_refused else 0), "a session that was started without any has none"
-        assert ("servers that are written above" in again.stderr and "planted" in again.stderr) is is_refused
+        assert ("would get new MCP servers from above" in again.stderr and "planted" in again.stderr) is is_refused
 
 
 @pytest.mark.own_server
@@ -267,7 +267,7 @@ def test_servers_above_the_worktrees_that_the_user_vouches_for_end_no_trust(
     for words in ((told.root, "--from", "1"), (told.leaf, "-p", "go on")):
         refused = hocket("resume", *words)
         assert (refused.returncode, traps.sprung()) == (4, (False, False))
-        assert f"servers that are written above {home}/worktrees since: later" in refused.stderr
+        assert f"would get new MCP servers from above {home}/worktrees: later" in refused.stderr
     assert hocket("trust", "--yes", home).returncode == 0
     for words in ((told.leaf, "-p", "go on"), (told.root, "--from", "1")):
         again = hocket("resume", *words)
