@@ -293,7 +293,7 @@ def test_a_server_above_the_worktrees_that_a_step_changes_is_vouched_for_no_more
     assert any("so they are off" in text for text in notices(told))
     refused = hocket("resume", told.root, "--from", "2")
     assert (refused.returncode, traps.sprung()) == (4, (False, False))
-    assert "since: mine" in refused.stderr
+    assert "worktrees: mine" in refused.stderr
 
 
 @pytest.mark.own_server
@@ -305,4 +305,4 @@ def test_a_project_of_the_users_list_gets_no_server_that_came_to_be_above_its_wo
     told = isolated(hocket, "claude")
     traps.set(home, name="stranger")
     refused = hocket("resume", told.root, "--from", "1")
-    assert (refused.returncode, "since: stranger" in refused.stderr, traps.sprung()) == (4, True, (False, False))
+    assert (refused.returncode, "worktrees: stranger" in refused.stderr, traps.sprung()) == (4, True, (False, False))
