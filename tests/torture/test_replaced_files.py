@@ -112,7 +112,7 @@ def test_exit_counts_when_file_is_replaced(name: str, kind: str, installation: I
 
 def look_at_output_of_the_ended(installation: Installation, run: str, *, is_gone: bool) -> None:
     if is_gone:
-        with pytest.raises(NotFound, match="is gone"):
+        with pytest.raises(NotFound, match="is missing"):
             installation.out(run)
     else:
         assert installation.out(run) == b""
