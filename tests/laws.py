@@ -30,7 +30,7 @@ RANKS = {
     "cli": 11,
     "__main__": 12,
 }  # fmt: skip
-"""A module imports only from rooms below its own. The package itself is its version, free to all."""
+"""A module imports only from packages of a lower rank. The package itself is its version, free to all."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The rooms and their laws hold in the source, and each law can tell a house that breaks it."""
+"""The packages keep to their ranks and laws, and each law reports source that breaks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses the platform's process calls once; the rest of the room imports them from here."""
+"""Chooses the platform's process calls once; the rest of the package imports them from here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Detects hand-offs in circles: back to an agent that waits for the task, or repeatedly with the same answer.
 
-Pure: how a directory stands is measured in ``progress``, and whether a hand-off is made at all is decided where tasks
-are handed over. An agent may well be asked a second time, for example by a tester who sends a mended program back;
-what ends in circles is only the way on which nothing is made.
+Pure: ``workflows.directory_state`` measures a directory, and ``tasks.service`` decides about the hand-off. Asking an
+agent a second time is fine, for example if a tester returns a repaired program; only repetition without any change
+is refused.
 """
 
 from __future__ import annotations

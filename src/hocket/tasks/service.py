@@ -1,8 +1,7 @@
-"""Tasks: what is wanted, who is at work on it, and what came of it.
+"""Tasks and their hand-offs: who may change a task, and the queue that continues by itself.
 
-A hand-off is the start of a run that knows its task; the run and its record become true together, and so do the end of
-the run and the end of its record. Here belong who may do what to which task, and what happens by itself. What a task
-becomes by an order is decided in ``wanted``; that a run may start at all, in the engine.
+A hand-off starts a run; the run and its record are created in one transaction, and they end in one. How an order
+changes a task is decided in ``model.task``, whether a run may start in ``workflows.start``.
 """
 
 from __future__ import annotations

@@ -342,7 +342,7 @@ def hash_of(result: str | None) -> str:
     return hashlib.sha256((result or "").strip().encode(errors="replace")).hexdigest()
 
 
-# --- Queries it again ---------------------------------------------------------------------------------------
+# --- Restoring from events ----------------------------------------------------------------------------------
 
 
 class _Words:

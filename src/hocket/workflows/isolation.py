@@ -1,8 +1,8 @@
-"""Where the steps of a chain work, and the rights they have there when their turn comes.
+"""Where the steps of a chain work, and whether they are trusted there when they begin.
 
-A worktree has what was committed, which need not be what the user approved in the project itself; and in the project a
-step may have changed it before the next one begins. So an agent that is trusted is started as a trusted one only when
-the settings are those that were approved. Needs no event loop; the worktrees of chains that run are in ``trees``.
+A worktree has what was committed, which need not be what the user approved in the project itself, and a step may have
+changed the project before the next one begins. So a trusted agent is started as one only if the settings there are
+those that were approved. Needs no event loop; the worktrees of live chains are in ``chain_worktrees``.
 """
 
 from __future__ import annotations
