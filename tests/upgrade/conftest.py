@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import fcntl
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from upgrade import fixture, programs
+
+LOCK = Path(tempfile.gettempdir(), "hocket-upgrade-tests.lock")
+
+
+@pytest.fixture
+def only_copy() -> Iterator[None]:
+    """Wait until no other copy of the home is in use: its runs have the same ids, and processes are found by them."""
+    with LOCK.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def world(only_copy: None, world: Path) -> Path:
+    """The usual one, for as long as no other test has a copy."""
+    return world
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from upgrade.make import wait_for
 from upgrade.test_upgrade import events, finish, read, second_start, starts
 from world import Hocket
 
+pytestmark = pytest.mark.timeout(300)  # one test after the other, also those of other workers
+
 KEEPER = r"""
 import binascii, fcntl, json, os, select, signal, subprocess, sys, time
 

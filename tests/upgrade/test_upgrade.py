@@ -15,6 +15,8 @@ from upgrade import fixture
 from upgrade.make import SECRET, answered, wait_for
 from world import Hocket
 
+pytestmark = pytest.mark.timeout(300)  # one test after the other, also those of other workers
+
 ENDED = ("done", "failed", "stopped", "lost")
 SCHEMA = 3
 """Of the recorded database."""
