@@ -208,6 +208,8 @@ def test_client_waits_while_server_has_no_descriptor_left(server: Server) -> Non
             last = crowd.enter_context(socket.socket(socket.AF_UNIX))
             last.settimeout(PATIENCE)
             last.connect(server.socket)
+        # The server may have had a descriptor open for a moment when they were counted.
+        wait_for(lambda: len(os.listdir(f"/proc/{pid}/fd")) >= room - 2, "the last descriptor")
         late = subprocess.Popen(
             [sys.executable, "-m", "hocket", "ps", "--json"], env=server.env, stdout=subprocess.PIPE, text=True
         )

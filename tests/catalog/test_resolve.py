@@ -459,7 +459,7 @@ def test_only_what_can_be_typed_is_suggested_and_else_where_all_are_listed(place
     (place.project / ".claude/agents").mkdir(parents=True)
     (place.project / ".claude/agents/a.md").write_text("---\nname: Code Reviewer\ndescription: d\n---\nReview.\n")
     assert place.refused("code-reviewer").hint == "did you mean Code-Reviewer?"
-    assert place.refused("nobody-has-this").hint == "`hocket agents` lists the agents that can run here"
+    assert place.refused("no-such-agent").hint == "`hocket agents` lists the agents that can run here"
 
 
 # --- Trust --------------------------------------------------------------------------------------------------

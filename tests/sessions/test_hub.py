@@ -56,7 +56,7 @@ def test_who_follows_a_tree_from_its_birth_needs_no_store(tmp_path: Path) -> Non
     async def scene() -> None:
         async with open_event_log(tmp_path / "db") as log:
             run = await log.create("r1", 1)
-            log.hub._read = None  # type: ignore[assignment]  # whoever asks it is found out
+            log.hub._read = None  # type: ignore[assignment]  # a read would fail
             follower = asyncio.create_task(log.told(run))
             await log.say("r1", "r1", "first")
             await log.end("r1", "r1")

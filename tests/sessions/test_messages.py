@@ -89,7 +89,7 @@ def test_a_question_waits_and_the_first_answer_counts(home: Path, project: Path,
             (question,) = [e["data"] for e in await table.heard(run, "question") if e["type"] == "question"]
             now = table.engine.find(run.id)
             assert (now.status, now.needs_you, now.open_questions[0]["id"]) == (Status.WAITING, True, question["id"])
-            answers = (table.engine.answer(run, None, allow, None, "somebody") for allow in (True, False, True))
+            answers = (table.engine.answer(run, None, allow, None, "operator") for allow in (True, False, True))
             said = await asyncio.gather(*answers, return_exceptions=True)
             assert sum(isinstance(one, dict) for one in said) == 1
             assert sum(isinstance(one, Conflict) for one in said) == 2

@@ -105,7 +105,7 @@ def test_a_parked_chain_goes_on_by_itself_whether_its_server_was_killed_or_stopp
     killed = installation.kill_server(sig)
     if sig == signal.SIGTERM:
         assert installation.living_server() is None
-        assert len(processes_of(installation.home)) == 1, "somebody small waits"
+        assert len(processes_of(installation.home)) == 1, "one process waits for the time"
     other = another_server(installation, killed)
     ended = installation.ended(run)
     assert (ended["status"], tries(installation)) == ("done", 2)
@@ -167,7 +167,7 @@ def test_a_server_that_is_stopped_comes_back_only_in_time_to_let_a_run_go(
     run = lingering(installation, agent)
     kept = {installation.identity(run).pid, installation.identity(run).keeper}
     installation.kill_server(signal.SIGTERM)
-    wait_for(lambda: len(set(processes_of(installation.home)) - kept) == 1, "somebody small alone")
+    wait_for(lambda: len(set(processes_of(installation.home)) - kept) == 1, "the waiting process alone")
     assert installation.living_server() is None
     installation.client.request("POST", f"/api/runs/{run}/stop", {})
     assert installation.ended(run)["status"] == "stopped"
@@ -181,6 +181,6 @@ def test_a_plain_chain_needs_no_process_more(installation: Installation, agent: 
     agent("brief", "")
     assert installation.ended(chain(installation, "brief -> brief"))["status"] == "done"
     wanted = {installation.server_pid(), installation.zygote_pid()}
-    wait_for(lambda: set(processes_of(installation.home)) == wanted, "the end of the last keeper, and nobody else")
+    wait_for(lambda: set(processes_of(installation.home)) == wanted, "the end of the last keeper alone")
     installation.kill_server(signal.SIGTERM)
     wait_for(lambda: is_deserted(installation.home), "everybody's end")

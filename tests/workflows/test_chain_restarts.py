@@ -98,7 +98,7 @@ def test_a_question_about_a_lost_pass_is_withdrawn_when_its_loop_is_stopped(
         await until(lambda: not any(one.open_questions for one in runner.engine.live()), "the question's end")
         assert runner.engine.find(run.id).status is Status.RUNNING
         with pytest.raises(Conflict):
-            await runner.engine.answer(runner.engine.find(run.id), None, True, None, "somebody")
+            await runner.engine.answer(runner.engine.find(run.id), None, True, None, "operator")
         (project / "door").write_text("")
         ended = await runner.wait(run)
         assert (ended.status, ended.reason) == (Status.STOPPED, Reason.STOPPED)

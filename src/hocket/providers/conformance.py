@@ -309,7 +309,7 @@ def _bent(value: Any) -> Iterator[Any]:
 
 
 def reader_keeps_errors_raw(subject: Subject) -> None:
-    """Lines of standard error are ``raw`` events, whatever they contain."""
+    """Every line of standard error is a ``raw`` event."""
     for recording, state, line in _positions(subject):
         after, events = subject.provider.reader(recording.spec, NO_SECRETS)(state, "err", line, None)
         kind, data = events[0]
