@@ -1,38 +1,8 @@
 """Every error that Hocket raises on purpose, in one tree.
 
-    HocketError
-    ├── UsageError             an invalid request
-    │   ├── ChainSyntaxError   a chain's text
-    │   ├── ConfigError        a configuration file
-    │   ├── PromptError        a prompt that cannot be read or delivered
-    │   ├── ValidationError    an invalid name
-    │   ├── SecurityError      a path outside the allowed folder
-    │   └── AmbiguousRun       a prefix that matches several runs
-    ├── ProgramNotFound        nothing to execute under that name
-    │   └── UnknownAgent       neither an agent nor a program has that name
-    ├── BadDefinition          a file that should describe an agent and does not
-    ├── NoAgentsFound          no definition was found
-    ├── GlobalAgentsDirectoryMissing       the user has no folder of definitions
-    ├── NotTrusted             an agent that asks for more than its folder may have
-    ├── BadDirectory           a working directory that is not there
-    ├── NotFound               no such run, task or hand-off
-    │   └── AgentNotFound      no such agent
-    ├── Conflict               the run is in a state that forbids it
-    │   ├── LimitReached       depth, width, money or time
-    │   └── Cycle              a hand-off cycle without progress
-    ├── TooLarge, WrongMediaType, Unauthorized, Forbidden      what the guard refuses
-    │   └── NotAllowed         below Forbidden: what a run may not start
-    ├── DiskLow                too little room to start anything
-    ├── StoreError             the database is damaged, gone, or cannot be written
-    │   └── NewerStore         a newer Hocket wrote it
-    ├── HomeError              HOCKET_HOME cannot be used
-    ├── ServerRunning          a second server on one HOCKET_HOME
-    ├── ServerUnreachable      no server, and none could be started
-    └── VersionMismatch        the server is newer than this program
-
 Each class has a ``code`` for programs, an HTTP ``status`` and the command line's ``exit_code``; each error may have a
-``hint`` that says what to do next. The same tree serves both ends of the API: ``from_wire`` turns an answer back into
-the error it was. Kept free of imports, because the command line's hot path loads it.
+``hint`` that says what to do next. The tree serves both ends of the API: ``from_wire`` turns a response back into the
+error that it reports. Free of imports, because every command loads it.
 """
 
 from __future__ import annotations
@@ -71,7 +41,7 @@ class ConfigError(UsageError):
 
 
 class PromptError(UsageError):
-    """A prompt cannot be read, or cannot be delivered in the way asked for."""
+    """A prompt cannot be read, or cannot be delivered as requested."""
 
     code = "prompt"
 
@@ -95,7 +65,7 @@ class SecurityError(UsageError):
 
 
 class ProgramNotFound(HocketError):
-    """There is nothing to execute under that name."""
+    """There is no program of that name."""
 
     code = "program_not_found"
     status = 400
@@ -144,7 +114,7 @@ class BadDirectory(HocketError):
 
 
 class NotFound(HocketError):
-    """No run, or no route, has that name."""
+    """There is no such run, task, hand-off or route."""
 
     code = "not_found"
     status = 404
@@ -157,7 +127,7 @@ class AgentNotFound(NotFound):
 
 
 class Conflict(HocketError):
-    """The run is in a state that forbids what was asked."""
+    """The state of the run or task forbids the request."""
 
     code = "conflict"
     status = 409
@@ -204,7 +174,7 @@ class Forbidden(HocketError):
 
 
 class NotAllowed(Forbidden):
-    """A run may not start that, or not like this; the message says what it may."""
+    """A run may not start this, or not in this way; the message says what it may start."""
 
     code = "not_allowed"
 

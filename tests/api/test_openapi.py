@@ -52,7 +52,7 @@ BYTES = {200: {"description": "Bytes", "content": {"application/octet-stream": {
 def described() -> dict[str, Any]:
     return document(
         [
-            get("/things/{ref}", show, wire.AgentDetail, about=Page),
+            get("/things/{ref}", show, wire.AgentDetail, meta=Page),
             post("/things", make, (list[wire.AgentOut], wire.AskedQuestion), status=201),
             post("/things/{ref}", stop, responses=BYTES),
             post("/any", take, dict[str, Any], takes_any=True),

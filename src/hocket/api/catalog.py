@@ -6,9 +6,9 @@ never becomes part of a path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any
 
 from msgspec import Meta
 from starlette.requests import Request
@@ -21,8 +21,7 @@ from hocket.api.routing import Operation, get
 from hocket.api.scope import engine_of
 from hocket.catalog.entries import Catalog
 from hocket.catalog.report import find
-from hocket.catalog.routing_table import Table, routing_table
-from hocket.engine import Engine
+from hocket.catalog.routing_table import routing_table
 from hocket.trust.check import configuration, needs
 from hocket.workflows.bind import check_directory
 from hocket.workflows.named_chains import survey
@@ -41,65 +40,48 @@ def operations() -> list[Operation]:
 
 async def list_agents(request: Request, project: Project = None) -> Response:
     """List the agents of ``project``; by default those of the calling run's directory, else the global ones."""
-    table = await _in_thread(request, project, _table)
+    table, _ = await _table_and_catalog(request, project)
     return wire.answer([wire.agent_out(row) for row in table["by_name"].values()])
 
 
 async def show_agent(request: Request, name: str, project: Project = None) -> Response:
     """Show one agent by its name or address."""
-    return wire.answer(wire.agent_detail(await _in_thread(request, project, _row, name)))
+    table, catalog = await _table_and_catalog(request, project)
+    return wire.answer(wire.agent_detail(table["by_name"][find(catalog, name)]))
 
 
 async def show_catalog(request: Request, project: Project = None) -> Response:
     """Show the routing table: agents by name, tag and location, overrides and problems."""
-    return wire.answer(await _in_thread(request, project, _table))
+    return wire.answer((await _table_and_catalog(request, project))[0])
 
 
 async def list_chains(request: Request, project: Project = None) -> Response:
     """List the configured chains of ``project``; by default of the calling run's directory, else the user's own."""
-    return wire.answer(await _in_thread(request, project, _chains))
+    project, env = _location(request, project)
+    engine = engine_of(request)
+    home = str(engine.home)
+    return wire.answer(await engine.look_in(project or home, survey, project or home, home, env))
 
 
-class _Scope(NamedTuple):
-    """Where agents are looked for; without a project only global ones are found."""
-
-    engine: Engine
-    project: str | None
-    env: Mapping[str, str]
-
-    @property
-    def home(self) -> str:
-        return str(self.engine.home)
-
-
-async def _in_thread(request: Request, project: str | None, look_up: Callable[..., Table], *words: str) -> Table:
-    """Call ``look_up`` in a thread, with the directory and the environment of the calling run as defaults."""
-    engine, run = engine_of(request), caller_of(request.scope).run
+def _location(request: Request, project: str | None) -> tuple[str | None, Mapping[str, str]]:
+    """Return the directory and the environment to look in: by default those of the calling run."""
+    run = caller_of(request.scope).run
     if run is None:
-        scope = _Scope(engine, project, config.caller_environment())
-    else:
-        scope = _Scope(engine, run.cwd if project is None else project, engine.environment(run))
-    return await engine.look_in(scope.project or scope.home, look_up, scope, *words)
+        return project, config.caller_environment()
+    return run.cwd if project is None else project, engine_of(request).environment(run)
 
 
-def _table(scope: _Scope) -> Table:
-    return _table_and_catalog(scope)[0]
+async def _table_and_catalog(request: Request, project: str | None) -> tuple[dict[str, Any], Catalog]:
+    project, env = _location(request, project)
+    engine = engine_of(request)
+    home = str(engine.home)
 
+    def look_up() -> tuple[dict[str, Any], Catalog]:
+        if project is not None:
+            check_directory(project)
+        approvals, problems = configuration(project or home, home, env)
+        catalog = engine.catalogs.get(project, env, approvals.config, approvals)
+        whole = replace(catalog, problems=(*catalog.problems, *problems))
+        return routing_table(whole, lambda entry: needs(entry, catalog, approvals)), catalog
 
-def _row(scope: _Scope, word: str) -> Table:
-    table, catalog = _table_and_catalog(scope)
-    row: Table = table["by_name"][find(catalog, word)]
-    return row
-
-
-def _table_and_catalog(scope: _Scope) -> tuple[Table, Catalog]:
-    if scope.project is not None:
-        check_directory(scope.project)
-    approvals, problems = configuration(scope.project or scope.home, scope.home, scope.env)
-    catalog = scope.engine.catalogs.get(scope.project, scope.env, approvals.config, approvals)
-    whole = replace(catalog, problems=(*catalog.problems, *problems))
-    return routing_table(whole, lambda entry: needs(entry, catalog, approvals)), catalog
-
-
-def _chains(scope: _Scope) -> Table:
-    return survey(scope.project or scope.home, scope.home, scope.env)
+    return await engine.look_in(project or home, look_up)

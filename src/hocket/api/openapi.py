@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from hocket import __version__
 from hocket.api import wire, wire_tasks
-from hocket.api.routing import HandlerInputs, Operation, Parameter, handler_inputs
+from hocket.api.routing import Operation, Parameter, RequestBody, handler_inputs
 from hocket.workflows import request as requests
 
 _ERRORS = {
@@ -49,14 +49,14 @@ def route(operations: Iterable[Operation]) -> Route:
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    pairs = [(one, handler_inputs(one)) for one in operations]
-    types = list(dict.fromkeys([wire.ErrorResponse, *(kind for pair in pairs for kind in _types(*pair))]))
+    declared = [(one, *handler_inputs(one)) for one in operations]
+    types = list(dict.fromkeys([wire.ErrorResponse, *(kind for one in declared for kind in _types(*one))]))
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(types, found, strict=True))
     _add_notes(components)
     paths: dict[str, dict[str, Any]] = {}
-    for one, inputs in pairs:
-        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, inputs, schemas)
+    for one, parameters, body in declared:
+        paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, parameters, body, schemas)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Hocket", "version": __version__},
@@ -65,47 +65,40 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     }
 
 
-def _types(operation: Operation, inputs: HandlerInputs) -> Iterable[Any]:
-    yield from (one.type for one in inputs.parameters)
-    if inputs.body is not None:
-        yield inputs.body.type
+def _types(operation: Operation, parameters: list[Parameter], body: RequestBody | None) -> Iterable[Any]:
+    yield from (one.type for one in parameters)
+    if body is not None:
+        yield body.type
     if operation.returns is not None:
-        yield from (_about(operation), *_data(operation))
-
-
-def _about(operation: Operation) -> Any:
-    return operation.about or wire.ResponseMeta
+        yield from (operation.meta, *_data(operation))
 
 
 def _data(operation: Operation) -> tuple[Any, ...]:
     return operation.returns if isinstance(operation.returns, tuple) else (operation.returns,)
 
 
-def _operation(operation: Operation, inputs: HandlerInputs, schemas: Schemas) -> dict[str, Any]:
+def _operation(
+    operation: Operation, parameters: list[Parameter], body: RequestBody | None, schemas: Schemas
+) -> dict[str, Any]:
     text = inspect.getdoc(operation.handler) or ""
     found: dict[str, Any] = {
         "operationId": operation.handler.__name__,
         "summary": text.partition("\n")[0],
         "description": text,
-        "parameters": [_parameter(one, schemas) for one in inputs.parameters],
+        "parameters": [_parameter(one, schemas) for one in parameters],
         "responses": _responses(operation, schemas),
     }
     if operation.takes_any:
         found["requestBody"] = {"required": True, "content": _json({"type": "object"})}
-    elif inputs.body is not None:
-        found["requestBody"] = {
-            "required": not inputs.body.optional,
-            "content": _json(schemas[inputs.body.type]),
-        }
+    elif body is not None:
+        found["requestBody"] = {"required": not body.optional, "content": _json(schemas[body.type])}
     return found
 
 
 def _parameter(parameter: Parameter, schemas: Schemas) -> dict[str, Any]:
-    schema = schemas[parameter.type]
-    if parameter.place == "path":
-        return {"name": parameter.name, "in": "path", "required": True, "schema": schema}
-    default = {} if parameter.default is None else {"default": parameter.default}
-    return {"name": parameter.name, "in": parameter.place, "required": False, "schema": {**schema, **default}}
+    place, default = parameter.source.place, parameter.default
+    schema = schemas[parameter.type] | ({} if default is None else {"default": default})
+    return {"name": parameter.source.name, "in": place, "required": place == "path", "schema": schema}
 
 
 def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
@@ -121,7 +114,7 @@ _LOCATION = {"Location": {"description": "The run, if the response is its events
 
 def _success(operation: Operation, schemas: Schemas) -> dict[str, Any]:
     kinds = [schemas[kind] for kind in _data(operation)]
-    parts = {"data": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, "meta": schemas[_about(operation)]}
+    parts = {"data": kinds[0] if len(kinds) == 1 else {"anyOf": kinds}, "meta": schemas[operation.meta]}
     return {
         "description": "Success",
         **({"headers": _LOCATION} if operation.instead else {}),

@@ -22,24 +22,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from hocket.api.validation_errors import body_error, value_error
+from hocket.api.wire import ResponseMeta
 from hocket.errors import UsageError
 from hocket.input_limits import NOT_TEXT, odd_text, whole
 
 Handler = Callable[..., Awaitable[Response]]
 
 
-class Query(Struct, frozen=True):
-    """Marks an argument that has another name in the query."""
+class Source(Struct, frozen=True):
+    """Where an argument is read from, and its name there; without one from the query, by its own name."""
 
+    place: str
+    """``path``, ``query`` or ``header``."""
     name: str
 
 
-class Header(Struct, frozen=True):
-    """Marks an argument that is read from a header."""
-
-    name: str
-
-
+Query = partial(Source, "query")
+Header = partial(Source, "header")
 MAX_KEY = 200
 Key = Annotated[Annotated[str, Meta(min_length=1, max_length=MAX_KEY)] | None, Header("Idempotency-Key")]
 
@@ -53,8 +52,8 @@ class Operation(Struct, frozen=True):
     returns: Any = None
     """The type of ``data`` in a success, or a tuple of alternatives; None if ``responses`` describes it."""
     status: int = 200
-    about: Any = None
-    """The type of ``meta`` in a success, if it is not ``ResponseMeta``."""
+    meta: Any = ResponseMeta
+    """The type of ``meta`` in a success."""
     instead: Mapping[str, Any] = MappingProxyType({})
     """Other contents of a success, by media type."""
     responses: Mapping[int, Mapping[str, Any]] = MappingProxyType({})
@@ -87,13 +86,13 @@ def _route(path: str, endpoints: Mapping[str, Handler]) -> Route:
 
 
 def _endpoint(operation: Operation) -> Handler:
-    handler, inputs = operation.handler, handler_inputs(operation)
+    parameters, body = handler_inputs(operation)
 
     async def respond(request: Request) -> Response:
-        given = {one.argument: one.read(request) for one in inputs.parameters}
-        if inputs.body is not None:
-            given["body"] = inputs.body.read(await request.body())
-        return await handler(request, **given)
+        given = {one.argument: one.read(request) for one in parameters}
+        if body is not None:
+            given["body"] = body.read(await request.body())
+        return await operation.handler(request, **given)
 
     return respond
 
@@ -105,23 +104,22 @@ class Parameter(Struct, frozen=True):
     """A value in the path, the query or a header."""
 
     argument: str
-    place: str
-    """``path``, ``query`` or ``header``."""
-    name: str
+    source: Source
     type: Any
     default: Any
 
     def read(self, request: Request) -> Any:
-        if self.place == "path":
-            return request.path_params[self.argument]
-        given: Mapping[str, str] = request.query_params if self.place == "query" else request.headers
-        text = given.get(self.name)
+        place, name = self.source.place, self.source.name
+        if place == "path":
+            return request.path_params[name]
+        given: Mapping[str, str] = request.query_params if place == "query" else request.headers
+        text = given.get(name)
         if text is None:
             return self.default
         try:
             return msgspec.convert(text, self.type, strict=False)
         except msgspec.ValidationError as error:
-            raise UsageError(value_error(error, self.type, self.name)) from error
+            raise UsageError(value_error(error, self.type, name)) from error
 
 
 class RequestBody(Struct, frozen=True):
@@ -155,34 +153,23 @@ class RequestBody(Struct, frozen=True):
             raise UsageError(body_error(refused, self.type)) from refused
 
 
-class HandlerInputs(Struct, frozen=True):
-    """What a handler reads from a request."""
-
-    parameters: list[Parameter]
-    body: RequestBody | None
-
-
-def handler_inputs(operation: Operation) -> HandlerInputs:
+def handler_inputs(operation: Operation) -> tuple[list[Parameter], RequestBody | None]:
+    """Return what a handler reads from a request, as its signature says."""
     hints = get_type_hints(operation.handler, include_extras=True)
+    parameters: list[Parameter] = []
     body = None
-    parameters = []
     for argument in list(inspect.signature(operation.handler).parameters.values())[1:]:
-        hint = hints[argument.name]
-        if argument.name == "body":
-            body = RequestBody(hint, argument.default is None)
+        name, hint, default = argument.name, hints[argument.name], argument.default
+        if name == "body":
+            body = RequestBody(hint, default is None)
+        elif f"{{{name}}}" in operation.path:
+            parameters.append(Parameter(name, Source("path", name), hint, None))
+        elif default is inspect.Parameter.empty:
+            raise TypeError(f"{name} of {operation.path} needs a default")
         else:
-            parameters.append(_parameter(argument, hint, operation.path))
-    return HandlerInputs(parameters, body)
-
-
-def _parameter(argument: inspect.Parameter, hint: Any, path: str) -> Parameter:
-    if f"{{{argument.name}}}" in path:
-        return Parameter(argument.name, "path", argument.name, hint, None)
-    if argument.default is inspect.Parameter.empty:
-        raise TypeError(f"{argument.name} of {path} needs a default")
-    marks = [mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Query | Header)]
-    place = "header" if any(isinstance(mark, Header) for mark in marks) else "query"
-    return Parameter(argument.name, place, marks[0].name if marks else argument.name, hint, argument.default)
+            marks = (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Source))
+            parameters.append(Parameter(name, next(marks, Query(name)), hint, default))
+    return parameters, body
 
 
 def _number(text: str) -> object:

@@ -34,10 +34,10 @@ def operations() -> list[Operation]:
     one = "/api/tasks/{ref}"
     files = f"{one}/attachments"
     return [
-        get("/api/tasks", list_tasks, list[wire_tasks.TaskSummary], about=wire_tasks.TaskListMeta),
+        get("/api/tasks", list_tasks, list[wire_tasks.TaskSummary], meta=wire_tasks.TaskListMeta),
         post("/api/tasks", create_task, wire_tasks.TaskOut, status=201),
         post("/api/tasks/import", import_task, wire_tasks.TaskOut, status=201),
-        post("/api/handoffs", hand_off_new, wire_tasks.TaskOut, status=201, about=wire_tasks.HandoffMeta),
+        post("/api/handoffs", hand_off_new, wire_tasks.TaskOut, status=201, meta=wire_tasks.HandoffMeta),
         get(one, show_task, wire_tasks.TaskOut),
         get(f"{one}/export", export_task, wire_tasks.TaskExport),
         put(f"{one}/status", set_status, wire_tasks.TaskOut),
@@ -50,7 +50,7 @@ def operations() -> list[Operation]:
         get(files, list_attachments, wire_tasks.Attachments),
         post(files, attach, wire_tasks.AttachmentOut, status=201),
         get(f"{files}/{{name}}", get_attachment, responses=_BYTES),
-        post(f"{one}/handoff", hand_off, wire_tasks.TaskOut, about=wire_tasks.HandoffMeta),
+        post(f"{one}/handoff", hand_off, wire_tasks.TaskOut, meta=wire_tasks.HandoffMeta),
         put(f"{one}/handoff/complete", complete, wire_tasks.TaskOut),
         get(f"{one}/handoffs/{{handoff}}", show_handoff, wire_tasks.HandoffDetail),
     ]

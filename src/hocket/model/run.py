@@ -1,4 +1,4 @@
-"""Runs: ``Run = fold(events)``."""
+"""Events, the append-only record, and runs: ``Run = fold(events)``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hocket.model.event import Event
-
 _TOO_MUCH = 1e15
 RESULT_LIMIT = 64 * 1024
 """Bytes of the final message that a result keeps, and of a line that an event keeps."""
+
+
+class Event(Struct, frozen=True):
+    """One thing that happened. ``seq`` orders everything in one store."""
+
+    seq: int
+    ts: float
+    run: str
+    root: str
+    type: str
+    data: Mapping[str, Any]
 
 
 class Status(StrEnum):
@@ -149,30 +158,9 @@ _Change = Callable[[Run, Event], Run]
 
 
 def _created(event: Event) -> Run:
-    data = event.data
-    return Run(
-        id=event.run,
-        number=data["number"],
-        kind=Kind(data["kind"]),
-        agent=data["agent"],
-        provider=data.get("provider"),
-        parent=data.get("parent"),
-        root=event.root,
-        depth=data["depth"],
-        cwd=data["cwd"],
-        created_at=event.ts,
-        task=data.get("task"),
-        handoff=data.get("handoff"),
-        step=data.get("step"),
-        stage=data.get("stage"),
-        iteration=data.get("iteration"),
-        resumed_from=data.get("resumed_from"),
-        source=data.get("source"),
-        definition=data.get("definition"),
-        budget_usd=data.get("budget_usd"),
-        budget_tokens=data.get("budget_tokens"),
-        idle_timeout=data.get("idle_timeout"),
-    )
+    recorded = {name: event.data[name] for name in Run.__struct_fields__ if name in event.data and name != "steps"}
+    own = {"id": event.run, "root": event.root, "created_at": event.ts, "kind": Kind(event.data["kind"])}
+    return Run(**{"provider": None, "parent": None} | recorded | own)
 
 
 def _started(run: Run, event: Event) -> Run:
@@ -220,8 +208,7 @@ def _marker(run: Run, event: Event) -> Run:
 
 
 def _usage(run: Run, event: Event) -> Run:
-    data = event.data
-    return replace(run, **_used(data))
+    return replace(run, **_used(event.data))
 
 
 def _used(data: Mapping[str, Any]) -> dict[str, Any]:
