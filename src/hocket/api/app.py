@@ -15,9 +15,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from hocket.api import catalog, inbox, mcp, openapi, run_filters, stream, tasks, wire
-from hocket.api.guard import caller_of
+from hocket.api.guard import caller_of, engine_of, reaches, require_operator, run_named
 from hocket.api.routing import Header, Key, Operation, Query, get, post, routes
-from hocket.api.scope import engine_of, reaches, require_operator, run_named
 from hocket.engine import Engine
 from hocket.errors import Conflict, Forbidden, HocketError, NotFound, UsageError
 from hocket.keeper import files

@@ -16,9 +16,8 @@ from starlette.responses import Response
 
 from hocket import config
 from hocket.api import wire
-from hocket.api.guard import caller_of
+from hocket.api.guard import caller_of, engine_of
 from hocket.api.routing import Operation, get
-from hocket.api.scope import engine_of
 from hocket.catalog.entries import Catalog
 from hocket.catalog.report import find
 from hocket.catalog.routing_table import routing_table

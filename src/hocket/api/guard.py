@@ -1,4 +1,4 @@
-"""Authentication and request checks, in one place for all connections, before any handler runs.
+"""Authentication and request checks, in one place for all connections, and what a caller may access.
 
 The unix socket is protected by its file mode. The TCP port is reachable from every web page in the user's browser, so
 Host, Origin and Sec-Fetch-Site are checked before the token.
@@ -12,11 +12,13 @@ from collections.abc import Callable
 from typing import cast
 
 from msgspec import Struct
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.api import wire
 from hocket.api.routing import MAX_KEY
+from hocket.engine import Engine
 from hocket.errors import Forbidden, HocketError, TooLarge, Unauthorized, WrongMediaType
 from hocket.model import Run
 
@@ -170,6 +172,32 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: HocketError
     await response(scope, receive, send)
 
 
+# --- For handlers -------------------------------------------------------------------------------------------
+
+
 def caller_of(scope: Scope) -> Principal:
     """Return the sender of a request, as the guard has authenticated it."""
     return cast(Principal, scope["state"]["caller"])
+
+
+def engine_of(request: Request) -> Engine:
+    return cast(Engine, request.app.state.engine)
+
+
+def run_named(request: Request, ref: str) -> Run:
+    """Return the named run. A run may only access itself and its descendants."""
+    engine = engine_of(request)
+    run = engine.find(ref)
+    if not reaches(engine, caller_of(request.scope).run, run):
+        raise Forbidden("a run can access only itself and its descendants")
+    return run
+
+
+def reaches(engine: Engine, mine: Run | None, run: Run) -> bool:
+    """True if the caller, a run or the operator (None), may access a run."""
+    return mine is None or any(one.id == mine.id for one in engine.above(run))
+
+
+def require_operator(request: Request, action: str) -> None:
+    if caller_of(request.scope).run is not None:
+        raise Forbidden(f"only the operator can {action}")

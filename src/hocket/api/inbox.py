@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from hocket.api import wire
-from hocket.api.guard import caller_of
+from hocket.api.guard import caller_of, engine_of, reaches, run_named
 from hocket.api.routing import Key, Operation, get, post
-from hocket.api.scope import engine_of, reaches, run_named
 from hocket.api.stream import EVENTS, HEARTBEAT, event_stream
 from hocket.engine import Engine
 from hocket.errors import Forbidden

@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,7 +25,6 @@ from hocket.api.stream import EVENTS
 from hocket.client import check_names
 from hocket.engine import Engine
 from hocket.errors import HocketError, from_wire
-from hocket.input_limits import whole
 from hocket.mcp import protocol
 from hocket.mcp.calls import CallContext, EventStep, ProgressStep, RequestStep, ToolRun, stream_ended
 from hocket.mcp.protocol import Message, ProtocolError, ToolCall
@@ -63,18 +62,30 @@ async def take(request: Request) -> Response:
         message = protocol.read(await request.body())
         _check_headers(request.headers, message)
     except ProtocolError as error:
-        return _reply(protocol.failure(_id(message), error), stateless)
+        return _reply(protocol.failure(protocol.id_of(message), error), stateless)
     found = protocol.respond(message)
     if not isinstance(found, ToolCall):
         return _reply(found, stateless)
-    if found.token is not None and EVENTS in request.headers.get("accept", ""):
-        return StreamingResponse(_streamed(request, found), media_type=EVENTS, headers={"Cache-Control": "no-store"})
-    return _reply(await _last_message(request, found))
+    wants_progress = found.token is not None and EVENTS in request.headers.get("accept", "")
+    caller, key = caller_of(request.scope), request.headers.get("idempotency-key")
+    longest = float("inf") if wants_progress else SILENT_WAIT
+    context = CallContext(
+        run=caller.run.id if caller.run else None,
+        task=caller.run.task if caller.run else None,
+        default_wait=min(DEFAULT_WAIT, longest),
+        max_wait=longest,
+        key=hashlib.sha256(f"{key}\0{found.name}\0{found.id}".encode()).hexdigest() if key else None,
+    )
+    messages = _call_messages(request.app, caller, found, context)
+    if wants_progress:
+        return StreamingResponse(_streamed(messages), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+    return _reply([message async for message in messages][-1])
 
 
-def _id(message: Any) -> Any:
-    id = whole(message.get("id")) if isinstance(message, dict) else None
-    return id if isinstance(id, int | str) and not isinstance(id, bool) else None
+async def _streamed(messages: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    """Progress, and finally the response. A client that disconnects ends the wait, and none of the work."""
+    async for message in messages:
+        yield f"event: message\ndata: {json.dumps(message)}\n\n".encode()
 
 
 def _reply(message: Message | None, stateless: bool = False) -> Response:
@@ -128,29 +139,6 @@ def _decoded(value: str | None) -> str | None:
 # --- Calls --------------------------------------------------------------------------------------------------
 
 
-async def _streamed(request: Request, call: ToolCall) -> AsyncIterator[bytes]:
-    """Progress, and finally the response. A client that disconnects ends the wait, and none of the work."""
-    async for message in _messages(request, call, DEFAULT_WAIT, float("inf")):
-        yield f"event: message\ndata: {json.dumps(message)}\n\n".encode()
-
-
-async def _last_message(request: Request, call: ToolCall) -> Message | None:
-    """The response to a call, for a client that gets no progress."""
-    response: Message | None = None
-    async for message in _messages(request, call, SILENT_WAIT, SILENT_WAIT):
-        response = message
-    return response
-
-
-async def _messages(request: Request, call: ToolCall, default_wait: float, max_wait: float) -> AsyncIterator[Message]:
-    caller = caller_of(request.scope)
-    run, task = (caller.run.id, caller.run.task) if caller.run else (None, None)
-    key = _key(request.headers.get("idempotency-key"), call)
-    context = CallContext(run, task, default_wait=default_wait, max_wait=max_wait, key=key)
-    async for message in _call_messages(request.app, caller, call, context):
-        yield message
-
-
 async def _call_messages(
     app: Starlette, caller: Principal, call: ToolCall, context: CallContext
 ) -> AsyncIterator[Message]:
@@ -170,7 +158,7 @@ async def _call_messages(
                     value = await _request(app, caller, step)
                 else:
                     events = events or _followed(app.state.engine, step)
-                    value = await _next_event(events)
+                    value = await anext(events)
             except HocketError as error:
                 tool.fail(error)
             else:
@@ -180,13 +168,6 @@ async def _call_messages(
     except Exception:  # the client waits for a response
         log.exception("the call of %s failed", call.name)
         yield protocol.failure(call.id, ProtocolError(protocol.INTERNAL, "Internal error: see the log of the server"))
-
-
-async def _next_event(events: AsyncIterator[dict[str, Any] | None]) -> dict[str, Any] | None:
-    try:
-        return await anext(events)
-    except StopAsyncIteration:
-        raise stream_ended() from None
 
 
 def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Message]]:
@@ -203,11 +184,6 @@ def in_stream(app: Starlette) -> Callable[[Run, ToolCall, str], Awaitable[Messag
     return perform
 
 
-def _key(given: str | None, call: ToolCall) -> str | None:
-    """The idempotency key of a call, made of the key of its request."""
-    return hashlib.sha256(f"{given}\0{call.name}\0{call.id}".encode()).hexdigest() if given else None
-
-
 async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, Any] | None]:
     """The events of a run, with None when there is none for a while. The steps have requested the run before."""
     async for lines in engine.follow(engine.find(step.run), step.after, heartbeat=TICK_SECONDS):
@@ -215,6 +191,7 @@ async def _followed(engine: Engine, step: EventStep) -> AsyncIterator[dict[str, 
             yield msgspec.json.decode(line.text)
         if not lines:
             yield None
+    raise stream_ended()
 
 
 async def _request(app: Starlette, caller: Principal, step: RequestStep) -> dict[str, Any]:
@@ -237,32 +214,18 @@ async def _request(app: Starlette, caller: Principal, step: RequestStep) -> dict
         "headers": headers,
         "state": {"caller": caller},
     }
-    exchange = _InternalExchange(body)
-    await app(scope, exchange.receive, exchange.send)
-    return exchange.content()
+    responded: list[Mapping[str, Any]] = []
+    requested: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": body, "more_body": False}])
 
+    async def receive() -> dict[str, Any]:
+        return next(requested, {"type": "http.disconnect"})
 
-class _InternalExchange:
-    """A request that stays inside the process, and its response."""
+    async def send(message: Mapping[str, Any]) -> None:
+        responded.append(message)
 
-    def __init__(self, body: bytes) -> None:
-        self._body: bytes | None = body
-        self._status = 500
-        self._pieces: list[bytes] = []
-
-    async def receive(self) -> dict[str, Any]:
-        if self._body is None:
-            return {"type": "http.disconnect"}
-        body, self._body = self._body, None
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(self, message: Mapping[str, Any]) -> None:
-        self._status = message.get("status", self._status)
-        self._pieces.append(message.get("body", b""))
-
-    def content(self) -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(b"".join(self._pieces))
-        if self._status < 400:
-            return found
-        error = found["error"]
-        raise from_wire(error["code"], error["message"], error["hint"])
+    await app(scope, receive, send)
+    found: dict[str, Any] = msgspec.json.decode(b"".join(message.get("body", b"") for message in responded))
+    if responded[0]["status"] < 400:
+        return found
+    error = found["error"]
+    raise from_wire(error["code"], error["message"], error["hint"])

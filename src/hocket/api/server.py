@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from msgspec import Struct
 from starlette.types import ASGIApp
 
 from hocket import __version__, config
@@ -49,19 +48,6 @@ RESERVE_CHECK_EVERY = 5.0
 log = logging.getLogger("hocket")
 
 
-class Address(Struct, frozen=True):
-    """Where a server listens."""
-
-    host: str
-    port: int
-    socket: str
-
-    @property
-    def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
-
-
 def serve(home: Path, lock: int, port: int | None, host: str, allow_remote: bool) -> int:
     """Run a server in the foreground until it is stopped; the caller holds the lock of its home."""
     if host not in LOOPBACK and not allow_remote:
@@ -88,17 +74,13 @@ def _seed(home: Path) -> None:
 
 async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     settings = load(str(home), str(home)).limits
-    limits = Limits(
-        settings.depth,
-        settings.children,
-        settings.leaves,
-        settings.min_free_mb * 1024**2,
-        settings.estimate_usd_per_mtok,
-    )
+    room, price = settings.min_free_mb * 1024**2, settings.estimate_usd_per_mtok
+    limits = Limits(settings.depth, settings.children, settings.leaves, room, price)
     token, secret = secret_of(home, TOKEN), secret_of(home, SECRET).encode()
     unix_path = config.socket_path(str(home))
     tcp = _bind_tcp(home, host, config.requested_port() if port is None else port)
-    address = Address(host, tcp.getsockname()[1], unix_path)
+    bound_port = tcp.getsockname()[1]
+    url = f"http://[{host}]:{bound_port}" if ":" in host else f"http://{host}:{bound_port}"
     reserve = Reserve(home)
     store = open_store(home / DATABASE, make_room=reserve.make_room)
     unix = _bind_unix(unix_path)  # before there are threads, because it changes the umask
@@ -107,12 +89,12 @@ async def _serve(home: Path, lock: int, port: int | None, host: str) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    app = build(engine, _health(home, address, engine), stopping.set)
+    app = build(engine, _health(home, unix_path, url, engine), stopping.set)
     engine.stream_mcp.open(in_stream(app))
-    tcp_access = tcp_policy(address.port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
-    describe_holder(lock, socket=unix_path, url=address.url)
+    tcp_access = tcp_policy(bound_port, token, *([] if host in LOOPBACK else [host, socket.gethostname().lower()]))
+    describe_holder(lock, socket=unix_path, url=url)
     listeners = [(unix, AccessPolicy(None, token)), (tcp, tcp_access)]
-    log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, address.url)
+    log.info("hocket %s serves %s on %s and %s", __version__, home, unix_path, url)
     watching = [asyncio.create_task(_stop_with(home, lock, stopping)), asyncio.create_task(_keep_reserve(reserve))]
     await _settle(engine)
     await _listen(app, listeners, engine, stopping)
@@ -198,7 +180,7 @@ class _Http(uvicorn.Server):
             await asyncio.sleep(1.0)
 
 
-def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[str, Any]]:
+def _health(home: Path, unix_path: str, url: str, engine: Engine) -> Callable[[], dict[str, Any]]:
     began = time.time()
 
     def health() -> dict[str, Any]:
@@ -207,8 +189,8 @@ def _health(home: Path, address: Address, engine: Engine) -> Callable[[], dict[s
             "pid": os.getpid(),
             "runs_live": engine.count,
             "home": str(home),
-            "socket": address.socket,
-            "url": address.url,
+            "socket": unix_path,
+            "url": url,
             "token_file": str(home / TOKEN),
             "started_at": began,
             "environment": config.program_places(),

@@ -13,7 +13,6 @@ from hocket.engine import Engine
 from hocket.errors import HocketError
 from hocket.model import Run
 from hocket.sessions.output_lines import read_at
-from hocket.store import EventLine
 
 HEARTBEAT = 15.0
 EVENTS = "text/event-stream"
@@ -50,19 +49,14 @@ async def events(engine: Engine, run: Run, after: int, follow: bool) -> AsyncIte
             yield b": still here\n\n"
 
 
-def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
+async def output(engine: Engine, run: Run, path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
     """Yield the content of an output file from ``offset``; with ``follow`` until the run has ended."""
     news = engine.follow(run, engine.read.last_seq(), wait=follow, heartbeat=HEARTBEAT)
-    return _output(news, path, offset, follow)
-
-
-async def _output(news: AsyncIterator[list[EventLine]], path: Path, offset: int, follow: bool) -> AsyncIterator[bytes]:
-    open_ = True
-    while open_:
+    is_ended = False
+    while True:
         while chunk := read_at(path, offset, CHUNK):
             offset += len(chunk)
             yield chunk
-        open_ = follow and await anext(news, None) is not None
-    while chunk := read_at(path, offset, CHUNK):
-        offset += len(chunk)
-        yield chunk
+        if is_ended:
+            return
+        is_ended = not follow or await anext(news, None) is None

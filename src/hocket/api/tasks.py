@@ -12,9 +12,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from hocket.api import wire, wire_tasks
-from hocket.api.guard import caller_of
+from hocket.api.guard import caller_of, require_operator
 from hocket.api.routing import Key, Operation, delete, get, post, put
-from hocket.api.scope import require_operator
 from hocket.errors import NotFound
 from hocket.model import Event, Run
 from hocket.model.task import Handoff, Task, TaskStatus

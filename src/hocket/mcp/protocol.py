@@ -29,9 +29,7 @@ MAX_MESSAGE = 16 * 1024 * 1024
 
 _META = "io.modelcontextprotocol/"
 VERSION_KEY, CAPABILITIES_KEY, SERVER_KEY = (
-    f"{_META}protocolVersion",
-    f"{_META}clientCapabilities",
-    f"{_META}serverInfo",
+    f"{_META}{key}" for key in ("protocolVersion", "clientCapabilities", "serverInfo")
 )
 FACTS_KEY = "hocket"
 _SERVER = {"name": "hocket", "title": "Hocket", "version": __version__}
@@ -80,14 +78,20 @@ def read(raw: bytes) -> Any:
         raise ProtocolError(PARSE_ERROR, "Parse error: not JSON in UTF-8") from None
 
 
+def id_of(value: Any, name: str = "id") -> int | str | None:
+    """The integer or string of this name; None if there is none."""
+    id = whole(value.get(name)) if isinstance(value, dict) else None
+    return id if isinstance(id, int | str) and not isinstance(id, bool) else None
+
+
 def respond(message: Any) -> Message | ToolCall | None:
     """The response to a message, or the call that it asks for. None for a notification, which has no response."""
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
         return failure(None, ProtocolError(INVALID_REQUEST, "Invalid request: not a JSON-RPC 2.0 message"))
     if "id" not in message or ("method" not in message and ("result" in message or "error" in message)):
         return None
-    id = whole(message["id"])
-    if isinstance(id, bool) or not isinstance(id, int | str):
+    id = id_of(message)
+    if id is None:
         return failure(None, ProtocolError(INVALID_REQUEST, "Invalid request: id must be a string or an integer"))
     try:
         return _respond(id, message.get("method"), message.get("params"))
@@ -143,11 +147,8 @@ def _result(method: str, params: dict[str, Any], stateless: bool) -> dict[str, A
         return {"supportedVersions": list(VERSIONS), **about, **_CACHEABLE}
     if method == "initialize" and not stateless:
         wanted = params.get("protocolVersion")
-        return {
-            "protocolVersion": wanted if wanted in HANDSHAKES else HANDSHAKES[-1],
-            "serverInfo": _SERVER,
-            **about,
-        }
+        version = wanted if wanted in HANDSHAKES else HANDSHAKES[-1]
+        return {"protocolVersion": version, "serverInfo": _SERVER, **about}
     raise ProtocolError(METHOD_NOT_FOUND, f"Method not found: {method[:80]}")
 
 
@@ -158,18 +159,14 @@ def _tool_call(id: Any, params: dict[str, Any], meta: dict[str, Any], stateless:
         raise ProtocolError(INVALID_PARAMS, "Invalid params: name must be a string and arguments an object")
     if name not in TOOLS:
         raise ProtocolError(INVALID_PARAMS, f"Unknown tool: {name[:80]}")
-    token = whole(meta.get("progressToken"))
-    usable = isinstance(token, int | str) and not isinstance(token, bool)
-    return ToolCall(id, name, arguments, token if usable else None, stateless)
+    return ToolCall(id, name, arguments, id_of(meta, "progressToken"), stateless)
 
 
 def cancelled(message: Any) -> Any:
     """The id of the request that a message cancels; None for every other message."""
     if not isinstance(message, dict) or message.get("method") != "notifications/cancelled" or "id" in message:
         return None
-    params = message.get("params")
-    id = whole(params.get("requestId")) if isinstance(params, dict) else None
-    return id if isinstance(id, int | str) and not isinstance(id, bool) else None
+    return id_of(message.get("params"), "requestId")
 
 
 # --- Responses ----------------------------------------------------------------------------------------------
