@@ -29,7 +29,7 @@ from hocket.input_limits import NOT_TEXT, odd_text, whole
 Handler = Callable[..., Awaitable[Response]]
 
 
-class Source(Struct, frozen=True):
+class ArgumentSource(Struct, frozen=True):
     """Where an argument is read from, and its name there; without one from the query, by its own name."""
 
     place: str
@@ -37,8 +37,8 @@ class Source(Struct, frozen=True):
     name: str
 
 
-Query = partial(Source, "query")
-Header = partial(Source, "header")
+Query = partial(ArgumentSource, "query")
+Header = partial(ArgumentSource, "header")
 MAX_KEY = 200
 Key = Annotated[Annotated[str, Meta(min_length=1, max_length=MAX_KEY)] | None, Header("Idempotency-Key")]
 
@@ -104,7 +104,7 @@ class Parameter(Struct, frozen=True):
     """A value in the path, the query or a header."""
 
     argument: str
-    source: Source
+    source: ArgumentSource
     type: Any
     default: Any
 
@@ -163,11 +163,11 @@ def handler_inputs(operation: Operation) -> tuple[list[Parameter], RequestBody |
         if name == "body":
             body = RequestBody(hint, default is None)
         elif f"{{{name}}}" in operation.path:
-            parameters.append(Parameter(name, Source("path", name), hint, None))
+            parameters.append(Parameter(name, ArgumentSource("path", name), hint, None))
         elif default is inspect.Parameter.empty:
             raise TypeError(f"{name} of {operation.path} needs a default")
         else:
-            marks = (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, Source))
+            marks = (mark for mark in getattr(hint, "__metadata__", ()) if isinstance(mark, ArgumentSource))
             parameters.append(Parameter(name, next(marks, Query(name)), hint, default))
     return parameters, body
 
