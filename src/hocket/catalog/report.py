@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from hocket.catalog.configs import is_default_config
 from hocket.catalog.entries import (
@@ -17,12 +17,10 @@ from hocket.catalog.entries import (
     SOURCES,
     Catalog,
     Entry,
-    Problem,
-    SearchedPlace,
 )
 from hocket.catalog.programs import did_you_mean
 from hocket.catalog.routing_table import CLI_LOADS, problem_row
-from hocket.config.settings import DEFAULT_PERMISSION_MODE, AgentConfig, Config, approve_command
+from hocket.config.settings import DEFAULT_PERMISSION_MODE, Config, approve_command
 from hocket.errors import AgentNotFound
 from hocket.providers.defining import DEFINITIONS
 from hocket.providers.definition_files import DUPLICATE, HIDDEN, REFUSED, SKIPPED
@@ -51,26 +49,17 @@ def count(number: int, noun: str) -> str:
 
 def summary(table: Table) -> str:
     """``5 agents: 3 global, 2 project-local, no conflicts``."""
-    agents = list(table["by_name"].values())
-    locations = [agent["location"] for agent in agents]
-    parts = [f"{number} {word}" for word in _in_order(locations) if (number := locations.count(word))]
-    parts += _conflicts(table, locations)
-    problems = len(table["problems"])
-    parts += [count(problems, "problem")] if problems else []
-    head = count(len(agents), "agent") if agents else "no agents"
+    locations = [agent["location"] for agent in table["by_name"].values()]
+    in_order = [*DOCUMENTED, *sorted(set(locations) - set(DOCUMENTED))]
+    parts = [f"{locations.count(location)} {location}" for location in in_order if location in locations]
+    if table["overrides"]:
+        parts.append(count(len(table["overrides"]), "override"))
+    elif all(location in locations for location in DOCUMENTED):
+        parts.append("no conflicts")
+    if table["problems"]:
+        parts.append(count(len(table["problems"]), "problem"))
+    head = count(len(locations), "agent") if locations else "no agents"
     return f"{head}: {', '.join(parts)}" if parts else head
-
-
-def _in_order(locations: Sequence[str]) -> list[str]:
-    """Return the two documented locations first."""
-    return [*DOCUMENTED, *sorted(set(locations) - set(DOCUMENTED))]
-
-
-def _conflicts(table: Table, locations: Sequence[str]) -> list[str]:
-    overrides = len(table["overrides"])
-    if overrides:
-        return [count(overrides, "override")]
-    return ["no conflicts"] if all(location in locations for location in DOCUMENTED) else []
 
 
 def missing_global_folder(table: Table) -> str | None:
@@ -102,25 +91,27 @@ def dropped(problems: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def trace(table: Table, shown: Shown = str) -> list[str]:
     """Return the steps of discovery."""
+    lines: list[str] = []
+    for location in DOCUMENTED:
+        places = _places(table, location)
+        where = ", then ".join(shown(place["path"]) for place in places) or "no folder, because HOME is not set"
+        found = sum(place["found"] for place in places)
+        state = "is empty" if any(place["exists"] for place in places) else "does not exist"
+        why_none = f" (the folder {state})" if places and not found else ""
+        lines += [f"Starting {location} discovery: {where}", f"Found {_agents(found, location)}{why_none}"]
+    for place in table["places"]:
+        if place["source"] not in DOCUMENTED:
+            missing = "" if place["exists"] else " does not exist"
+            lines.append(f"Found {_agents(place['found'], place['source'])}: {shown(place['path'])}{missing}")
+    overridden = ", ".join(override["name"] for override in table["overrides"])
     return [
-        *(line for location in DOCUMENTED for line in _looked(table, location, shown)),
-        *(_looked_beside(place, shown) for place in table["places"] if place["source"] not in DOCUMENTED),
+        *lines,
         "Merging: project-local agents override global ones of the same name",
-        f"Total agents after merge: {table['total_count']}{_more(table)}",
-        _overridden(table),
+        f"Total agents after merge: {_total(table)}",
+        f"Overrides detected: {overridden}" if overridden else "No overrides detected",
         *([f"{count(len(table['problems']), 'problem')} found"] if table["problems"] else []),
         "Building the routing table by name, tag and location",
         "Discovery complete",
-    ]
-
-
-def _looked(table: Table, location: str, shown: Shown) -> list[str]:
-    places = _places(table, location)
-    where = ", then ".join(shown(place["path"]) for place in places) or "no folder, because HOME is not set"
-    found = sum(place["found"] for place in places)
-    return [
-        f"Starting {location} discovery: {where}",
-        f"Found {_agents(found, location)}{'' if found else _empty(places)}",
     ]
 
 
@@ -128,25 +119,10 @@ def _agents(found: int, location: str) -> str:
     return count(found, f"{location} agent") if found else f"no {location} agents"
 
 
-def _empty(places: Sequence[Mapping[str, Any]]) -> str:
-    if not places:
-        return ""
-    return " (the folder is empty)" if any(place["exists"] for place in places) else " (the folder does not exist)"
-
-
-def _looked_beside(place: Mapping[str, Any], shown: Shown) -> str:
-    missing = "" if place["exists"] else " does not exist"
-    return f"Found {_agents(place['found'], place['source'])}: {shown(place['path'])}{missing}"
-
-
-def _more(table: Table) -> str:
-    others = len(table["by_name"]) - int(table["total_count"])
-    return f" (and {others} from other sources)" if others else ""
-
-
-def _overridden(table: Table) -> str:
-    names = ", ".join(override["name"] for override in table["overrides"])
-    return f"Overrides detected: {names}" if names else "No overrides detected"
+def _total(table: Table) -> str:
+    total = int(table["total_count"])
+    others = len(table["by_name"]) - total
+    return f"{total} (and {others} from other sources)" if others else str(total)
 
 
 # --- The report ---------------------------------------------------------------------------------------------
@@ -154,53 +130,41 @@ def _overridden(table: Table) -> str:
 
 def markdown(table: Table, shown: Shown = str) -> str:
     """Return the catalog as a Markdown document."""
-    further = [location for location in LOCATIONS.values() if location not in DOCUMENTED]
+    names: dict[str, list[str]] = {location: [] for location in LOCATIONS.values()}
+    for name, agent in table["by_name"].items():
+        names[agent["location"]].append(name)
+    overrides, problems = table["overrides"], table["problems"]
+    override_lines = [_override_line(override, shown) for override in overrides]
+    problem_lines = [f"- `{at(problem, shown)}`: {problem['reason']}{loaded_note(problem)}" for problem in problems]
+    further = [location for location in names if location not in DOCUMENTED and names[location]]
     sections = [
-        f"# Agent discovery report\n\n**Total agents:** {table['total_count']}{_more(table)}",
-        *(_section(table, location, shown) for location in DOCUMENTED),
-        _overrides_section(table, shown),
-        *(_section(table, location, shown) for location in further if _names(table, location)),
-        _problems_section(table, shown),
+        f"# Agent discovery report\n\n**Total agents:** {_total(table)}",
+        *(_agents_section(table, location, names[location], shown) for location in DOCUMENTED),
+        _section("Overrides (project-local before global)", len(overrides), "override", "\n".join(override_lines)),
+        *(_agents_section(table, location, names[location], shown) for location in further),
+        _section("Problems", len(problems), "problem", "\n".join(problem_lines)),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def _section(table: Table, location: str, shown: Shown) -> str:
+def _section(title: str, number: int, noun: str, content: str) -> str:
+    return f"## {title}\n\n{count(number, noun)}\n\n{content or 'None'}"
+
+
+def _agents_section(table: Table, location: str, names: Sequence[str], shown: Shown) -> str:
     folders = ", ".join(f"`{shown(place['path'])}`" for place in _places(table, location))
     title = f"{location.capitalize()} agents{f' ({folders})' if folders else ''}"
-    return f"## {title}\n\n{_listed(_names(table, location), 'agent')}"
+    return _section(title, len(names), "agent", ", ".join(names))
 
 
-def _names(table: Table, location: str) -> list[str]:
-    return [name for name, agent in table["by_name"].items() if agent["location"] == location]
-
-
-def _listed(names: Sequence[str], noun: str) -> str:
-    return f"{count(len(names), noun)}\n\n{', '.join(names) or 'None'}"
-
-
-def _overrides_section(table: Table, shown: Shown) -> str:
-    overrides = table["overrides"]
-    lines = [
+def _override_line(override: Mapping[str, Any], shown: Shown) -> str:
+    project, hidden = override.get("project_version"), override.get("global_version")
+    versions = f"\n  - Versions: project {project}, global {hidden}" if project != hidden else ""
+    return (
         f"- **{override['name']}**\n"
         f"  - Project: `{shown(override['project_path'])}`\n"
-        f"  - Global: `{shown(override['global_path'])}`{_newer(override)}"
-        for override in overrides
-    ]
-    told = "\n".join(lines) or "None"
-    return f"## Overrides (project-local before global)\n\n{count(len(overrides), 'override')}\n\n{told}"
-
-
-def _newer(override: Mapping[str, Any]) -> str:
-    ours, theirs = override.get("project_version"), override.get("global_version")
-    return f"\n  - Versions: project {ours}, global {theirs}" if ours != theirs else ""
-
-
-def _problems_section(table: Table, shown: Shown) -> str:
-    problems = table["problems"]
-    lines = [f"- `{at(problem, shown)}`: {problem['reason']}{loaded_note(problem)}" for problem in problems]
-    told = "\n".join(lines) or "None"
-    return f"## Problems\n\n{count(len(problems), 'problem')}\n\n{told}"
+        f"  - Global: `{shown(override['global_path'])}`{versions}"
+    )
 
 
 def at(problem: Mapping[str, Any], shown: Shown = str) -> str:
@@ -267,124 +231,115 @@ def trust_line(agent: Mapping[str, Any]) -> str | None:
 # --- Why ----------------------------------------------------------------------------------------------------
 
 
-class Candidate(NamedTuple):
-    """One place that was searched for a name, and the result."""
-
-    verdict: str
-    source: str
-    path: str
-    line: int | None = None
-    reason: str | None = None
-
-
-class PropertyOrigin(NamedTuple):
-    """One property of an agent: its value, and where it is set."""
-
-    field: str
-    value: Any
-    origin: str
-    """``file``, ``configuration`` or ``default``."""
-    path: str | None = None
-    line: int | None = None
-    instead_of: Any = None
-    """The definition's value that the configuration replaces."""
-
-
 def why(catalog: Catalog, table: Table, name: str, config: Config) -> dict[str, Any]:
     """Return why this agent won: candidates, properties, what it hides, whether it needs approval."""
     agent = table["by_name"][name]
-    kept = ("name", "address", "location", "source", "path", "shadows", "needs_trust")
+    copied = ("name", "address", "location", "source", "path", "shadows", "needs_trust")
     return {
-        **{key: agent[key] for key in kept},
-        "candidates": [candidate._asdict() for candidate in candidates(catalog, name)],
-        "fields": [said._asdict() for said in fields(catalog.ranked[name][0], agent, config)],
+        **{key: agent[key] for key in copied},
+        "candidates": list(candidates(catalog, name)),
+        "fields": fields(catalog.ranked[name][0], agent, config),
         "note": note(agent),
         "trust": trust_line(agent),
     }
 
 
-def candidates(catalog: Catalog, name: str) -> list[Candidate]:
-    """Return every place with what it has under a name, highest precedence first."""
+def candidates(catalog: Catalog, name: str) -> Iterator[dict[str, Any]]:
+    """Yield every place with what it has under a name, highest precedence first."""
     entries = catalog.ranked[name]
-    found: list[Candidate] = []
+    paths = [entry.path for entry in entries]
+    # Unused files that probably have this name.
+    unused = [
+        problem
+        for problem in catalog.problems
+        if problem.kind in UNSEEN
+        and problem.path not in paths
+        and (
+            stem(problem.path) == name or (problem.kind == DUPLICATE and any(path in problem.reason for path in paths))
+        )
+    ]
     for source in SOURCES:
-        places = [place for place in catalog.places if place.source == source]
-        own = [entry for entry in entries if entry.source == source]
-        for place in places:
-            found += _at_place(place, own, entries[0], _problems_of(catalog, place, name, entries))
-        strays = [entry for entry in own if not any(_is_in(entry.path, place.path) for place in places)]
-        found += [_candidate(entry, entries[0]) for entry in strays]
-    return found
-
-
-def _at_place(
-    place: SearchedPlace, own: Sequence[Entry], winner: Entry, problems: Sequence[Problem]
-) -> Iterator[Candidate]:
-    here = [entry for entry in own if _is_in(entry.path, place.path)]
-    yield from (_candidate(entry, winner) for entry in here)
-    source = LOCATIONS[place.source]
-    yield from (Candidate(LEFT_OUT, source, one.path, one.line, one.reason) for one in problems)
-    if not here and not problems:
-        yield Candidate(NOTHING_HERE if place.exists else ABSENT, source, place.path)
+        unplaced = [entry for entry in entries if entry.source == source]
+        for place in catalog.places:
+            if place.source != source:
+                continue
+            here = [entry for entry in unplaced if _is_in(entry.path, place.path)]
+            unplaced = [entry for entry in unplaced if entry not in here]
+            left_out = [problem for problem in unused if _is_in(problem.path, place.path)]
+            yield from (_candidate(entry, entries[0]) for entry in here)
+            for one in left_out:
+                yield _candidate_row(LEFT_OUT, source, one.path, one.line, one.reason)
+            if not here and not left_out:
+                yield _candidate_row(NOTHING_HERE if place.exists else ABSENT, source, place.path)
+        yield from (_candidate(entry, entries[0]) for entry in unplaced)
 
 
 def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _candidate(entry: Entry, winner: Entry) -> Candidate:
-    line = entry.lines.get("name")
+def _candidate(entry: Entry, winner: Entry) -> dict[str, Any]:
     if entry is winner:
-        return Candidate(USED, LOCATIONS[entry.source], entry.path, line)
-    return Candidate(SHADOWED, LOCATIONS[entry.source], entry.path, line, _beaten(entry, winner))
-
-
-def _beaten(entry: Entry, winner: Entry) -> str:
+        return _candidate_row(USED, entry.source, entry.path, entry.lines.get("name"))
+    reason = f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
     if entry.source == winner.source:
-        return "a nearer one has the same name"
-    return f"{LOCATIONS[winner.source]} comes before {LOCATIONS[entry.source]}"
+        reason = "a nearer one has the same name"
+    return _candidate_row(SHADOWED, entry.source, entry.path, entry.lines.get("name"), reason)
 
 
-def _problems_of(catalog: Catalog, place: SearchedPlace, name: str, entries: Sequence[Entry]) -> list[Problem]:
-    """Return the unused files below a place that probably have this name."""
-    paths = [entry.path for entry in entries]
-    return [
-        problem
-        for problem in catalog.problems
-        if problem.kind in UNSEEN
-        and problem.path not in paths
-        and _is_in(problem.path, place.path)
-        and (stem(problem.path) == name or _is_second(problem, paths))
-    ]
-
-
-def _is_second(problem: Problem, paths: Sequence[str]) -> bool:
-    return problem.kind == DUPLICATE and any(path in problem.reason for path in paths)
+def _candidate_row(
+    verdict: str, source: str, path: str, line: int | None = None, reason: str | None = None
+) -> dict[str, Any]:
+    return {"verdict": verdict, "source": LOCATIONS[source], "path": path, "line": line, "reason": reason}
 
 
 # --- Properties ---------------------------------------------------------------------------------------------
 
 _VERSION = "1.0.0"
 _FIRST = ("name", "description", "version", "model", "permission_mode", "tools", "allowed_tools", "prompt", "args")
-_ALIAS_FIELDS = {
-    "model": "model",
-    "permission_mode": "permission_mode",
-    "allowed_tools": "allowed_tools",
-    "args": "args",
-    "prompt": "default_prompt",
-    "prompt_file": "default_prompt_file",
-}
+_RENAMED = {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}
+"""Fields of an alias that are properties of another name."""
+_ALIAS_FIELDS = ("model", "permission_mode", "allowed_tools", "args", *_RENAMED)
 
 
-def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[PropertyOrigin]:
-    """Return each property of an agent with its origin: file and line, configuration, or default."""
-    said = {field: PropertyOrigin(field, value, "default") for field, value in _defaults(entry).items()}
-    said |= {one.field: one for one in _from_config(said, config)}
-    said |= {one.field: one for one in _from_file(entry, agent)}
+def fields(entry: Entry, agent: Mapping[str, Any], config: Config) -> list[dict[str, Any]]:
+    """Return each property of an agent with its origin: file and line, configuration, or default.
+
+    ``instead_of`` is the definition's value that the configuration replaces.
+    """
+    found: dict[str, dict[str, Any]] = {}
+
+    def add(
+        field: str, value: Any, origin: str, path: str | None = None, line: int | None = None, instead_of: Any = None
+    ) -> None:
+        found[field] = {"field": field, "value": value, "origin": origin, "path": path, "line": line}
+        found[field]["instead_of"] = instead_of
+
+    for field, value in _defaults(entry).items():
+        add(field, value, "default")
+    # The file of a configured default is known only if there is just one.
+    only_file = config.files[0] if len(config.files) == 1 else None
+    for field, value in (("model", config.default_model), ("permission_mode", config.default_permission_mode)):
+        if field in found and value != found[field]["value"]:
+            add(field, value, "configuration", only_file)
+    origin = "configuration" if entry.source == ALIAS else "file"
+    own = {"name": entry.name, "description": entry.description or None, "version": entry.version}
+    if entry.version == _VERSION and "version" not in entry.lines:
+        own["version"] = None
+    written = own | {key: value for key, value in agent["full_metadata"].items() if spelled(key) not in own}
+    for key, value in written.items():
+        if value is not None:
+            add(_RENAMED.get(spelled(key), spelled(key)), value, origin, entry.path, entry.lines.get(key))
+    add("instructions", None, origin, entry.target or entry.path)
     alias = config.agents.get(entry.name)
-    said |= {one.field: one for one in _from_alias(alias, said)} if alias else {}
-    order = [*_FIRST, *(field for field in said if field not in _FIRST)]
-    return [said[field] for field in order if field in said]
+    for attribute in _ALIAS_FIELDS if alias else ():
+        field, value = _RENAMED.get(attribute, attribute), getattr(alias, attribute)
+        if alias and value not in (None, ()):
+            before = found.get(field)
+            hidden = before["value"] if before and before["origin"] == "file" else None
+            add(field, list(value) if isinstance(value, tuple) else value, "configuration", alias.source, None, hidden)
+    order = [*_FIRST, *(field for field in found if field not in _FIRST)]
+    return [found[field] for field in order if field in found]
 
 
 def spelled(key: str) -> str:
@@ -397,40 +352,3 @@ def _defaults(entry: Entry) -> dict[str, Any]:
     if entry.source == ALIAS and DEFINITIONS.marker not in (entry.target or ""):
         return common  # possibly a plain program
     return {**common, "model": None, "permission_mode": DEFAULT_PERMISSION_MODE, "tools": None}
-
-
-def _from_config(defaults: Mapping[str, PropertyOrigin], config: Config) -> Iterator[PropertyOrigin]:
-    """Yield the configured defaults; their file is known only if there is just one."""
-    path = config.files[0] if len(config.files) == 1 else None
-    for field, value in (("model", config.default_model), ("permission_mode", config.default_permission_mode)):
-        if field in defaults and value != defaults[field].value:
-            yield PropertyOrigin(field, value, "configuration", path)
-
-
-def _from_file(entry: Entry, agent: Mapping[str, Any]) -> Iterator[PropertyOrigin]:
-    origin = "configuration" if entry.source == ALIAS else "file"
-    yield PropertyOrigin("name", entry.name, origin, entry.path, entry.lines.get("name"))
-    if entry.description:
-        yield PropertyOrigin("description", entry.description, origin, entry.path, entry.lines.get("description"))
-    if entry.version != _VERSION or "version" in entry.lines:
-        yield PropertyOrigin("version", entry.version, origin, entry.path, entry.lines.get("version"))
-    for key, value in agent["full_metadata"].items():
-        if value is not None and spelled(key) not in ("name", "description", "version"):
-            yield PropertyOrigin(_by_meaning(spelled(key)), value, origin, entry.path, entry.lines.get(key))
-    yield PropertyOrigin("instructions", None, origin, entry.target or entry.path)
-
-
-def _by_meaning(field: str) -> str:
-    """Translate two names of an alias."""
-    return {"default_prompt": "prompt", "default_prompt_file": "prompt_file"}.get(field, field)
-
-
-def _from_alias(alias: AgentConfig, said: Mapping[str, PropertyOrigin]) -> Iterator[PropertyOrigin]:
-    for field, attribute in _ALIAS_FIELDS.items():
-        value = getattr(alias, attribute)
-        if value is None or value == ():
-            continue
-        before = said.get(field)
-        hidden = before.value if before is not None and before.origin == "file" else None
-        shown = list(value) if isinstance(value, tuple) else value
-        yield PropertyOrigin(field, shown, "configuration", alias.source, None, hidden)
